@@ -1,0 +1,2 @@
+//! Kedis.
+fn main() {}
