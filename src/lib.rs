@@ -1,1 +1,4 @@
 //! Kedis.
+
+pub mod base;
+pub mod resp;

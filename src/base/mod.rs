@@ -1,0 +1,12 @@
+//! Plain tools below everything else: numbers and their text, clocks, hashes,
+//! glob patterns, compression.
+//!
+//! Knows neither the protocol nor commands nor the storage engine.
+
+pub mod clock;
+mod float;
+pub mod glob;
+pub mod hash;
+pub mod longdouble;
+pub mod lzf;
+pub mod num;

@@ -1,0 +1,14 @@
+//! The Redis serialization protocol, both versions: requests in, replies out,
+//! and replies back in for tools, tests and replication.
+//!
+//! Knows bytes only: no command, no socket, no storage. Whatever a peer sends
+//! ends in a value or an error, never in a panic, and memory grows only with
+//! the bytes received.
+
+pub mod decode;
+pub mod parser;
+pub mod writer;
+
+pub use decode::{DecodeError, Value, decode};
+pub use parser::{Args, Limits, Parser, Progress, ProtocolError};
+pub use writer::{Mark, Reply};

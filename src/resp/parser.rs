@@ -1,0 +1,549 @@
+//! Incremental request parser: finds the arguments of one request inside the
+//! connection's read buffer without copying them.
+//!
+//! Invariants
+//! - The caller passes the buffer from the request's first byte at each call;
+//!   the parser resumes where it stopped and looks at no byte twice.
+//! - How the bytes were cut into reads never changes the result.
+//! - A request that fits the inline capacity allocates nothing; beyond it
+//!   memory grows with received arguments, never with announced counts.
+//! - No input panics. After an error the connection must be closed.
+//!
+//! Knows nothing of sockets and commands.
+#![deny(clippy::indexing_slicing)]
+
+use memchr::{memchr2, memchr2_iter};
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::base::num::parse_i64;
+
+/// Longest inline request and longest count line, in bytes.
+pub const MAX_LINE_LEN: usize = 64 * 1024;
+/// From this announced length on, [`Parser::wanted`] reports what is missing.
+pub const BIG_BULK_LEN: usize = 32 * 1024;
+/// Most arguments of a request before authentication.
+const UNAUTH_MAX_ARGS: usize = 10;
+/// Longest argument of a request before authentication, in bytes.
+const UNAUTH_MAX_BULK_LEN: usize = 16 * 1024;
+/// Most arguments of any request.
+const MAX_ARGS: i64 = i32::MAX as i64;
+/// Range lists that grew past this many arguments are freed on reset.
+const KEEP_RANGES: usize = 1024;
+/// Unescaping buffers that grew past this many bytes are freed on reset.
+const KEEP_UNESCAPED: usize = 4096;
+
+/// The arguments of one request, the command's name first.
+pub type Args<'a> = SmallVec<[&'a [u8]; 16]>;
+
+/// What a connection may send at this moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Longest argument, in bytes (`proto-max-bulk-len`).
+    pub max_bulk_len: usize,
+    /// Whether the peer has authenticated or need not; otherwise requests are kept small.
+    pub authenticated: bool,
+}
+
+/// How far a request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// More bytes are needed.
+    Incomplete,
+    /// The request is whole; its arguments can be taken.
+    Complete {
+        /// Length of the request in the buffer, in bytes.
+        consumed: usize,
+    },
+}
+
+/// Why a request cannot be read; the text is what the peer gets after `-ERR `.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ProtocolError {
+    /// The count after `*` is no number or too large.
+    #[error("Protocol error: invalid multibulk length")]
+    InvalidMultibulkLength,
+    /// An argument does not start with `$`; holds the byte found.
+    #[error("Protocol error: expected '$', got '{}'", shown(*.0))]
+    ExpectedDollar(u8),
+    /// The length after `$` is no number, negative or over the limit.
+    #[error("Protocol error: invalid bulk length")]
+    InvalidBulkLength,
+    /// An inline request without a newline in its first 64 KiB.
+    #[error("Protocol error: too big inline request")]
+    TooBigInline,
+    /// A `*` line without an end in its first 64 KiB.
+    #[error("Protocol error: too big mbulk count string")]
+    TooBigMultibulkCount,
+    /// A `$` line without an end in its first 64 KiB.
+    #[error("Protocol error: too big bulk count string")]
+    TooBigBulkCount,
+    /// A quote of an inline request does not close, or text touches a closing quote.
+    #[error("Protocol error: unbalanced quotes in request")]
+    UnbalancedQuotes,
+    /// More than 10 arguments before authentication.
+    #[error("Protocol error: unauthenticated multibulk length")]
+    UnauthenticatedMultibulk,
+    /// An argument of more than 16 KiB before authentication.
+    #[error("Protocol error: unauthenticated bulk length")]
+    UnauthenticatedBulk,
+}
+
+/// A byte as the error text shows it: replies stay valid UTF-8.
+fn shown(byte: u8) -> char {
+    if byte.is_ascii() { byte as char } else { '?' }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    /// Nothing of the request was seen.
+    #[default]
+    Start,
+    /// In a line that is the request.
+    Inline,
+    /// In the line that tells how many arguments follow.
+    Count,
+    /// In the line that tells how long the next argument is.
+    Length,
+    /// In an argument of this many bytes.
+    Data(usize),
+    /// The request is whole.
+    Done,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ArgRange {
+    start: usize,
+    end: usize,
+}
+
+/// The state of one request between reads.
+#[derive(Debug, Default)]
+pub struct Parser {
+    stage: Stage,
+    /// Start of the line or argument being read.
+    pos: usize,
+    /// The current line was searched up to here.
+    scanned: usize,
+    /// Arguments still to come.
+    pending: usize,
+    /// Bytes still missing of a big argument; 0 when none is under way.
+    missing: usize,
+    /// Where the arguments stand, in the request or in `unescaped`.
+    ranges: SmallVec<[ArgRange; 16]>,
+    /// Arguments of an inline request with quotes.
+    unescaped: Vec<u8>,
+    in_unescaped: bool,
+}
+
+/// What the search for the end of a line found.
+enum Line {
+    /// The line goes on.
+    Open,
+    /// It is longer than any line may be.
+    TooLong,
+    /// Its CR stands here, and one more byte after it.
+    Ends(usize),
+}
+
+impl Parser {
+    /// A parser at the start of a request.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads on. `buf` begins with the request's first byte at each call and
+    /// may hold more than the request. Once complete, [`Parser::args`] is valid
+    /// until [`Parser::reset`].
+    ///
+    /// # Errors
+    /// What the peer sent is no request; the connection cannot be used further.
+    #[inline]
+    pub fn advance(&mut self, buf: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
+        if self.stage == Stage::Start {
+            match buf.first() {
+                None => return Ok(Progress::Incomplete),
+                Some(b'*') => self.stage = Stage::Count,
+                Some(_) => self.stage = Stage::Inline,
+            }
+        }
+        match self.stage {
+            Stage::Inline => self.inline(buf),
+            Stage::Done => Ok(Progress::Complete { consumed: self.pos }),
+            _ => self.multibulk(buf, limits),
+        }
+    }
+
+    /// The arguments of a complete request, slices of `buf` (the buffer given to
+    /// the last [`Parser::advance`]) or, for quoted inline requests, of the parser.
+    #[inline]
+    pub fn args<'a>(&'a self, buf: &'a [u8]) -> Args<'a> {
+        let source = if self.in_unescaped {
+            self.unescaped.as_slice()
+        } else {
+            buf
+        };
+        self.ranges
+            .iter()
+            .map(|range| source.get(range.start..range.end).unwrap_or_default())
+            .collect()
+    }
+
+    /// Number of arguments read so far.
+    pub fn argc(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Makes ready for the next request.
+    #[inline]
+    pub fn reset(&mut self) {
+        self.stage = Stage::Start;
+        self.pos = 0;
+        self.scanned = 0;
+        self.pending = 0;
+        self.missing = 0;
+        self.in_unescaped = false;
+        if self.ranges.capacity() > KEEP_RANGES {
+            self.ranges = SmallVec::new();
+        } else {
+            self.ranges.clear();
+        }
+        if self.unescaped.capacity() > KEEP_UNESCAPED {
+            self.unescaped = Vec::new();
+        } else {
+            self.unescaped.clear();
+        }
+    }
+
+    /// Bytes still missing of a big announced argument, its CRLF included: how
+    /// much reading ahead is worthwhile. The peer chose the number, so it must
+    /// never be allocated up front.
+    pub fn wanted(&self) -> Option<usize> {
+        (self.missing > 0).then_some(self.missing)
+    }
+
+    fn complete(&mut self, consumed: usize) -> Result<Progress, ProtocolError> {
+        self.stage = Stage::Done;
+        self.pos = consumed;
+        Ok(Progress::Complete { consumed })
+    }
+
+    fn multibulk(&mut self, buf: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
+        if self.stage == Stage::Count {
+            let Some((count, next)) = self.count_line(buf)? else {
+                return Ok(Progress::Incomplete);
+            };
+            let Ok(count) = usize::try_from(count) else {
+                return self.complete(next);
+            };
+            if count > UNAUTH_MAX_ARGS && !limits.authenticated {
+                return Err(ProtocolError::UnauthenticatedMultibulk);
+            }
+            self.pending = count;
+            self.line_at(next);
+        }
+        while self.pending > 0 {
+            let len = match self.stage {
+                Stage::Data(len) => len,
+                _ => {
+                    let Some((len, next)) = self.length_line(buf, limits)? else {
+                        return Ok(Progress::Incomplete);
+                    };
+                    self.stage = Stage::Data(len);
+                    self.pos = next;
+                    len
+                }
+            };
+            // Like Redis, the two bytes after the argument are skipped unseen.
+            let next = self.pos.saturating_add(len).saturating_add(2);
+            if next > buf.len() {
+                if len >= BIG_BULK_LEN {
+                    self.missing = next - buf.len();
+                }
+                return Ok(Progress::Incomplete);
+            }
+            self.missing = 0;
+            self.ranges.push(ArgRange {
+                start: self.pos,
+                end: self.pos + len,
+            });
+            self.pending -= 1;
+            self.line_at(next);
+        }
+        self.complete(self.pos)
+    }
+
+    fn line_at(&mut self, pos: usize) {
+        self.stage = Stage::Length;
+        self.pos = pos;
+        self.scanned = pos;
+    }
+
+    /// The count of the `*` line and where the line after it starts.
+    #[inline]
+    fn count_line(&mut self, buf: &[u8]) -> Result<Option<(i64, usize)>, ProtocolError> {
+        if let Some((count, next)) = short_number(buf, self.pos + 1) {
+            return Ok(Some((count as i64, next)));
+        }
+        let end = match self.line_end(buf) {
+            Line::Open => return Ok(None),
+            Line::TooLong => return Err(ProtocolError::TooBigMultibulkCount),
+            Line::Ends(end) => end,
+        };
+        buf.get(self.pos + 1..end)
+            .and_then(parse_i64)
+            .filter(|count| *count <= MAX_ARGS)
+            .map(|count| Some((count, end + 2)))
+            .ok_or(ProtocolError::InvalidMultibulkLength)
+    }
+
+    /// The length of the `$` line and where the argument starts.
+    #[inline]
+    fn length_line(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+    ) -> Result<Option<(usize, usize)>, ProtocolError> {
+        let quick = match buf.get(self.pos) {
+            Some(b'$') => short_number(buf, self.pos + 1),
+            _ => None,
+        };
+        let (len, next) = match quick {
+            Some(found) => found,
+            None => match self.odd_length_line(buf)? {
+                Some(found) => found,
+                None => return Ok(None),
+            },
+        };
+        if len > limits.max_bulk_len {
+            return Err(ProtocolError::InvalidBulkLength);
+        }
+        if len > UNAUTH_MAX_BULK_LEN && !limits.authenticated {
+            return Err(ProtocolError::UnauthenticatedBulk);
+        }
+        Ok(Some((len, next)))
+    }
+
+    /// A `$` line that is cut, long or wrong.
+    #[cold]
+    fn odd_length_line(&mut self, buf: &[u8]) -> Result<Option<(usize, usize)>, ProtocolError> {
+        let end = match self.line_end(buf) {
+            Line::Open => return Ok(None),
+            Line::TooLong => return Err(ProtocolError::TooBigBulkCount),
+            Line::Ends(end) => end,
+        };
+        match buf.get(self.pos) {
+            Some(b'$') => {}
+            Some(other) => return Err(ProtocolError::ExpectedDollar(*other)),
+            None => return Ok(None),
+        }
+        buf.get(self.pos + 1..end)
+            .and_then(parse_i64)
+            .and_then(|len| usize::try_from(len).ok())
+            .map(|len| Some((len, end + 2)))
+            .ok_or(ProtocolError::InvalidBulkLength)
+    }
+
+    /// Searches the end of the count line at `pos`.
+    fn line_end(&mut self, buf: &[u8]) -> Line {
+        match self.search(buf, b'\r') {
+            Line::Ends(end) if end + 1 >= buf.len() => Line::Open,
+            found => found,
+        }
+    }
+
+    /// Searches the byte that ends the line at `pos`, from where the last search
+    /// stopped. As in Redis a NUL byte hides everything after it, so a peer that
+    /// lost its place is cut off once it has sent a line's worth.
+    fn search(&mut self, buf: &[u8], stop: u8) -> Line {
+        let rest = buf.get(self.scanned..).unwrap_or_default();
+        let (at, found) = match memchr2(stop, 0, rest) {
+            Some(offset) => {
+                let at = self.scanned + offset;
+                (at, rest.get(offset) == Some(&stop))
+            }
+            None => (buf.len().max(self.scanned), false),
+        };
+        self.scanned = at;
+        let seen = if found { at } else { buf.len() };
+        if seen.saturating_sub(self.pos) > MAX_LINE_LEN {
+            Line::TooLong
+        } else if found {
+            Line::Ends(at)
+        } else {
+            Line::Open
+        }
+    }
+
+    fn inline(&mut self, buf: &[u8]) -> Result<Progress, ProtocolError> {
+        let newline = match self.search(buf, b'\n') {
+            Line::Open => return Ok(Progress::Incomplete),
+            Line::TooLong => return Err(ProtocolError::TooBigInline),
+            Line::Ends(at) => at,
+        };
+        let line = buf.get(..newline).unwrap_or_default();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        self.ranges.clear();
+        self.unescaped.clear();
+        self.in_unescaped = memchr2_iter(b'"', b'\'', line).next().is_some();
+        if self.in_unescaped {
+            self.split_quoted(line)?;
+        } else {
+            self.split_plain(line);
+        }
+        self.complete(newline + 1)
+    }
+
+    fn split_plain(&mut self, line: &[u8]) {
+        let mut pos = 0;
+        loop {
+            let rest = line.get(pos..).unwrap_or_default();
+            let Some(skip) = rest.iter().position(|byte| !is_space(*byte)) else {
+                return;
+            };
+            let word = rest.get(skip..).unwrap_or_default();
+            let len = word
+                .iter()
+                .position(|byte| ends_word(*byte))
+                .unwrap_or(word.len());
+            let start = pos + skip;
+            pos = start + len;
+            self.ranges.push(ArgRange { start, end: pos });
+        }
+    }
+
+    fn split_quoted(&mut self, line: &[u8]) -> Result<(), ProtocolError> {
+        let mut rest = line;
+        loop {
+            while let Some((first, tail)) = rest.split_first()
+                && is_space(*first)
+            {
+                rest = tail;
+            }
+            if rest.is_empty() {
+                return Ok(());
+            }
+            let start = self.unescaped.len();
+            rest = unescape_word(rest, &mut self.unescaped)?;
+            self.ranges.push(ArgRange {
+                start,
+                end: self.unescaped.len(),
+            });
+        }
+    }
+}
+
+/// The quick way for nearly every count: one to nine digits without a leading
+/// zero, CR, and one more byte. Returns the number and the position after that
+/// byte; anything else goes the long way.
+#[inline]
+fn short_number(buf: &[u8], at: usize) -> Option<(usize, usize)> {
+    let line = buf.get(at..)?;
+    let mut value = 0usize;
+    for (index, byte) in line.iter().take(10).enumerate() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit < 10 {
+            if value == 0 && index > 0 {
+                return None;
+            }
+            value = value * 10 + usize::from(digit);
+        } else if *byte == b'\r' && index > 0 && line.len() > index + 1 {
+            return Some((value, at + index + 2));
+        } else {
+            return None;
+        }
+    }
+    None
+}
+
+/// What may stand between the words of an inline request (C's `isspace`).
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
+}
+
+/// What ends an unquoted word; fewer bytes than [`is_space`], as in Redis.
+fn ends_word(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+/// Appends the word at the start of `text` to `out`, quotes and escapes
+/// resolved, and returns what follows it.
+fn unescape_word<'a>(mut text: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
+    while let Some((first, tail)) = text.split_first() {
+        text = match *first {
+            quote @ (b'"' | b'\'') => {
+                let after = if quote == b'"' {
+                    unescape_double(tail, out)?
+                } else {
+                    unescape_single(tail, out)?
+                };
+                return match after.first() {
+                    Some(byte) if !is_space(*byte) => Err(ProtocolError::UnbalancedQuotes),
+                    _ => Ok(after),
+                };
+            }
+            byte if ends_word(byte) => return Ok(text),
+            byte => {
+                out.push(byte);
+                tail
+            }
+        };
+    }
+    Ok(text)
+}
+
+/// Reads to the closing double quote; `\n \r \t \b \a`, `\xHH` and escaped bytes.
+fn unescape_double<'a>(mut text: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
+    loop {
+        let (byte, tail) = match text {
+            [b'"', tail @ ..] => return Ok(tail),
+            [b'\\', b'x', high, low, tail @ ..]
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                (hex_digit(*high) << 4 | hex_digit(*low), tail)
+            }
+            [b'\\', escaped, tail @ ..] => {
+                let byte = match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 0x08,
+                    b'a' => 0x07,
+                    other => *other,
+                };
+                (byte, tail)
+            }
+            [byte, tail @ ..] => (*byte, tail),
+            [] => return Err(ProtocolError::UnbalancedQuotes),
+        };
+        out.push(byte);
+        text = tail;
+    }
+}
+
+/// Reads to the closing single quote; only `\'` is an escape.
+fn unescape_single<'a>(mut text: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
+    loop {
+        let (byte, tail) = match text {
+            [b'\'', tail @ ..] => return Ok(tail),
+            [b'\\', b'\'', tail @ ..] => (b'\'', tail),
+            [byte, tail @ ..] => (*byte, tail),
+            [] => return Err(ProtocolError::UnbalancedQuotes),
+        };
+        out.push(byte);
+        text = tail;
+    }
+}
+
+/// The value of a hexadecimal digit.
+fn hex_digit(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit.wrapping_sub(b'A').wrapping_add(10),
+    }
+}
+
+#[cfg(test)]
+#[path = "parser_tests.rs"]
+mod tests;

@@ -1,0 +1,408 @@
+//! Reply writer: appends replies in the connection's protocol version to one
+//! growing buffer.
+//!
+//! Invariants: append-only but for [`Reply::truncate`] and the headers of
+//! replies whose length is known last. Handlers never look at the protocol
+//! version for a type that has a method here.
+
+use crate::base::num::format_f64;
+
+/// Bytes of replies, and the protocol version they are written in.
+#[derive(Debug, Default, Clone)]
+pub struct Reply {
+    /// The encoded replies.
+    pub buf: Vec<u8>,
+    /// Whether the connection speaks RESP3; otherwise RESP2.
+    pub resp3: bool,
+}
+
+/// The place where a header of a reply of yet unknown length belongs.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "the header must be written with end_array, end_map or end_set"]
+pub struct Mark(usize);
+
+impl Reply {
+    /// An empty buffer for a protocol version.
+    pub fn new(resp3: bool) -> Self {
+        Self {
+            buf: Vec::new(),
+            resp3,
+        }
+    }
+
+    /// `+OK`.
+    #[inline]
+    pub fn ok(&mut self) {
+        self.buf.extend_from_slice(b"+OK\r\n");
+    }
+
+    /// A status reply; CR and LF become spaces.
+    pub fn simple(&mut self, text: &str) {
+        self.buf.push(b'+');
+        self.line(text.as_bytes());
+    }
+
+    /// An error reply. The text begins with its code (`ERR …`), without the
+    /// dash; CR and LF become spaces.
+    #[cold]
+    pub fn error(&mut self, text: &str) {
+        self.buf.push(b'-');
+        self.line(text.as_bytes());
+    }
+
+    /// As [`Reply::error`], for texts that quote a client's bytes as they came.
+    #[cold]
+    pub fn error_bytes(&mut self, text: &[u8]) {
+        self.buf.push(b'-');
+        self.line(text);
+    }
+
+    /// An integer.
+    #[inline]
+    pub fn int(&mut self, value: i64) {
+        match u64::try_from(value) {
+            Ok(value) => self.header(b':', value),
+            Err(_) => {
+                self.buf.push(b':');
+                self.buf
+                    .extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+                self.crlf();
+            }
+        }
+    }
+
+    /// A bulk string.
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.buf.reserve(bytes.len() + 16);
+        self.header(b'$', bytes.len() as u64);
+        self.buf.extend_from_slice(bytes);
+        self.crlf();
+    }
+
+    /// A bulk string that is an integer.
+    pub fn bulk_i64(&mut self, value: i64) {
+        self.bulk(itoa::Buffer::new().format(value).as_bytes());
+    }
+
+    /// No value: `$-1`, in RESP3 `_`.
+    #[inline]
+    pub fn null(&mut self) {
+        self.either(b"$-1\r\n", b"_\r\n");
+    }
+
+    /// No array: `*-1`, in RESP3 `_`.
+    pub fn null_array(&mut self) {
+        self.either(b"*-1\r\n", b"_\r\n");
+    }
+
+    /// The header of an array of `len` replies.
+    #[inline]
+    pub fn array(&mut self, len: usize) {
+        self.header(b'*', len as u64);
+    }
+
+    /// The header of a map of `len` pairs; in RESP2 an array of twice as many.
+    pub fn map(&mut self, len: usize) {
+        self.map_header(len);
+    }
+
+    /// The header of a set of `len` members; in RESP2 an array.
+    pub fn set(&mut self, len: usize) {
+        self.header(if self.resp3 { b'~' } else { b'*' }, len as u64);
+    }
+
+    /// The header of an out-of-band message of `len` parts; in RESP2 an array.
+    pub fn push(&mut self, len: usize) {
+        self.header(if self.resp3 { b'>' } else { b'*' }, len as u64);
+    }
+
+    /// A double; in RESP2 a bulk string of the same text.
+    pub fn double(&mut self, value: f64) {
+        if self.resp3 {
+            self.buf.push(b',');
+            format_f64(value, &mut self.buf);
+            self.crlf();
+        } else {
+            let start = self.buf.len();
+            format_f64(value, &mut self.buf);
+            let len = self.buf.len() - start;
+            self.insert_header(start, b'$', len);
+            self.crlf();
+        }
+    }
+
+    /// A truth value: `#t`/`#f`, in RESP2 `:1`/`:0`.
+    pub fn boolean(&mut self, value: bool) {
+        if value {
+            self.either(b":1\r\n", b"#t\r\n");
+        } else {
+            self.either(b":0\r\n", b"#f\r\n");
+        }
+    }
+
+    /// Text with a type of three letters (`txt`, `mkd`); in RESP2 a bulk string.
+    pub fn verbatim(&mut self, ext: &str, bytes: &[u8]) {
+        if !self.resp3 {
+            return self.bulk(bytes);
+        }
+        let mut kind = *b"   :";
+        for (to, from) in kind.iter_mut().zip(ext.bytes().take(3)) {
+            *to = from;
+        }
+        self.header(b'=', (bytes.len() + kind.len()) as u64);
+        self.buf.extend_from_slice(&kind);
+        self.buf.extend_from_slice(bytes);
+        self.crlf();
+    }
+
+    /// An integer of any size, as decimal text; in RESP2 a bulk string.
+    pub fn big_number(&mut self, digits: &str) {
+        if self.resp3 {
+            self.buf.push(b'(');
+            self.line(digits.as_bytes());
+        } else {
+            self.bulk(digits.as_bytes());
+        }
+    }
+
+    /// Bytes that are already encoded replies.
+    pub fn raw(&mut self, encoded: &[u8]) {
+        self.buf.extend_from_slice(encoded);
+    }
+
+    /// Length of all replies so far, in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// Whether nothing was written.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.buf.is_empty()
+    }
+
+    /// Takes back everything after the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.buf.truncate(len);
+    }
+
+    /// Starts a reply whose length is known at its end. Marks may nest; the
+    /// inner one ends first. Costs one move of the elements' bytes.
+    pub fn begin(&mut self) -> Mark {
+        Mark(self.buf.len())
+    }
+
+    /// Ends a reply as an array of `len` elements.
+    pub fn end_array(&mut self, mark: Mark, len: usize) {
+        self.insert_header(mark.0, b'*', len);
+    }
+
+    /// Ends a reply as a map of `len` pairs.
+    pub fn end_map(&mut self, mark: Mark, len: usize) {
+        if self.resp3 {
+            self.insert_header(mark.0, b'%', len);
+        } else {
+            self.insert_header(mark.0, b'*', len * 2);
+        }
+    }
+
+    /// Ends a reply as a set of `len` members.
+    pub fn end_set(&mut self, mark: Mark, len: usize) {
+        self.insert_header(mark.0, if self.resp3 { b'~' } else { b'*' }, len);
+    }
+
+    fn map_header(&mut self, len: usize) {
+        if self.resp3 {
+            self.header(b'%', len as u64);
+        } else {
+            self.header(b'*', len as u64 * 2);
+        }
+    }
+
+    fn insert_header(&mut self, at: usize, kind: u8, len: usize) {
+        let end = self.buf.len();
+        self.header(kind, len as u64);
+        let header_len = self.buf.len() - end;
+        if let Some(tail) = self.buf.get_mut(at..) {
+            tail.rotate_right(header_len);
+        }
+    }
+
+    /// A type byte, a count and CRLF. Counts of one and two digits, nearly all
+    /// of them, go in as one small copy.
+    #[inline]
+    fn header(&mut self, kind: u8, count: u64) {
+        if count < 10 {
+            let digit = b'0' + count as u8;
+            self.buf.extend_from_slice(&[kind, digit, b'\r', b'\n']);
+        } else if count < 100 {
+            let (tens, ones) = (b'0' + (count / 10) as u8, b'0' + (count % 10) as u8);
+            self.buf
+                .extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
+        } else {
+            self.buf.push(kind);
+            self.buf
+                .extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+            self.crlf();
+        }
+    }
+
+    #[inline]
+    fn either(&mut self, resp2: &[u8], resp3: &[u8]) {
+        self.buf
+            .extend_from_slice(if self.resp3 { resp3 } else { resp2 });
+    }
+
+    fn line(&mut self, text: &[u8]) {
+        let start = self.buf.len();
+        self.buf.extend_from_slice(text);
+        for byte in self.buf.iter_mut().skip(start) {
+            if matches!(*byte, b'\r' | b'\n') {
+                *byte = b' ';
+            }
+        }
+        self.crlf();
+    }
+
+    #[inline]
+    fn crlf(&mut self) {
+        self.buf.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::decode::{Value, decode};
+    use proptest::prelude::*;
+
+    #[track_caller]
+    fn check(write: impl Fn(&mut Reply), resp2: &str, resp3: &str) {
+        for (version3, expected) in [(false, resp2), (true, resp3)] {
+            let mut reply = Reply::new(version3);
+            write(&mut reply);
+            assert_eq!(String::from_utf8_lossy(&reply.buf), expected);
+        }
+    }
+
+    #[test]
+    fn one_text_for_both_versions() {
+        for (write, expected) in [
+            ((|r| r.ok()) as fn(&mut Reply), "+OK\r\n"),
+            (|r| r.simple("a\r\nb"), "+a  b\r\n"),
+            (|r| r.error("ERR x\ny"), "-ERR x y\r\n"),
+            (|r| r.error_bytes(b"ERR x\0"), "-ERR x\0\r\n"),
+            (|r| r.int(0), ":0\r\n"),
+            (|r| r.int(42), ":42\r\n"),
+            (|r| r.int(100), ":100\r\n"),
+            (|r| r.int(-1), ":-1\r\n"),
+            (|r| r.int(i64::MIN), ":-9223372036854775808\r\n"),
+            (|r| r.bulk(b""), "$0\r\n\r\n"),
+            (|r| r.bulk(b"a\r\nb"), "$4\r\na\r\nb\r\n"),
+            (|r| r.bulk_i64(-10), "$3\r\n-10\r\n"),
+            (|r| r.array(0), "*0\r\n"),
+            (|r| r.array(12345), "*12345\r\n"),
+            (|r| r.raw(b"+x\r\n"), "+x\r\n"),
+        ] {
+            check(write, expected, expected);
+        }
+        check(
+            |r| r.bulk(&[b'x'; 100]),
+            &format!("$100\r\n{}\r\n", "x".repeat(100)),
+            &format!("$100\r\n{}\r\n", "x".repeat(100)),
+        );
+    }
+
+    #[test]
+    fn types_of_resp3() {
+        check(|r| r.null(), "$-1\r\n", "_\r\n");
+        check(|r| r.null_array(), "*-1\r\n", "_\r\n");
+        check(|r| r.map(2), "*4\r\n", "%2\r\n");
+        check(|r| r.set(2), "*2\r\n", "~2\r\n");
+        check(|r| r.push(3), "*3\r\n", ">3\r\n");
+        check(|r| r.boolean(true), ":1\r\n", "#t\r\n");
+        check(|r| r.boolean(false), ":0\r\n", "#f\r\n");
+        check(|r| r.double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n");
+        check(|r| r.double(-0.0), "$2\r\n-0\r\n", ",-0\r\n");
+        check(|r| r.double(f64::INFINITY), "$3\r\ninf\r\n", ",inf\r\n");
+        check(
+            |r| r.double(f64::NEG_INFINITY),
+            "$4\r\n-inf\r\n",
+            ",-inf\r\n",
+        );
+        check(|r| r.double(f64::NAN), "$3\r\nnan\r\n", ",nan\r\n");
+        check(
+            |r| r.verbatim("txt", b"hello"),
+            "$5\r\nhello\r\n",
+            "=9\r\ntxt:hello\r\n",
+        );
+        check(
+            |r| r.big_number("-123456789012345678901234567890"),
+            "$31\r\n-123456789012345678901234567890\r\n",
+            "(-123456789012345678901234567890\r\n",
+        );
+    }
+
+    #[test]
+    fn headers_written_last() {
+        check(
+            |r| {
+                r.ok();
+                let outer = r.begin();
+                r.int(1);
+                let inner = r.begin();
+                r.int(2);
+                r.int(3);
+                r.end_set(inner, 2);
+                let empty = r.begin();
+                r.end_map(empty, 0);
+                let pair = r.begin();
+                r.bulk(b"k");
+                r.bulk(b"v");
+                r.end_map(pair, 1);
+                r.end_array(outer, 4);
+            },
+            "+OK\r\n*4\r\n:1\r\n*2\r\n:2\r\n:3\r\n*0\r\n*2\r\n$1\r\nk\r\n$1\r\nv\r\n",
+            "+OK\r\n*4\r\n:1\r\n~2\r\n:2\r\n:3\r\n%0\r\n%1\r\n$1\r\nk\r\n$1\r\nv\r\n",
+        );
+    }
+
+    #[test]
+    fn truncation() {
+        let mut reply = Reply::new(false);
+        assert!(reply.is_empty());
+        reply.ok();
+        let len = reply.len();
+        reply.int(7);
+        reply.truncate(len);
+        assert_eq!(reply.buf, b"+OK\r\n");
+    }
+
+    proptest! {
+        #[test]
+        fn replies_read_back(number: i64, double: f64, bytes: Vec<u8>, resp3: bool) {
+            let mut reply = Reply::new(resp3);
+            let mark = reply.begin();
+            reply.int(number);
+            reply.bulk_i64(number);
+            reply.bulk(&bytes);
+            reply.verbatim("txt", &bytes);
+            reply.null();
+            reply.double(double);
+            reply.end_array(mark, 6);
+            let (value, len) = decode(&reply.buf).unwrap().unwrap();
+            prop_assert_eq!(len, reply.len());
+            let items = value.as_slice().unwrap();
+            prop_assert_eq!(&items[0], &Value::Int(number));
+            prop_assert_eq!(items[1].as_i64(), Some(number));
+            prop_assert_eq!(items[2].as_bytes(), Some(bytes.as_slice()));
+            prop_assert_eq!(items[3].as_bytes(), Some(bytes.as_slice()));
+            prop_assert_eq!(&items[4], &Value::Null);
+            if resp3 {
+                prop_assert_eq!(&items[5], &Value::Double(double));
+            }
+        }
+    }
+}
