@@ -568,8 +568,7 @@ mod tests {
             let expected = format!("{value:.17}");
             let expected = expected.trim_end_matches('0').trim_end_matches('.');
             let expected = if expected == "-0" { "0" } else { expected };
-            prop_assert_eq!(human(&format!("{value:e}")).parse::<f64>().ok(), expected.parse::<f64>().ok());
-            let exact = human(&format!("{value:.1074}").chars().take(5000).collect::<String>());
+            let exact = human(&format!("{value:.1074}"));
             prop_assert_eq!(exact, expected);
         }
 
