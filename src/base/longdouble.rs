@@ -231,7 +231,7 @@ fn shift_right_rounded(value: u128, shift: u32) -> u128 {
 }
 
 /// The exact value of `whole.fraction × 10^exponent`, cut to 66 bits or more
-/// with a sticky mark. `None` if its magnitude is far out of range.
+/// with a sticky mark where that loses something. `None` if its magnitude is far out of range.
 fn decimal_to_binary(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<Binary> {
     /// Decimal exponents beyond the finite ones.
     const MAX_DECIMAL: i64 = 4940;
@@ -254,8 +254,12 @@ fn decimal_to_binary(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<Bin
     if !(MIN_DECIMAL..=MAX_DECIMAL).contains(&magnitude) {
         return None;
     }
+    let digits = whole.iter().chain(fraction).skip(zeros);
+    if let Some(binary) = short_decimal(digits.clone(), count, power) {
+        return Some(binary);
+    }
     let mut numerator = Big::default();
-    for digit in whole.iter().chain(fraction).skip(zeros) {
+    for digit in digits {
         numerator.push_digit(*digit);
     }
     let mut numerator = numerator.finished();
@@ -267,6 +271,34 @@ fn decimal_to_binary(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<Bin
         denominator.multiply_power_of_ten(power.unsigned_abs());
     }
     Some(divide(numerator, denominator))
+}
+
+/// The quick way for numbers as people write them: what fits into 128 bits.
+fn short_decimal<'a>(
+    digits: impl Iterator<Item = &'a u8>,
+    count: i64,
+    power: i64,
+) -> Option<Binary> {
+    if count > 19 || power.abs() > 18 {
+        return None;
+    }
+    let digits = digits.fold(0, |value, digit| value * 10 + u128::from(digit - b'0'));
+    let scale = 10u128.pow(power.unsigned_abs() as u32);
+    if power >= 0 {
+        return Some(Binary {
+            mantissa: digits * scale,
+            exponent: 0,
+            sticky: false,
+        });
+    }
+    // The scale has at most 60 bits, so the quotient has at least 68.
+    let shift = digits.leading_zeros();
+    let numerator = digits << shift;
+    Some(Binary {
+        mantissa: numerator / scale,
+        exponent: -i64::from(shift),
+        sticky: numerator % scale != 0,
+    })
 }
 
 /// The quotient of two positive numbers to 66 or 67 bits.
