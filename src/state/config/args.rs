@@ -1,0 +1,142 @@
+//! The command line: `kedis-server [FILE | -] [--parameter value …]`.
+//!
+//! Flags are directives: what follows a flag, up to the next one, are its
+//! arguments. The word right after a flag is always one, even if it starts with
+//! `--`, so that a password may. `--save` alone means `--save ""`.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use super::Config;
+use super::file::{ConfigError, Loader, Origin, Reason, read_bounded};
+use super::lex::split;
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Startup {
+    /// Run with this configuration, which came from this file (an absolute path), if any.
+    Run(Box<Config>, Option<PathBuf>),
+    /// Print the version.
+    Version,
+    /// Print the help.
+    Help,
+}
+
+/// A flag and its arguments.
+struct Directive {
+    name: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
+}
+
+/// What the arguments are, before any of it is tried.
+enum Parsed {
+    Version,
+    Help,
+    Run(Option<Vec<u8>>, Vec<Directive>),
+}
+
+impl Config {
+    /// Reads the arguments that follow the program's name, and the files they name.
+    pub fn from_args<I>(args: I) -> Result<Startup, ConfigError>
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        Self::from_args_and_stdin(args, std::io::stdin())
+    }
+
+    /// As [`Config::from_args`], with what to read when the file is `-`.
+    pub fn from_args_and_stdin<I>(args: I, stdin: impl Read) -> Result<Startup, ConfigError>
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        let args = args.into_iter().map(|arg| arg.into().into_vec()).collect();
+        let (file, directives) = match parse(args)? {
+            Parsed::Version => return Ok(Startup::Version),
+            Parsed::Help => return Ok(Startup::Help),
+            Parsed::Run(file, directives) => (file, directives),
+        };
+        let mut config = Config::default();
+        let mut loader = Loader::new(&mut config);
+        let path = match file {
+            None => None,
+            Some(name) if name == b"-" => {
+                let text = read_bounded(stdin).map_err(|error| ConfigError::Unreadable {
+                    path: "-".into(),
+                    error,
+                })?;
+                loader.text(&text, &Origin::Stdin)?;
+                None
+            }
+            Some(name) => {
+                let path = PathBuf::from(OsString::from_vec(name));
+                let path = std::path::absolute(&path).unwrap_or(path);
+                loader.file(&path)?;
+                Some(path)
+            }
+        };
+        for directive in directives {
+            loader.argument(&directive.name, &directive.arguments)?;
+        }
+        Ok(Startup::Run(Box::new(config), path))
+    }
+}
+
+fn parse(args: Vec<Vec<u8>>) -> Result<Parsed, ConfigError> {
+    let mut args = args.into_iter().peekable();
+    let file = args.next_if(|arg| arg == b"-" || !arg.starts_with(b"-"));
+    let mut directives: Vec<Directive> = Vec::new();
+    // Whether the last word was a bare flag, which takes the next word as it is.
+    let mut hungry = false;
+    while let Some(arg) = args.next() {
+        match (hungry, arg.as_slice()) {
+            (false, b"-v" | b"--version") => return Ok(Parsed::Version),
+            (false, b"-h" | b"--help") => return Ok(Parsed::Help),
+            (false, [b'-', b'-', flag @ ..]) => {
+                let directive = flag_words(flag)?;
+                hungry = directive.arguments.is_empty();
+                let next_is_flag = args.peek().is_none_or(|next| next.starts_with(b"--"));
+                let bare_save = hungry && directive.name.eq_ignore_ascii_case(b"save");
+                directives.push(directive);
+                if bare_save && next_is_flag {
+                    hungry = false;
+                    if let Some(last) = directives.last_mut() {
+                        last.arguments.push(Vec::new());
+                    }
+                }
+            }
+            _ => {
+                hungry = false;
+                match directives.last_mut() {
+                    Some(last) => last.arguments.push(arg),
+                    None => return Err(stray(&arg, Reason::StrayArgument)),
+                }
+            }
+        }
+    }
+    Ok(Parsed::Run(file, directives))
+}
+
+/// A flag may hold its arguments: `"--port 6380"`.
+fn flag_words(flag: &[u8]) -> Result<Directive, ConfigError> {
+    let mut words = split(flag).map_err(|error| stray(flag, error.into()))?;
+    if words.is_empty() {
+        return Err(stray(b"--", Reason::Unknown));
+    }
+    let arguments = words.split_off(1);
+    Ok(Directive {
+        name: words.pop().unwrap_or_default(),
+        arguments,
+    })
+}
+
+fn stray(arg: &[u8], reason: Reason) -> ConfigError {
+    ConfigError::Directive {
+        origin: Origin::Args,
+        text: String::from_utf8_lossy(arg).into_owned(),
+        reason,
+    }
+}

@@ -1,0 +1,108 @@
+//! The set of keyspace events that `notify-keyspace-events` names.
+
+use super::table::Kind;
+use super::value::{Field, Source, ValueError};
+
+/// Which keyspace events are published, as a set of the letters that name them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotifyEvents(u16);
+
+impl NotifyEvents {
+    /// `g`: commands of no one type.
+    pub const GENERIC: NotifyEvents = NotifyEvents(1 << 0);
+    /// `$`: strings.
+    pub const STRING: NotifyEvents = NotifyEvents(1 << 1);
+    /// `l`: lists.
+    pub const LIST: NotifyEvents = NotifyEvents(1 << 2);
+    /// `s`: sets.
+    pub const SET: NotifyEvents = NotifyEvents(1 << 3);
+    /// `h`: hashes.
+    pub const HASH: NotifyEvents = NotifyEvents(1 << 4);
+    /// `z`: sorted sets.
+    pub const ZSET: NotifyEvents = NotifyEvents(1 << 5);
+    /// `x`: a key expired.
+    pub const EXPIRED: NotifyEvents = NotifyEvents(1 << 6);
+    /// `e`: a key was evicted, which never happens here.
+    pub const EVICTED: NotifyEvents = NotifyEvents(1 << 7);
+    /// `t`: streams.
+    pub const STREAM: NotifyEvents = NotifyEvents(1 << 8);
+    /// `d`: keys of a module's type; here JSON.
+    pub const MODULE: NotifyEvents = NotifyEvents(1 << 9);
+    /// `n`: a key came to be. Not part of `A`.
+    pub const NEW: NotifyEvents = NotifyEvents(1 << 10);
+    /// `K`: publish to `__keyspace@<db>__:<key>`.
+    pub const KEYSPACE: NotifyEvents = NotifyEvents(1 << 11);
+    /// `E`: publish to `__keyevent@<db>__:<event>`.
+    pub const KEYEVENT: NotifyEvents = NotifyEvents(1 << 12);
+    /// `m`: a key was asked for that is not there. Not part of `A`.
+    pub const KEY_MISS: NotifyEvents = NotifyEvents(1 << 13);
+    /// `A`: all of `g$lshzxetd`.
+    pub const ALL: NotifyEvents = NotifyEvents((1 << 10) - 1);
+
+    /// The letters in the order in which they are written.
+    const LETTERS: [(u8, NotifyEvents); 14] = [
+        (b'g', Self::GENERIC),
+        (b'$', Self::STRING),
+        (b'l', Self::LIST),
+        (b's', Self::SET),
+        (b'h', Self::HASH),
+        (b'z', Self::ZSET),
+        (b'x', Self::EXPIRED),
+        (b'e', Self::EVICTED),
+        (b't', Self::STREAM),
+        (b'd', Self::MODULE),
+        (b'n', Self::NEW),
+        (b'K', Self::KEYSPACE),
+        (b'E', Self::KEYEVENT),
+        (b'm', Self::KEY_MISS),
+    ];
+
+    /// Whether all of `events` are in the set.
+    pub fn contains(self, events: NotifyEvents) -> bool {
+        self.0 & events.0 == events.0
+    }
+
+    /// Whether nothing would be published: no channel or no event.
+    pub fn is_silent(self) -> bool {
+        let channels = Self::KEYSPACE.0 | Self::KEYEVENT.0;
+        self.0 & channels == 0 || self.0 & !channels == 0
+    }
+}
+
+impl Field for NotifyEvents {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let mut events = NotifyEvents::default();
+        for letter in words.first().ok_or(ValueError::Arity)? {
+            let known = Self::LETTERS.iter().find(|(known, _)| known == letter);
+            events.0 |= match (letter, known) {
+                (b'A', _) => Self::ALL.0,
+                (_, Some((_, event))) => event.0,
+                _ => {
+                    return Err(ValueError::Special(
+                        "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.",
+                    ));
+                }
+            };
+        }
+        *self = events;
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        let all = self.contains(Self::ALL);
+        let mut out = Vec::new();
+        if all {
+            out.push(b'A');
+        }
+        // Redis forgets an `n` beside `A` here; it is kept, so that the text
+        // always reads back as the same set.
+        out.extend(
+            Self::LETTERS
+                .iter()
+                .filter(|(_, event)| self.contains(*event))
+                .filter(|(_, event)| !(all && Self::ALL.contains(*event)))
+                .map(|(letter, _)| *letter),
+        );
+        out
+    }
+}

@@ -1,0 +1,285 @@
+//! Configuration files: lines, `include`, and the errors that stop a start.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::lex::{LexError, quote_always, split};
+use super::table::{Flag, Param};
+use super::value::{Source, ValueError};
+use super::{Config, split_value};
+use crate::base::glob;
+
+/// Longest file that is taken.
+const FILE_MAX_BYTES: u64 = 16 << 20;
+/// Deepest nesting of `include`.
+const INCLUDE_MAX_DEPTH: usize = 16;
+/// Most files of one start.
+const FILES_MAX: usize = 256;
+
+/// Where a directive stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A line, counted from 1, of a file.
+    File(PathBuf, usize),
+    /// A line, counted from 1, of standard input.
+    Stdin(usize),
+    /// The command line.
+    Args,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Origin::File(path, line) => write!(
+                f,
+                "Reading the configuration file {}, at line {line}",
+                path.display()
+            ),
+            Origin::Stdin(line) => {
+                write!(
+                    f,
+                    "Reading the configuration from standard input, at line {line}"
+                )
+            }
+            Origin::Args => f.write_str("Reading the command line"),
+        }
+    }
+}
+
+/// Why a directive was not taken.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Reason {
+    /// The line does not fall into words.
+    #[error(transparent)]
+    Lex(#[from] LexError),
+    /// No parameter of this name.
+    #[error("Bad directive: no parameter has this name. `kedis-server --help` lists them")]
+    Unknown,
+    /// The parameter does not take the value.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// A module was asked for.
+    #[error("Modules cannot be loaded into this server")]
+    Module,
+    /// Files include each other too deeply or too often.
+    #[error("Too many files include each other")]
+    IncludeDepth,
+    /// An included path has wildcards before its last part.
+    #[error("Only the last part of an included path may have wildcards")]
+    IncludePattern,
+    /// A word where a flag was expected.
+    #[error("Only the first argument may be a configuration file; parameters start with --")]
+    StrayArgument,
+}
+
+/// Why a server does not start with this configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A file cannot be read.
+    #[error("Can't read the configuration file {}: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        error: std::io::Error,
+    },
+    /// A directive cannot be taken.
+    #[error("*** FATAL CONFIG FILE ERROR (Kedis {version}) ***\n{origin}\n>>> '{text}'\n{reason}", version = env!("CARGO_PKG_VERSION"))]
+    Directive {
+        /// Where it stands.
+        origin: Origin,
+        /// The line, or what the command line amounts to.
+        text: String,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// Reads files into a configuration, bounded as a whole.
+pub(super) struct Loader<'a> {
+    config: &'a mut Config,
+    files: usize,
+    depth: usize,
+}
+
+impl<'a> Loader<'a> {
+    pub(super) fn new(config: &'a mut Config) -> Self {
+        Loader {
+            config,
+            files: 0,
+            depth: 0,
+        }
+    }
+
+    /// Takes all of a file.
+    pub(super) fn file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let unreadable = |error| ConfigError::Unreadable {
+            path: path.to_owned(),
+            error,
+        };
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let text = read_bounded(file).map_err(unreadable)?;
+        self.text(&text, &|line| Origin::File(path.to_owned(), line))
+    }
+
+    /// Takes all lines of a text.
+    pub(super) fn text(
+        &mut self,
+        text: &[u8],
+        origin: &dyn Fn(usize) -> Origin,
+    ) -> Result<(), ConfigError> {
+        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+            let line = line.trim_ascii();
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            let words = split(line).map_err(Reason::from);
+            self.directive(words, || {
+                (
+                    origin(index + 1),
+                    String::from_utf8_lossy(line).into_owned(),
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Takes the words of one directive; `describe` says where it stands and how it reads.
+    fn directive(
+        &mut self,
+        words: Result<Vec<Vec<u8>>, Reason>,
+        describe: impl Fn() -> (Origin, String),
+    ) -> Result<(), ConfigError> {
+        let failed = |reason| {
+            let (origin, text) = describe();
+            ConfigError::Directive {
+                origin,
+                text,
+                reason,
+            }
+        };
+        let words = words.map_err(failed)?;
+        let Some((name, arguments)) = words.split_first() else {
+            return Ok(());
+        };
+        if !name.eq_ignore_ascii_case(b"include") {
+            return self.assign(name, arguments).map_err(failed);
+        }
+        let [pattern] = arguments else {
+            return Err(failed(ValueError::Arity.into()));
+        };
+        self.depth += 1;
+        for path in included(pattern).map_err(failed)? {
+            self.files += 1;
+            if self.depth > INCLUDE_MAX_DEPTH || self.files > FILES_MAX {
+                return Err(failed(Reason::IncludeDepth));
+            }
+            self.file(&path)?;
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn assign(&mut self, name: &[u8], arguments: &[Vec<u8>]) -> Result<(), Reason> {
+        let Some(param) = Param::find(name) else {
+            return Err(match name.eq_ignore_ascii_case(b"loadmodule") {
+                true => Reason::Module,
+                false => Reason::Unknown,
+            });
+        };
+        assign_directive(self.config, param, arguments)?;
+        Ok(())
+    }
+
+    /// Takes a directive of the command line.
+    pub(super) fn argument(
+        &mut self,
+        name: &[u8],
+        arguments: &[Vec<u8>],
+    ) -> Result<(), ConfigError> {
+        let words = std::iter::once(name.to_vec())
+            .chain(arguments.iter().cloned())
+            .collect();
+        self.directive(Ok(words), || {
+            let mut text = String::from_utf8_lossy(name).into_owned();
+            for argument in arguments {
+                text.push(' ');
+                text.push_str(&String::from_utf8_lossy(&quote_always(argument)));
+            }
+            (Origin::Args, text)
+        })
+    }
+}
+
+/// Takes the arguments of a parameter's line. One argument of a parameter that
+/// takes many may hold them all: `save "900 1 300 10"`.
+pub(super) fn assign_directive(
+    config: &mut Config,
+    param: &Param,
+    arguments: &[Vec<u8>],
+) -> Result<(), ValueError> {
+    match arguments {
+        [only] if !param.has(Flag::FileOnly) => {
+            let words = split_value(&param.kind, only);
+            param.assign(config, &words, Source::File)
+        }
+        words => param.assign(config, words, Source::File),
+    }
+}
+
+/// All bytes of a reader, if they are few enough to be a configuration.
+pub(super) fn read_bounded(reader: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    reader.take(FILE_MAX_BYTES + 1).read_to_end(&mut text)?;
+    if u64::try_from(text.len()).unwrap_or(u64::MAX) > FILE_MAX_BYTES {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::FileTooLarge,
+            "the file is too large for a configuration",
+        ));
+    }
+    Ok(text)
+}
+
+/// The files that an `include` names: one, or all that match its last part, sorted.
+fn included(pattern: &[u8]) -> Result<Vec<PathBuf>, Reason> {
+    use std::os::unix::ffi::OsStrExt;
+    let as_path = |bytes: &[u8]| PathBuf::from(std::ffi::OsStr::from_bytes(bytes));
+    let is_pattern = |bytes: &[u8]| bytes.iter().any(|byte| b"*?[".contains(byte));
+    if !is_pattern(pattern) {
+        return Ok(vec![as_path(pattern)]);
+    }
+    let (folder, name) = match pattern.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => pattern.split_at(slash + 1),
+        None => (b"./".as_slice(), pattern),
+    };
+    if is_pattern(folder) {
+        return Err(Reason::IncludePattern);
+    }
+    // A folder that is not there has no files that match.
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(as_path(folder))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| glob::matches(name, entry.file_name().as_bytes(), false))
+        .filter(|entry| name.starts_with(b".") || !entry.file_name().as_bytes().starts_with(b"."))
+        .map(|entry| entry.path())
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+impl Config {
+    /// The defaults changed by a file.
+    pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
+        let mut config = Config::default();
+        Loader::new(&mut config).file(path)?;
+        Ok(config)
+    }
+
+    /// The defaults changed by the text of a file; errors call the text `name`.
+    pub fn from_text(text: &[u8], name: &Path) -> Result<Config, ConfigError> {
+        let mut config = Config::default();
+        Loader::new(&mut config).text(text, &|line| Origin::File(name.to_owned(), line))?;
+        Ok(config)
+    }
+}

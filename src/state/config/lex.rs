@@ -1,0 +1,163 @@
+//! Words and quotes of redis.conf: how a line becomes words and a word text again.
+
+/// Longest line that is taken; what is longer is no configuration.
+const LINE_MAX_BYTES: usize = 1 << 20;
+
+/// Why a line does not fall into words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LexError {
+    /// A quote that does not end, or that something other than a space follows.
+    #[error("Unbalanced quotes in configuration line")]
+    Quotes,
+    /// A zero byte.
+    #[error("The line contains a zero byte")]
+    ZeroByte,
+    /// More bytes than any directive needs.
+    #[error("The line is too long")]
+    TooLong,
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
+}
+
+/// Splits a line into words. `"…"` knows `\n \r \t \b \a \xHH` and takes any
+/// other escaped byte as it is; `'…'` knows only `\'`.
+pub fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, LexError> {
+    if line.len() > LINE_MAX_BYTES {
+        return Err(LexError::TooLong);
+    }
+    if line.contains(&0) {
+        return Err(LexError::ZeroByte);
+    }
+    let mut words = Vec::new();
+    let mut rest = line;
+    loop {
+        while let [byte, tail @ ..] = rest
+            && is_space(*byte)
+        {
+            rest = tail;
+        }
+        if rest.is_empty() {
+            return Ok(words);
+        }
+        let (word, tail) = word(rest)?;
+        words.push(word);
+        rest = tail;
+    }
+}
+
+/// One word from the start of `rest`, and what follows it.
+fn word(mut rest: &[u8]) -> Result<(Vec<u8>, &[u8]), LexError> {
+    let mut out = Vec::new();
+    loop {
+        match rest {
+            [] => return Ok((out, rest)),
+            [b'"', tail @ ..] => return after_quote(double_quoted(tail, &mut out)?, out),
+            [b'\'', tail @ ..] => return after_quote(single_quoted(tail, &mut out)?, out),
+            [byte, ..] if is_space(*byte) => return Ok((out, rest)),
+            [byte, tail @ ..] => {
+                out.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+}
+
+/// A closing quote ends the word: only a space or the end may follow.
+fn after_quote(rest: &[u8], out: Vec<u8>) -> Result<(Vec<u8>, &[u8]), LexError> {
+    match rest {
+        [] => Ok((out, rest)),
+        [byte, ..] if is_space(*byte) => Ok((out, rest)),
+        _ => Err(LexError::Quotes),
+    }
+}
+
+/// The value of a hexadecimal digit.
+fn hex(byte: u8) -> u8 {
+    match byte {
+        b'0'..=b'9' => byte - b'0',
+        b'a'..=b'f' => byte - b'a' + 10,
+        b'A'..=b'F' => byte - b'A' + 10,
+        _ => 0,
+    }
+}
+
+fn double_quoted<'a>(mut rest: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], LexError> {
+    loop {
+        match rest {
+            [] => return Err(LexError::Quotes),
+            [b'"', tail @ ..] => return Ok(tail),
+            [b'\\', b'x', high, low, tail @ ..]
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                out.push(hex(*high) << 4 | hex(*low));
+                rest = tail;
+            }
+            [b'\\', byte, tail @ ..] => {
+                out.push(match byte {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 0x08,
+                    b'a' => 0x07,
+                    other => *other,
+                });
+                rest = tail;
+            }
+            [byte, tail @ ..] => {
+                out.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+}
+
+fn single_quoted<'a>(mut rest: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], LexError> {
+    loop {
+        match rest {
+            [] => return Err(LexError::Quotes),
+            [b'\'', tail @ ..] => return Ok(tail),
+            [b'\\', b'\'', tail @ ..] => {
+                out.push(b'\'');
+                rest = tail;
+            }
+            [byte, tail @ ..] => {
+                out.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+}
+
+/// The word in double quotes with everything unprintable escaped.
+pub fn quote_always(word: &[u8]) -> Vec<u8> {
+    let mut out = vec![b'"'];
+    for &byte in word {
+        match byte {
+            b'"' | b'\\' => out.extend([b'\\', byte]),
+            b'\n' => out.extend(b"\\n"),
+            b'\r' => out.extend(b"\\r"),
+            b'\t' => out.extend(b"\\t"),
+            0x07 => out.extend(b"\\a"),
+            0x08 => out.extend(b"\\b"),
+            b' '..=b'~' => out.push(byte),
+            _ => out.extend(format!("\\x{byte:02x}").into_bytes()),
+        }
+    }
+    out.push(b'"');
+    out
+}
+
+/// The word as a file needs it: quoted when it would not read back as it is.
+pub fn quote(word: &[u8]) -> Vec<u8> {
+    let plain = !word.is_empty()
+        && word
+            .iter()
+            .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\' | b'#'));
+    if plain {
+        word.to_vec()
+    } else {
+        quote_always(word)
+    }
+}

@@ -1,0 +1,474 @@
+//! The one table of parameters.
+//!
+//! A row is a field of [`Config`], its default, its names, the values it takes
+//! and what sets it apart; files, the command line, CONFIG GET, SET and REWRITE,
+//! `--help` and the README's table all come from it. A new parameter is a row.
+
+use std::path::{Path, PathBuf};
+
+use super::events::NotifyEvents;
+use super::table::{Flag, Kind, Param, params};
+use super::types::{
+    AllowAccess, AppendFsync, BufferLimits, Compression, Directory, DumpName, FileName, LogLevel,
+    MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
+    SavePoints, Secret, UserLines, WordFlags,
+};
+use super::value::Field;
+
+/// Bytes of a KiB, a MiB and a GiB.
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+const INT: i64 = 2_147_483_647;
+const ANY: Kind = int(-INT - 1, INT);
+const COUNT: Kind = int(0, INT);
+const LONG: Kind = int(0, i64::MAX);
+const PORT: Kind = int(0, 65_535);
+const BYTES: Kind = bytes(0, i64::MAX.unsigned_abs());
+
+const fn int(min: i64, max: i64) -> Kind {
+    Kind::Int { min, max }
+}
+
+const fn bytes(min: u64, max: u64) -> Kind {
+    Kind::Memory { min, max }
+}
+
+const ACCESS: Kind = Kind::Choice(AllowAccess::NAMES);
+const COMPRESSION: Kind = Kind::Choice(Compression::NAMES);
+const SIGNALS: Kind = Kind::Flags(&["default", "save", "nosave", "now", "force"]);
+const FACILITIES: Kind = Kind::Choice(&[
+    "user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
+]);
+const HOST_PORT: Kind = Kind::Words("HOST PORT, or no one");
+const LIMITS: Kind = Kind::Lines("normal|replica|pubsub HARD SOFT SECONDS ...");
+const RENAME: Kind = Kind::Lines("NAME NEWNAME, or NAME \"\"");
+
+params! {
+    // Network
+    /// Addresses to listen on; `*` is every address, one with `-` before it may be missing.
+    bind: Vec<String> = vec!["*".into(), "-::*".into()] => "bind", Kind::Words("ADDRESS ...");
+    /// TCP port to listen on; 0 listens on none.
+    port: u16 = 6379 => "port", PORT;
+    /// Path of a Unix socket to listen on; empty for none.
+    unixsocket: PathBuf = PathBuf::new() => "unixsocket", Kind::Text, Start;
+    /// Permissions of the Unix socket, in octal; 0 leaves them to the umask.
+    unixsocketperm: u32 = 0 => "unixsocketperm", Kind::Octal, Start;
+    /// Connections that may wait to be accepted.
+    tcp_backlog: u32 = 511 => "tcp-backlog", COUNT, Start;
+    /// Close a client that was idle for this many seconds; 0 never does.
+    timeout_s: u64 = 0 => "timeout", COUNT;
+    /// Seconds of silence after which TCP asks whether the peer still lives; 0 never asks.
+    tcp_keepalive_s: u64 = 300 => "tcp-keepalive", COUNT;
+    /// While no password is set, refuse clients that are not on this machine.
+    protected_mode: bool = true => "protected-mode", Kind::Bool;
+    /// Clients that may be connected at once.
+    max_clients: u32 = 10_000 => "maxclients", int(1, 4_294_967_295);
+    /// Local address of outgoing connections; empty leaves it to the system.
+    bind_source_addr: String = String::new() => "bind-source-addr", Kind::Text;
+    /// Connections that one turn of the accept loop takes.
+    max_new_connections_per_cycle: u32 = 10 => "max-new-connections-per-cycle", int(1, 1000);
+    /// Mark of the listening sockets for the system's packet filter.
+    socket_mark_id: u32 = 0 => "socket-mark-id", int(0, 4_294_967_295), Start, Inert;
+
+    // Server
+    /// Detach from the terminal and run in the background.
+    daemonize: bool = false => "daemonize", Kind::Bool, Start;
+    /// File that holds the process id while the server runs; empty for none.
+    pidfile: PathBuf = PathBuf::new() => "pidfile", Kind::Text, Start;
+    /// How much is logged.
+    loglevel: LogLevel = LogLevel::Notice => "loglevel", Kind::Choice(LogLevel::NAMES);
+    /// Log file; empty logs to standard output.
+    logfile: PathBuf = PathBuf::new() => "logfile" | "logpath", Kind::Text, Start;
+    /// Databases that SELECT may choose from.
+    databases: u32 = 16 => "databases", int(1, 65_535), Start;
+    /// Threads that serve clients; 0 takes one per processor.
+    io_threads: u32 = 0 => "io-threads" | "io-thread-num", int(0, 128), Start;
+    /// Turns per second of the server's housekeeping, 1 to 500.
+    hz: u32 = 10 => "hz", COUNT;
+    /// Seconds that a shutdown waits for replicas to catch up.
+    shutdown_timeout_s: u64 = 10 => "shutdown-timeout", COUNT;
+    /// What a SIGINT does.
+    shutdown_on_sigint: WordFlags = WordFlags(vec![]) => "shutdown-on-sigint", SIGNALS;
+    /// What a SIGTERM does.
+    shutdown_on_sigterm: WordFlags = WordFlags(vec![]) => "shutdown-on-sigterm", SIGNALS;
+    /// Who may use DEBUG.
+    enable_debug_command: AllowAccess = AllowAccess::No => "enable-debug-command", ACCESS, Start;
+    /// Who may change protected parameters with CONFIG SET.
+    enable_protected_configs: AllowAccess = AllowAccess::No => "enable-protected-configs", ACCESS, Start;
+    /// Who may load modules; there are none to load.
+    enable_module_command: AllowAccess = AllowAccess::No => "enable-module-command", ACCESS, Start, Inert;
+    /// Gives commands another name, or none.
+    renames: Renames = Renames::default() => "rename-command", RENAME, Start, FileOnly;
+    /// Write a stack trace to the log when the server panics.
+    crash_log_enabled: bool = true => "crash-log-enabled", Kind::Bool;
+
+    // Security
+    /// Password of the default user; empty for none.
+    requirepass: Secret = Secret::default() => "requirepass", Kind::Text, Secret;
+    /// An ACL user and its rules.
+    users: UserLines = UserLines::default() => "user", Kind::Lines("NAME RULE ..."), FileOnly, Secret;
+    /// File of ACL users; empty for none.
+    aclfile: PathBuf = PathBuf::new() => "aclfile", Kind::Text, Start;
+    /// Entries that ACL LOG keeps.
+    acllog_max_len: u64 = 128 => "acllog-max-len", LONG;
+    /// Channels that a new ACL user may use.
+    acl_pubsub_default: &'static str = "resetchannels" => "acl-pubsub-default", Kind::Choice(&["allchannels", "resetchannels"]);
+    /// Keep keys and values out of the log.
+    hide_user_data_from_log: bool = true => "hide-user-data-from-log", Kind::Bool;
+
+    // Data on disk
+    /// Directory that holds the database's directory; backups are written here too.
+    dir: Directory = Directory::new(Path::new(".")) => "dir", Kind::Text, Guarded, Located;
+    /// Name of the database's directory inside `dir`.
+    db_name: FileName = FileName("kedis-db".into()) => "db-name", Kind::Text, Start;
+    /// When writes reach the disk itself: before the reply, once a second, or when the system likes.
+    appendfsync: AppendFsync = AppendFsync::Everysec => "appendfsync", Kind::Choice(AppendFsync::NAMES);
+    /// Name, inside `dir`, of what SAVE and BGSAVE write.
+    dbfilename: DumpName = DumpName("dump.rdb".into()) => "dbfilename", Kind::Text, Guarded;
+    /// Data is always durable; nothing is saved by the clock.
+    save: SavePoints = SavePoints::default() => "save", Kind::Lines("SECONDS CHANGES ..., or \"\""), Inert;
+    /// Data is always durable.
+    appendonly: bool = false => "appendonly", Kind::Bool, Inert;
+    /// Strings up to this many bytes stand in one row, longer ones in fragments.
+    string_inline_max_bytes: u64 = 16 * KIB => "string-inline-max", bytes(64, MIB);
+    /// Collections up to this many bytes stand in their key's row; 0 packs none.
+    packed_max_bytes: u64 = KIB => "packed-max-bytes", bytes(0, 64 * KIB);
+    /// Collections up to this many elements stand in their key's row; 0 packs none.
+    packed_max_entries: u32 = 64 => "packed-max-entries", int(0, 1024);
+
+    // Memory and limits
+    /// Memory budget of caches, memtables and buffers; 0 takes half of the machine or cgroup.
+    max_memory_bytes: u64 = 0 => "maxmemory", bytes(0, u64::MAX);
+    /// What Redis evicts when memory is full; data is on disk here and never evicted.
+    maxmemory_policy: MaxmemoryPolicy = MaxmemoryPolicy::Noeviction => "maxmemory-policy", Kind::Choice(MaxmemoryPolicy::NAMES), Inert;
+    /// Keys that Redis looks at to evict one.
+    maxmemory_samples: u32 = 5 => "maxmemory-samples", int(1, INT), Inert;
+    /// Effort that Redis spends on eviction.
+    maxmemory_eviction_tenacity: u32 = 10 => "maxmemory-eviction-tenacity", int(0, 100), Inert;
+    /// Memory of all clients together, beyond which the largest are closed; 0 is no limit.
+    maxmemory_clients: MemoryOrPercent = MemoryOrPercent::Bytes(0) => "maxmemory-clients", Kind::MemoryOrPercent;
+    /// Bytes that may wait to be sent, by class of client.
+    client_output_buffer_limit: BufferLimits = BufferLimits::default() => "client-output-buffer-limit", LIMITS;
+    /// Bytes of a request that may wait to be complete.
+    client_query_buffer_limit_bytes: u64 = GIB => "client-query-buffer-limit", bytes(MIB, i64::MAX.unsigned_abs());
+    /// Longest string that a request or a value may be.
+    proto_max_bulk_len_bytes: u64 = 512 * MIB => "proto-max-bulk-len", bytes(MIB, i64::MAX.unsigned_abs());
+    /// Keys that client-side caching remembers; 0 is no limit.
+    tracking_table_max_keys: u64 = 1_000_000 => "tracking-table-max-keys", LONG;
+    /// SCAN cursors whose positions are remembered.
+    scan_cursors_max: u32 = 65_536 => "scan-cursors-max", int(16, INT);
+    /// Bytes of writes that one tick collects before it commits.
+    tick_max_bytes: u64 = 4 * MIB => "tick-max-bytes", bytes(64 * KIB, GIB);
+    /// Commands that one tick runs before it commits.
+    tick_max_commands: u32 = 4096 => "tick-max-commands", int(1, INT);
+    /// Microseconds that one tick runs commands before it commits.
+    tick_max_us: u64 = 5000 => "tick-max-us", int(10, INT);
+
+    // Expiry and deletion
+    /// Milliseconds between two passes of the expire thread.
+    expire_period_ms: u64 = 100 => "expire-period-ms", int(1, 60_000);
+    /// Keys that the expire thread takes in one batch.
+    expire_slice_keys: u32 = 256 => "expire-slice-keys", int(1, 100_000);
+    /// Rows per second that the reclaim of deleted collections removes one by one; 0 is no limit.
+    reclaim_rows_per_s: u64 = 500_000 => "reclaim-rows-per-second", COUNT;
+    /// Effort of the search for expired keys, 1 to 10.
+    active_expire_effort: u32 = 1 => "active-expire-effort", int(1, 10);
+    /// Deleting is always lazy.
+    lazyfree_lazy_eviction: bool = false => "lazyfree-lazy-eviction", Kind::Bool, Inert;
+    /// Deleting is always lazy.
+    lazyfree_lazy_expire: bool = false => "lazyfree-lazy-expire", Kind::Bool, Inert;
+    /// Deleting is always lazy.
+    lazyfree_lazy_server_del: bool = false => "lazyfree-lazy-server-del", Kind::Bool, Inert;
+    /// Deleting is always lazy.
+    lazyfree_lazy_user_del: bool = false => "lazyfree-lazy-user-del", Kind::Bool, Inert;
+    /// Flushing is always lazy.
+    lazyfree_lazy_user_flush: bool = false => "lazyfree-lazy-user-flush", Kind::Bool, Inert;
+    /// A replica's flush is always lazy.
+    replica_lazy_flush: bool = false => "replica-lazy-flush" | "slave-lazy-flush", Kind::Bool, Inert;
+    /// Whether a command may expire keys that it was not called with.
+    lazyexpire_nested_arbitrary_keys: bool = true => "lazyexpire-nested-arbitrary-keys", Kind::Bool, Inert;
+
+    // Observation
+    /// Microseconds beyond which a command enters the slow log; 0 takes all, -1 none.
+    slowlog_log_slower_than_us: i64 = 10_000 => "slowlog-log-slower-than", int(-1, i64::MAX);
+    /// Entries that the slow log keeps.
+    slowlog_max_len: u64 = 128 => "slowlog-max-len", LONG;
+    /// Milliseconds beyond which the latency monitor keeps an event; 0 keeps none.
+    latency_monitor_threshold_ms: u64 = 0 => "latency-monitor-threshold", LONG;
+    /// Keep a histogram of each command's time.
+    latency_tracking: bool = true => "latency-tracking", Kind::Bool;
+    /// Percentiles that INFO latencystats shows.
+    latency_tracking_percentiles: Percentiles = Percentiles(vec![50.0, 99.0, 99.9]) => "latency-tracking-info-percentiles", Kind::Words("NUMBER ...");
+    /// Keyspace events that are published: letters of `Ag$lshzxeKEtmdn`.
+    notify_keyspace_events: NotifyEvents = NotifyEvents::default() => "notify-keyspace-events", Kind::Text;
+
+    // What OBJECT ENCODING says, by Redis' bounds
+    /// Fields up to which a hash is called a listpack.
+    hash_max_listpack_entries: u64 = 512 => "hash-max-listpack-entries" | "hash-max-ziplist-entries", LONG;
+    /// Bytes of a field or value up to which a hash is called a listpack.
+    hash_max_listpack_value_bytes: u64 = 64 => "hash-max-listpack-value" | "hash-max-ziplist-value", BYTES;
+    /// Elements of one listpack of a list, or -1 to -5 for 4 to 64 KiB.
+    list_max_listpack_size: i32 = -2 => "list-max-listpack-size" | "list-max-ziplist-size", ANY;
+    /// Nodes at both ends of a list that Redis leaves uncompressed.
+    list_compress_depth: u32 = 0 => "list-compress-depth", COUNT, Inert;
+    /// Members up to which a set of integers is called an intset.
+    set_max_intset_entries: u64 = 512 => "set-max-intset-entries", LONG;
+    /// Members up to which a set is called a listpack.
+    set_max_listpack_entries: u64 = 128 => "set-max-listpack-entries", LONG;
+    /// Bytes of a member up to which a set is called a listpack.
+    set_max_listpack_value_bytes: u64 = 64 => "set-max-listpack-value", BYTES;
+    /// Members up to which a sorted set is called a listpack.
+    zset_max_listpack_entries: u64 = 128 => "zset-max-listpack-entries" | "zset-max-ziplist-entries", LONG;
+    /// Bytes of a member up to which a sorted set is called a listpack.
+    zset_max_listpack_value_bytes: u64 = 64 => "zset-max-listpack-value" | "zset-max-ziplist-value", BYTES;
+    /// Bytes up to which a HyperLogLog stays sparse.
+    hll_sparse_max_bytes: u64 = 3000 => "hll-sparse-max-bytes", BYTES;
+    /// Bytes of a stream's node in Redis; approximate trimming works in such nodes.
+    stream_node_max_bytes: u64 = 4096 => "stream-node-max-bytes", BYTES;
+    /// Entries of a stream's node in Redis; approximate trimming works in such nodes.
+    stream_node_max_entries: u64 = 100 => "stream-node-max-entries", LONG;
+
+    // Scripts
+    /// Milliseconds after which a script counts as slow and other clients are told BUSY.
+    busy_reply_threshold_ms: u64 = 5000 => "busy-reply-threshold" | "lua-time-limit", LONG;
+
+    // Replication
+    /// The server whose replica this one is.
+    replicaof: Option<MasterAddr> = None => "replicaof" | "slaveof", HOST_PORT, Start;
+    /// User that this replica logs in as.
+    masteruser: String = String::new() => "masteruser", Kind::Text;
+    /// Password that this replica logs in with.
+    masterauth: Secret = Secret::default() => "masterauth", Kind::Text, Secret;
+    /// A replica refuses writes of clients.
+    replica_read_only: bool = true => "replica-read-only" | "slave-read-only", Kind::Bool;
+    /// A replica answers reads while the link to its master is down.
+    replica_serve_stale_data: bool = true => "replica-serve-stale-data" | "slave-serve-stale-data", Kind::Bool;
+    /// Seconds of silence after which either side drops the link.
+    repl_timeout_s: u64 = 60 => "repl-timeout", int(1, INT);
+    /// Seconds between two signs of life to a replica.
+    repl_ping_replica_period_s: u64 = 10 => "repl-ping-replica-period" | "repl-ping-slave-period", int(1, INT);
+    /// Bytes of the command stream that are kept for replicas that speak Redis' dialect.
+    repl_backlog_size_bytes: u64 = MIB => "repl-backlog-size", bytes(1, i64::MAX.unsigned_abs());
+    /// Seconds after the last replica left until the backlog is freed; 0 never does.
+    repl_backlog_ttl_s: u64 = 3600 => "repl-backlog-ttl", LONG;
+    /// A full sync never goes through a file.
+    repl_diskless_sync: bool = true => "repl-diskless-sync", Kind::Bool, Inert;
+    /// Seconds to wait for more replicas before a full sync starts.
+    repl_diskless_sync_delay_s: u64 = 5 => "repl-diskless-sync-delay", COUNT, Inert;
+    /// Replicas that end that wait early.
+    repl_diskless_sync_max_replicas: u32 = 0 => "repl-diskless-sync-max-replicas", COUNT, Inert;
+    /// A replica keeps its old data until the new set is complete.
+    repl_diskless_load: &'static str = "disabled" => "repl-diskless-load", Kind::Choice(&["disabled", "on-empty-db", "swapdb"]), Inert;
+    /// Let TCP wait to fill packets to replicas.
+    repl_disable_tcp_nodelay: bool = false => "repl-disable-tcp-nodelay", Kind::Bool;
+    /// Rank for failover, lower first; 0 is never promoted.
+    replica_priority: u32 = 100 => "replica-priority" | "slave-priority", COUNT;
+    /// Whether monitoring tools are told of this replica.
+    replica_announced: bool = true => "replica-announced", Kind::Bool;
+    /// Address that a replica gives its master; empty lets it see for itself.
+    replica_announce_ip: String = String::new() => "replica-announce-ip" | "slave-announce-ip", Kind::Text;
+    /// Port that a replica gives its master; 0 gives its own.
+    replica_announce_port: u16 = 0 => "replica-announce-port" | "slave-announce-port", PORT;
+    /// A replica evicts nothing of its own accord.
+    replica_ignore_maxmemory: bool = true => "replica-ignore-maxmemory" | "slave-ignore-maxmemory", Kind::Bool, Inert;
+    /// A replica whose disk fails refuses to go on.
+    replica_ignore_disk_write_errors: bool = false => "replica-ignore-disk-write-errors", Kind::Bool, Inert;
+    /// Replicas in touch without which writes are refused; 0 needs none.
+    min_replicas_to_write: u32 = 0 => "min-replicas-to-write" | "min-slaves-to-write", COUNT;
+    /// Seconds since its last sign of life up to which a replica is in touch.
+    min_replicas_max_lag_s: u64 = 10 => "min-replicas-max-lag" | "min-slaves-max-lag", COUNT;
+    /// What a replica does about a command of its master that fails.
+    propagation_error_behavior: &'static str = "ignore" => "propagation-error-behavior", Kind::Choice(&["ignore", "panic", "panic-on-replicas"]), Inert;
+
+    // Binlog
+    /// Keep the binlog that replicas follow; without it there is no replication from here.
+    binlog_enabled: bool = true => "binlog-enabled", Kind::Bool, Start;
+    /// Entries that the binlog keeps.
+    binlog_capacity: u64 = 1_000_000 => "binlog-capacity", int(1, i64::MAX);
+    /// Bytes that the binlog keeps; 0 is no limit.
+    binlog_max_bytes: u64 = GIB => "binlog-max-bytes", BYTES;
+    /// Seconds for which the binlog keeps entries; 0 is no limit.
+    binlog_max_age_s: u64 = 0 => "binlog-max-age", LONG;
+    /// Bytes up to which the binlog is held back for replicas that lag; 0 is no limit.
+    binlog_hold_max_bytes: u64 = 4 * GIB => "binlog-hold-max-bytes", BYTES;
+    /// The binlog stands in the database itself.
+    binlog_dir: PathBuf = PathBuf::new() => "binlog-dir", Kind::Text, Start, Inert;
+    /// Key counts stand in the database itself.
+    key_count_file: PathBuf = PathBuf::new() => "key-count-file", Kind::Text, Start, Inert;
+
+    // RocksDB
+    /// Size of the blocks of its files, before compression.
+    rocksdb_block_size_bytes: u64 = 8 * KIB => "rocksdb.block-size", bytes(KIB, MIB), Start;
+    /// Size of a memtable.
+    rocksdb_write_buffer_size_bytes: u64 = 32 * MIB => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
+    /// Memtables of a column family before writes wait.
+    rocksdb_max_write_buffer_number: u32 = 4 => "rocksdb.max-write-buffer-number", int(2, 64), Start;
+    /// Size of a file of the first level below the top.
+    rocksdb_target_file_size_bytes: u64 = 64 * MIB => "rocksdb.target-file-size", bytes(MIB, 4 * GIB), Start;
+    /// Bytes of the write-ahead log that force old memtables out; 0 leaves it to RocksDB.
+    rocksdb_max_total_wal_size_bytes: u64 = 512 * MIB => "rocksdb.max-total-wal-size", BYTES, Start;
+    /// Threads for flushes and compactions; 0 takes one per processor, at least two.
+    rocksdb_max_background_jobs: u32 = 0 => "rocksdb.max-background-jobs", int(0, 128), Start;
+    /// Compression of the upper levels.
+    rocksdb_compression: Compression = Compression::Lz4 => "rocksdb.compression", COMPRESSION, Start;
+    /// Compression of the last level.
+    rocksdb_bottommost_compression: Compression = Compression::Zstd => "rocksdb.bottommost-compression", COMPRESSION, Start;
+    /// Bytes per second that flushes and compactions write; 0 is no limit.
+    rocksdb_rate_limit_bytes_per_s: u64 = 0 => "rocksdb.rate-limit", BYTES, Start;
+    /// Files kept open; -1 keeps all.
+    rocksdb_max_open_files: i32 = 4096 => "rocksdb.max-open-files", int(-1, INT), Start;
+    /// Percent of the memory budget for the block cache, which memtables share.
+    rocksdb_block_cache_percent: u32 = 70 => "rocksdb.block-cache-share", int(1, 95), Start;
+    /// Bits of the Bloom filters per key; 0 has no filters.
+    rocksdb_bloom_bits: u32 = 10 => "rocksdb.bloom-bits", int(0, 32), Start;
+    /// Bytes written between two requests to the system to start writing them out; 0 makes none.
+    rocksdb_bytes_per_sync: u64 = MIB => "rocksdb.bytes-per-sync", BYTES, Start;
+    /// Count what RocksDB does, for INFO.
+    rocksdb_statistics: bool = true => "rocksdb.statistics", Kind::Bool, Start;
+
+    // Redis' parameters that have no meaning here
+    /// RESTORE always checks payloads in full.
+    sanitize_dump_payload: SanitizePayload = SanitizePayload::No => "sanitize-dump-payload", Kind::Choice(SanitizePayload::NAMES), Inert;
+    /// A failed commit always stops writes.
+    stop_writes_on_bgsave_error: bool = true => "stop-writes-on-bgsave-error", Kind::Bool, Inert;
+    /// Compression of RDB files.
+    rdbcompression: bool = true => "rdbcompression", Kind::Bool, Inert;
+    /// Checksum of RDB files, always written.
+    rdbchecksum: bool = true => "rdbchecksum", Kind::Bool, Start, Inert;
+    /// No RDB file is made for a sync.
+    rdb_del_sync_files: bool = false => "rdb-del-sync-files", Kind::Bool, Inert;
+    /// Sync of RDB files while they are written.
+    rdb_save_incremental_fsync: bool = true => "rdb-save-incremental-fsync", Kind::Bool, Inert;
+    /// There is no append-only file.
+    appendfilename: FileName = FileName("appendonly.aof".into()) => "appendfilename", Kind::Text, Start, Inert;
+    /// There is no append-only file.
+    appenddirname: FileName = FileName("appendonlydir".into()) => "appenddirname", Kind::Text, Start, Inert;
+    /// There is no append-only file.
+    no_appendfsync_on_rewrite: bool = false => "no-appendfsync-on-rewrite", Kind::Bool, Inert;
+    /// There is no append-only file.
+    auto_aof_rewrite_percentage: u32 = 100 => "auto-aof-rewrite-percentage", COUNT, Inert;
+    /// There is no append-only file.
+    auto_aof_rewrite_min_size_bytes: u64 = 64 * MIB => "auto-aof-rewrite-min-size", BYTES, Inert;
+    /// There is no append-only file.
+    aof_load_truncated: bool = true => "aof-load-truncated", Kind::Bool, Inert;
+    /// There is no append-only file.
+    aof_use_rdb_preamble: bool = true => "aof-use-rdb-preamble", Kind::Bool, Inert;
+    /// There is no append-only file.
+    aof_timestamp_enabled: bool = false => "aof-timestamp-enabled", Kind::Bool, Inert;
+    /// There is no append-only file.
+    aof_rewrite_incremental_fsync: bool = true => "aof-rewrite-incremental-fsync", Kind::Bool, Inert;
+    /// There is no append-only file.
+    aof_disable_auto_gc: bool = false => "aof-disable-auto-gc", Kind::Bool, Inert, Hidden;
+    /// There is no hash table to rehash.
+    activerehashing: bool = true => "activerehashing", Kind::Bool, Inert;
+    /// Housekeeping always follows the number of clients.
+    dynamic_hz: bool = true => "dynamic-hz", Kind::Bool, Inert;
+    /// No access frequency is kept.
+    lfu_log_factor: u32 = 10 => "lfu-log-factor", COUNT, Inert;
+    /// No access frequency is kept.
+    lfu_decay_time: u32 = 1 => "lfu-decay-time", COUNT, Inert;
+    /// Nothing in memory needs defragmenting.
+    activedefrag: bool = false => "activedefrag", Kind::Bool, Inert;
+    /// Nothing in memory needs defragmenting.
+    active_defrag_ignore_bytes: u64 = 100 * MIB => "active-defrag-ignore-bytes", bytes(1, i64::MAX.unsigned_abs()), Inert;
+    /// Nothing in memory needs defragmenting.
+    active_defrag_threshold_lower: u32 = 10 => "active-defrag-threshold-lower", int(0, 1000), Inert;
+    /// Nothing in memory needs defragmenting.
+    active_defrag_threshold_upper: u32 = 100 => "active-defrag-threshold-upper", int(0, 1000), Inert;
+    /// Nothing in memory needs defragmenting.
+    active_defrag_cycle_min: u32 = 1 => "active-defrag-cycle-min", int(1, 99), Inert;
+    /// Nothing in memory needs defragmenting.
+    active_defrag_cycle_max: u32 = 25 => "active-defrag-cycle-max", int(1, 99), Inert;
+    /// Nothing in memory needs defragmenting.
+    active_defrag_max_scan_fields: u64 = 1000 => "active-defrag-max-scan-fields", int(1, i64::MAX), Inert;
+    /// The allocator's own thread.
+    jemalloc_bg_thread: bool = true => "jemalloc-bg-thread", Kind::Bool, Inert;
+    /// No thread does I/O alone.
+    io_threads_do_reads: bool = false => "io-threads-do-reads", Kind::Bool, Start, Inert;
+    /// Memory is never tested.
+    crash_memcheck_enabled: bool = true => "crash-memcheck-enabled", Kind::Bool, Inert;
+    /// A panic always ends the process with an error status.
+    use_exit_on_panic: bool = false => "use-exit-on-panic", Kind::Bool, Inert, Hidden;
+    /// The process leaves its OOM score alone.
+    oom_score_adj: &'static str = "no" => "oom-score-adj", Kind::Choice(&["no", "yes", "relative", "absolute"]), Inert;
+    /// The process leaves its OOM score alone.
+    oom_score_adj_values: [i32; 3] = [0, 200, 800] => "oom-score-adj-values", Kind::Words("MASTER REPLICA CHILD"), Inert;
+    /// The server does not fork.
+    disable_thp: bool = true => "disable-thp", Kind::Bool, Start, Inert;
+    /// No system warning stops the start.
+    ignore_warnings: String = String::new() => "ignore-warnings", Kind::Text, Inert;
+    /// There is no logo.
+    always_show_logo: bool = false => "always-show-logo", Kind::Bool, Start, Inert;
+    /// The process title is left alone.
+    set_proc_title: bool = true => "set-proc-title", Kind::Bool, Start, Inert;
+    /// The process title is left alone.
+    proc_title_template: String = "{title} {listen-addr} {server-mode}".into() => "proc-title-template", Kind::Text, Inert;
+    /// Texts are compared by their bytes.
+    locale_collate: String = String::new() => "locale-collate", Kind::Text, Inert;
+    /// A service manager needs no telling.
+    supervised: &'static str = "no" => "supervised", Kind::Choice(&["upstart", "systemd", "auto", "no"]), Start, Inert;
+    /// The system log is fed by standard output.
+    syslog_enabled: bool = false => "syslog-enabled", Kind::Bool, Start, Inert;
+    /// The system log is fed by standard output.
+    syslog_ident: String = "kedis".into() => "syslog-ident", Kind::Text, Start, Inert;
+    /// The system log is fed by standard output.
+    syslog_facility: &'static str = "local0" => "syslog-facility", FACILITIES, Start, Inert;
+    /// Threads run where the system puts them.
+    server_cpulist: String = String::new() => "server-cpulist" | "server_cpulist", Kind::Text, Start, Inert;
+    /// Threads run where the system puts them.
+    bio_cpulist: String = String::new() => "bio-cpulist" | "bio_cpulist", Kind::Text, Start, Inert;
+    /// Threads run where the system puts them.
+    aof_rewrite_cpulist: String = String::new() => "aof-rewrite-cpulist" | "aof_rewrite_cpulist", Kind::Text, Start, Inert;
+    /// Threads run where the system puts them.
+    bgsave_cpulist: String = String::new() => "bgsave-cpulist" | "bgsave_cpulist", Kind::Text, Start, Inert;
+    /// There is no watchdog.
+    watchdog_period: u32 = 0 => "watchdog-period", COUNT, Inert, Hidden;
+    /// A test's delay in Redis.
+    rdb_key_save_delay: i32 = 0 => "rdb-key-save-delay", ANY, Inert, Hidden;
+    /// A test's delay in Redis.
+    key_load_delay: i32 = 0 => "key-load-delay", ANY, Inert, Hidden;
+    /// Loading does not block here.
+    loading_process_events_interval_bytes: u64 = 2 * MIB => "loading-process-events-interval-bytes", int(1024, INT), Inert, Hidden;
+
+    // Redis Cluster, which this server is no part of
+    /// There is no cluster mode.
+    cluster_enabled: &'static str = "no" => "cluster-enabled", Kind::Choice(&["no"]), Start, Inert;
+    /// There is no cluster mode.
+    cluster_config_file: FileName = FileName("nodes.conf".into()) => "cluster-config-file", Kind::Text, Start, Inert;
+    /// There is no cluster mode.
+    cluster_node_timeout_ms: u64 = 15_000 => "cluster-node-timeout", LONG, Inert;
+    /// There is no cluster mode.
+    cluster_port: u16 = 0 => "cluster-port", PORT, Start, Inert;
+    /// There is no cluster mode.
+    cluster_replica_validity_factor: u32 = 10 => "cluster-replica-validity-factor" | "cluster-slave-validity-factor", COUNT, Inert;
+    /// There is no cluster mode.
+    cluster_replica_no_failover: bool = false => "cluster-replica-no-failover" | "cluster-slave-no-failover", Kind::Bool, Inert;
+    /// There is no cluster mode.
+    cluster_migration_barrier: u32 = 1 => "cluster-migration-barrier", COUNT, Inert;
+    /// There is no cluster mode.
+    cluster_allow_replica_migration: bool = true => "cluster-allow-replica-migration", Kind::Bool, Inert;
+    /// There is no cluster mode.
+    cluster_require_full_coverage: bool = true => "cluster-require-full-coverage", Kind::Bool, Inert;
+    /// There is no cluster mode.
+    cluster_allow_reads_when_down: bool = false => "cluster-allow-reads-when-down", Kind::Bool, Inert;
+    /// There is no cluster mode.
+    cluster_allow_pubsubshard_when_down: bool = true => "cluster-allow-pubsubshard-when-down", Kind::Bool, Inert;
+    /// There is no cluster mode.
+    cluster_link_sendbuf_limit: u64 = 0 => "cluster-link-sendbuf-limit", BYTES, Inert;
+    /// There is no cluster mode.
+    cluster_preferred_endpoint_type: &'static str = "ip" => "cluster-preferred-endpoint-type", Kind::Choice(&["ip", "hostname", "unknown-endpoint"]), Inert;
+    /// There is no cluster mode.
+    cluster_announce_ip: String = String::new() => "cluster-announce-ip", Kind::Text, Inert;
+    /// There is no cluster mode.
+    cluster_announce_hostname: String = String::new() => "cluster-announce-hostname", Kind::Text, Inert;
+    /// There is no cluster mode.
+    cluster_announce_human_nodename: String = String::new() => "cluster-announce-human-nodename", Kind::Text, Inert;
+    /// There is no cluster mode.
+    cluster_announce_port: u16 = 0 => "cluster-announce-port", PORT, Inert;
+    /// There is no cluster mode.
+    cluster_announce_tls_port: u16 = 0 => "cluster-announce-tls-port", PORT, Inert;
+    /// There is no cluster mode.
+    cluster_announce_bus_port: u16 = 0 => "cluster-announce-bus-port", PORT, Inert;
+}

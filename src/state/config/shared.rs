@@ -1,0 +1,62 @@
+//! One configuration for all threads.
+//!
+//! A thread keeps the [`Arc`] it loaded and the version it saw before it loaded
+//! it; once per tick it compares versions, which costs a relaxed load, and loads
+//! again when they differ. A thread can so be a tick behind, never ahead of what
+//! it noted, and it never sees half a change.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use super::Config;
+
+/// The configuration that is in force.
+#[derive(Debug)]
+pub struct SharedConfig {
+    current: RwLock<Arc<Config>>,
+    version: AtomicU64,
+}
+
+impl SharedConfig {
+    /// Version 1 of the configuration.
+    pub fn new(config: Config) -> Self {
+        SharedConfig {
+            current: RwLock::new(Arc::new(config)),
+            version: AtomicU64::new(1),
+        }
+    }
+
+    /// The configuration in force.
+    pub fn load(&self) -> Arc<Config> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// Grows with every change. Read it before [`SharedConfig::load`], never after,
+    /// so that a change in between is noticed the next time.
+    pub fn version(&self) -> u64 {
+        // The lock that `load` takes orders the configuration itself.
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// Replaces the configuration.
+    pub fn publish(&self, config: Config) {
+        let mut current = self.current.write();
+        *current = Arc::new(config);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Replaces the configuration by what `change` makes of it, with no other
+    /// change in between; an error changes nothing. Returns the old and the new one.
+    pub fn update<E>(
+        &self,
+        change: impl FnOnce(&Config) -> Result<Config, E>,
+    ) -> Result<(Arc<Config>, Arc<Config>), E> {
+        let mut current = self.current.write();
+        let new = Arc::new(change(&current)?);
+        let old = std::mem::replace(&mut *current, Arc::clone(&new));
+        self.version.fetch_add(1, Ordering::Release);
+        Ok((old, new))
+    }
+}

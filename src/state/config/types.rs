@@ -1,0 +1,705 @@
+//! Parameters whose values are more than a number or a string.
+
+use std::path::{Path, PathBuf};
+
+use super::lex::quote;
+use super::table::Kind;
+use super::value::{Field, Source, ValueError, choice, integer, memory, utf8};
+
+/// An enum whose variants are the words of a parameter, in Redis' order.
+macro_rules! choices {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$vmeta])* $variant,)*
+        }
+
+        impl $name {
+            /// The words of the variants, in the same order.
+            pub const NAMES: &'static [&'static str] = &[$($word),*];
+            const ALL: &'static [$name] = &[$($name::$variant),*];
+
+            /// The word that stands for this variant.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($name::$variant => $word,)*
+                }
+            }
+        }
+
+        impl Field for $name {
+            fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+                let word = words.first().ok_or(ValueError::Arity)?;
+                let index = choice(Self::NAMES, word)?;
+                *self = Self::ALL.get(index).copied().unwrap_or(*self);
+                Ok(())
+            }
+
+            fn text(&self, _: &Kind) -> Vec<u8> {
+                self.name().as_bytes().to_vec()
+            }
+        }
+    };
+}
+
+choices! {
+    /// How much the server logs.
+    LogLevel {
+        /// Everything.
+        Debug = "debug",
+        /// Much that is rarely useful.
+        Verbose = "verbose",
+        /// What an operator wants to know.
+        Notice = "notice",
+        /// Only what is important or wrong.
+        Warning = "warning",
+        /// Not a line.
+        Nothing = "nothing",
+    }
+}
+
+choices! {
+    /// When written data reaches the disk itself.
+    AppendFsync {
+        /// Once a second.
+        Everysec = "everysec",
+        /// Before the reply.
+        Always = "always",
+        /// When the operating system likes.
+        No = "no",
+    }
+}
+
+choices! {
+    /// What Redis would evict. Nothing is evicted here: the data is on disk.
+    MaxmemoryPolicy {
+        /// Of the keys with an expiry, the least recently used.
+        VolatileLru = "volatile-lru",
+        /// Of the keys with an expiry, the least often used.
+        VolatileLfu = "volatile-lfu",
+        /// Of the keys with an expiry, any.
+        VolatileRandom = "volatile-random",
+        /// Of the keys with an expiry, the one that expires first.
+        VolatileTtl = "volatile-ttl",
+        /// The least recently used.
+        AllkeysLru = "allkeys-lru",
+        /// The least often used.
+        AllkeysLfu = "allkeys-lfu",
+        /// Any.
+        AllkeysRandom = "allkeys-random",
+        /// None.
+        Noeviction = "noeviction",
+    }
+}
+
+choices! {
+    /// Who may use what is dangerous.
+    AllowAccess {
+        /// Nobody.
+        No = "no",
+        /// Everybody.
+        Yes = "yes",
+        /// Connections from this machine.
+        Local = "local",
+    }
+}
+
+choices! {
+    /// What RocksDB's files are compressed with.
+    Compression {
+        /// Nothing.
+        None = "none",
+        /// LZ4: fast.
+        Lz4 = "lz4",
+        /// Zstandard: small.
+        Zstd = "zstd",
+    }
+}
+
+choices! {
+    /// How RESTORE checks a payload before it trusts it.
+    SanitizePayload {
+        /// Not at all in Redis; here always in full.
+        No = "no",
+        /// Always in full.
+        Yes = "yes",
+        /// In full when it comes from a client.
+        Clients = "clients",
+    }
+}
+
+impl AllowAccess {
+    /// Whether a connection may pass; `local` is one over a Unix socket or loopback.
+    pub fn allows(self, local: bool) -> bool {
+        match self {
+            AllowAccess::No => false,
+            AllowAccess::Yes => true,
+            AllowAccess::Local => local,
+        }
+    }
+}
+
+/// A password: never printed by `{:?}`.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(pub Vec<u8>);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_empty() { "none" } else { "***" })
+    }
+}
+
+impl Secret {
+    /// Whether no password is set.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Field for Secret {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let word = words.first().ok_or(ValueError::Arity)?;
+        if word.contains(&0) {
+            return Err(ValueError::ZeroByte);
+        }
+        self.0 = word.clone();
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        self.0.clone()
+    }
+}
+
+/// The directory that relative paths start from: always an absolute path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// `path` as seen from the directory the process stands in.
+    pub fn new(path: &Path) -> Self {
+        let absolute = std::env::current_dir().map_or_else(|_| path.into(), |dir| dir.join(path));
+        // `/a/.` and `/a/` are `/a`.
+        Directory(absolute.components().collect())
+    }
+}
+
+impl std::ops::Deref for Directory {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Field for Directory {
+    fn assign(&mut self, kind: &Kind, words: &[Vec<u8>], source: Source) -> Result<(), ValueError> {
+        let mut path = PathBuf::new();
+        path.assign(kind, words, source)?;
+        if source == Source::Set {
+            // A start creates the directory; a running server wants one that is there.
+            let reason = |error: &std::io::Error| match error.kind() {
+                std::io::ErrorKind::NotFound => "No such file or directory".to_owned(),
+                _ => error.to_string(),
+            };
+            let found =
+                std::fs::metadata(&path).map_err(|error| ValueError::Path(reason(&error)))?;
+            if !found.is_dir() {
+                return Err(ValueError::Path("Not a directory".into()));
+            }
+        }
+        *self = Directory::new(&path);
+        Ok(())
+    }
+
+    fn text(&self, kind: &Kind) -> Vec<u8> {
+        self.0.text(kind)
+    }
+}
+
+/// A name inside a directory, never a path out of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileName(pub String);
+
+impl Field for FileName {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let name = utf8(words.first().ok_or(ValueError::Arity)?)?;
+        if name.is_empty() || name == "." || name == ".." || name.contains('/') {
+            return Err(ValueError::Special(
+                "argument can't be a path, just a filename",
+            ));
+        }
+        self.0 = name.to_owned();
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        self.0.clone().into_bytes()
+    }
+}
+
+/// The `dbfilename`, which has an error text of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DumpName(pub String);
+
+impl Field for DumpName {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let name = utf8(words.first().ok_or(ValueError::Arity)?)?;
+        if name == "." || name == ".." || name.contains('/') {
+            return Err(ValueError::Special(
+                "dbfilename can't be a path, just a filename",
+            ));
+        }
+        self.0 = name.to_owned();
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        self.0.clone().into_bytes()
+    }
+}
+
+/// A number of bytes, or a share of the memory budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryOrPercent {
+    /// Bytes.
+    Bytes(u64),
+    /// Percent of the memory budget, 0 to 100.
+    Percent(u8),
+}
+
+impl MemoryOrPercent {
+    /// The bytes, of a budget of `total` bytes; 0 is no limit.
+    pub fn bytes(self, total: u64) -> u64 {
+        match self {
+            MemoryOrPercent::Bytes(bytes) => bytes,
+            MemoryOrPercent::Percent(percent) => (total / 100).saturating_mul(u64::from(percent)),
+        }
+    }
+}
+
+impl Field for MemoryOrPercent {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let word = words.first().ok_or(ValueError::Arity)?;
+        *self = match word.strip_suffix(b"%") {
+            None => MemoryOrPercent::Bytes(memory(word).ok_or(ValueError::NotMemoryOrPercent)?),
+            Some(number) => match integer(number) {
+                Ok(percent @ 0..=100) => {
+                    MemoryOrPercent::Percent(u8::try_from(percent).unwrap_or(100))
+                }
+                Ok(101..) => return Err(ValueError::PercentTooLarge),
+                _ => return Err(ValueError::NotMemoryOrPercent),
+            },
+        };
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        match self {
+            MemoryOrPercent::Bytes(bytes) => bytes.to_string(),
+            MemoryOrPercent::Percent(percent) => format!("{percent}%"),
+        }
+        .into_bytes()
+    }
+}
+
+/// Several words of a fixed set, without effect here; written in the order of the set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WordFlags(pub Vec<&'static str>);
+
+impl Field for WordFlags {
+    fn assign(&mut self, kind: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let Kind::Flags(names) = *kind else {
+            return Err(ValueError::Arity);
+        };
+        if words.is_empty() {
+            return Err(ValueError::Choice(names.join(", ")));
+        }
+        let chosen: Vec<usize> = words
+            .iter()
+            .map(|word| choice(names, word))
+            .collect::<Result<_, _>>()?;
+        // The first name is what no flag at all is called.
+        self.0 = (1..names.len())
+            .filter(|index| chosen.contains(index))
+            .filter_map(|index| names.get(index).copied())
+            .collect();
+        Ok(())
+    }
+
+    fn text(&self, kind: &Kind) -> Vec<u8> {
+        match (self.0.is_empty(), kind) {
+            (true, Kind::Flags([none, ..])) => none.as_bytes().to_vec(),
+            _ => self.0.join(" ").into_bytes(),
+        }
+    }
+
+    fn lines(&self, kind: &Kind) -> Vec<Vec<u8>> {
+        vec![self.text(kind)]
+    }
+}
+
+/// Limits of what may wait to be sent to a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferLimit {
+    /// The client is closed at once beyond this many bytes; 0 is no limit.
+    pub hard_bytes: u64,
+    /// The client is closed when beyond this many bytes for `soft_s`; 0 is no limit.
+    pub soft_bytes: u64,
+    /// Seconds.
+    pub soft_s: u64,
+}
+
+/// [`BufferLimit`] by class of client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferLimits {
+    /// Ordinary clients.
+    pub normal: BufferLimit,
+    /// Replicas.
+    pub replica: BufferLimit,
+    /// Clients that are subscribed to a channel.
+    pub pubsub: BufferLimit,
+}
+
+impl Default for BufferLimits {
+    fn default() -> Self {
+        let limit = |hard_mb: u64, soft_mb: u64, soft_s| BufferLimit {
+            hard_bytes: hard_mb << 20,
+            soft_bytes: soft_mb << 20,
+            soft_s,
+        };
+        BufferLimits {
+            normal: BufferLimit::default(),
+            replica: limit(256, 64, 60),
+            pubsub: limit(32, 8, 60),
+        }
+    }
+}
+
+impl BufferLimits {
+    fn class(&mut self, name: &[u8]) -> Option<&mut BufferLimit> {
+        match name.to_ascii_lowercase().as_slice() {
+            b"normal" => Some(&mut self.normal),
+            b"replica" | b"slave" => Some(&mut self.replica),
+            b"pubsub" => Some(&mut self.pubsub),
+            _ => None,
+        }
+    }
+
+    fn named(&self, replica: &'static str) -> [(&'static str, BufferLimit); 3] {
+        [
+            ("normal", self.normal),
+            (replica, self.replica),
+            ("pubsub", self.pubsub),
+        ]
+    }
+}
+
+impl std::fmt::Display for BufferLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}", self.hard_bytes, self.soft_bytes, self.soft_s)
+    }
+}
+
+impl Field for BufferLimits {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        const BAD_NUMBER: ValueError = ValueError::Special(
+            "Error in hard, soft or soft_seconds setting in buffer limit configuration.",
+        );
+        let mut limits = *self;
+        for group in words.chunks(4) {
+            let [class, hard, soft, seconds] = group else {
+                return Err(ValueError::Special(
+                    "Wrong number of arguments in buffer limit configuration.",
+                ));
+            };
+            let limit = limits.class(class).ok_or(ValueError::Special(
+                "Invalid client class specified in buffer limit configuration.",
+            ))?;
+            *limit = BufferLimit {
+                hard_bytes: memory(hard).ok_or(BAD_NUMBER)?,
+                soft_bytes: memory(soft).ok_or(BAD_NUMBER)?,
+                soft_s: match integer(seconds) {
+                    Ok(seconds) => u64::try_from(seconds).map_err(|_| BAD_NUMBER)?,
+                    Err(_) => return Err(BAD_NUMBER),
+                },
+            };
+        }
+        *self = limits;
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        self.named("slave")
+            .map(|(name, limit)| format!("{name} {limit}"))
+            .join(" ")
+            .into_bytes()
+    }
+
+    fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
+        self.named("replica")
+            .iter()
+            .map(|(name, limit)| format!("{name} {limit}").into_bytes())
+            .collect()
+    }
+}
+
+/// Redis' save points: seconds and changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavePoints {
+    /// Pairs of seconds and changes.
+    pub points: Vec<(u32, u32)>,
+    /// Whether a directive has replaced the default, so that the next one adds.
+    given: bool,
+}
+
+impl Default for SavePoints {
+    fn default() -> Self {
+        SavePoints {
+            points: vec![(3600, 1), (300, 100), (60, 10_000)],
+            given: false,
+        }
+    }
+}
+
+impl Field for SavePoints {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], source: Source) -> Result<(), ValueError> {
+        const BAD: ValueError = ValueError::Special("Invalid save parameters");
+        let mut points = match (source, self.given) {
+            (Source::File, true) => self.points.clone(),
+            _ => Vec::new(),
+        };
+        if words.iter().all(Vec::is_empty) {
+            points.clear();
+        } else {
+            for pair in words.chunks(2) {
+                let [seconds, changes] = pair else {
+                    return Err(BAD);
+                };
+                let number = |word| {
+                    integer(word)
+                        .ok()
+                        .and_then(|number| u32::try_from(number).ok())
+                        .filter(|number| *number <= i32::MAX.unsigned_abs())
+                };
+                match (number(seconds), number(changes)) {
+                    (Some(seconds @ 1..), Some(changes)) => points.push((seconds, changes)),
+                    _ => return Err(BAD),
+                }
+            }
+        }
+        *self = SavePoints {
+            points,
+            given: true,
+        };
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        self.points
+            .iter()
+            .map(|(seconds, changes)| format!("{seconds} {changes}"))
+            .collect::<Vec<_>>()
+            .join(" ")
+            .into_bytes()
+    }
+
+    fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
+        match self.points.is_empty() {
+            true => vec![quote(b"")],
+            false => self
+                .points
+                .iter()
+                .map(|(seconds, changes)| format!("{seconds} {changes}").into_bytes())
+                .collect(),
+        }
+    }
+}
+
+/// Percentiles that INFO latencystats shows, 0 to 100.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Percentiles(pub Vec<f64>);
+
+impl Field for Percentiles {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        if words.iter().all(Vec::is_empty) {
+            self.0.clear();
+            return Ok(());
+        }
+        let percentiles = words.iter().map(|word| {
+            let number: f64 = std::str::from_utf8(word)
+                .ok()
+                .and_then(|text| text.parse().ok())
+                .ok_or(ValueError::Special(
+                    "Invalid latency-tracking-info-percentiles parameters",
+                ))?;
+            match (0.0..=100.0).contains(&number) {
+                true => Ok(number),
+                false => Err(ValueError::Special(
+                    "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]",
+                )),
+            }
+        });
+        self.0 = percentiles.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        self.0
+            .iter()
+            .map(f64::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
+            .into_bytes()
+    }
+
+    fn lines(&self, kind: &Kind) -> Vec<Vec<u8>> {
+        match self.0.is_empty() {
+            true => vec![quote(b"")],
+            false => vec![self.text(kind)],
+        }
+    }
+}
+
+/// The three values of `oom-score-adj-values`.
+impl Field for [i32; 3] {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        const BAD: ValueError = ValueError::Special(
+            "Invalid oom-score-adj-values, elements must be between -2000 and 2000.",
+        );
+        let [first, second, third] = words else {
+            return Err(ValueError::Arity);
+        };
+        let number = |word| match integer(word) {
+            Ok(number @ -2000..=2000) => i32::try_from(number).map_err(|_| BAD),
+            _ => Err(BAD),
+        };
+        *self = [number(first)?, number(second)?, number(third)?];
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        let [first, second, third] = self;
+        format!("{first} {second} {third}").into_bytes()
+    }
+
+    fn lines(&self, kind: &Kind) -> Vec<Vec<u8>> {
+        vec![self.text(kind)]
+    }
+}
+
+/// The address of the server whose replica this one is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MasterAddr {
+    /// Host name or address.
+    pub host: String,
+    /// TCP port, never 0.
+    pub port: u16,
+}
+
+impl Field for Option<MasterAddr> {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let [host, port] = words else {
+            return Err(ValueError::Arity);
+        };
+        if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
+            *self = None;
+            return Ok(());
+        }
+        let host = utf8(host)?.to_owned();
+        match integer(port).ok().and_then(|port| u16::try_from(port).ok()) {
+            Some(port @ 1..) if !host.is_empty() => *self = Some(MasterAddr { host, port }),
+            Some(1..) => return Err(ValueError::Special("Invalid master host")),
+            _ => return Err(ValueError::Special("Invalid master port")),
+        }
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        match self {
+            None => Vec::new(),
+            Some(MasterAddr { host, port }) => format!("{host} {port}").into_bytes(),
+        }
+    }
+
+    fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
+        self.iter()
+            .map(|MasterAddr { host, port }| {
+                let mut line = quote(host.as_bytes());
+                line.extend(format!(" {port}").into_bytes());
+                line
+            })
+            .collect()
+    }
+}
+
+/// Commands that have another name, or none, in this server: name, new name.
+/// Whether the names exist is for the command table to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renames(pub Vec<(String, String)>);
+
+impl Field for Renames {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let [from, to] = words else {
+            return Err(ValueError::Arity);
+        };
+        let (from, to) = (
+            utf8(from)?.to_ascii_lowercase(),
+            utf8(to)?.to_ascii_lowercase(),
+        );
+        self.0.retain(|(name, _)| *name != from);
+        self.0.push((from, to));
+        Ok(())
+    }
+
+    fn text(&self, kind: &Kind) -> Vec<u8> {
+        self.lines(kind).join(&b'\n')
+    }
+
+    fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
+        self.0
+            .iter()
+            .map(|(from, to)| [quote(from.as_bytes()), quote(to.as_bytes())].join(&b' '))
+            .collect()
+    }
+}
+
+/// ACL users: a name and its rules, which the ACL reads.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct UserLines(pub Vec<(Vec<u8>, Vec<Vec<u8>>)>);
+
+impl std::fmt::Debug for UserLines {
+    // The rules hold passwords.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} users", self.0.len())
+    }
+}
+
+impl Field for UserLines {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let [name, rules @ ..] = words else {
+            return Err(ValueError::Arity);
+        };
+        self.0.retain(|(known, _)| known != name);
+        self.0.push((name.clone(), rules.to_vec()));
+        Ok(())
+    }
+
+    fn text(&self, kind: &Kind) -> Vec<u8> {
+        self.lines(kind).join(&b'\n')
+    }
+
+    fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
+        self.0
+            .iter()
+            .map(|(name, rules)| {
+                std::iter::once(name)
+                    .chain(rules)
+                    .map(|word| quote(word))
+                    .collect::<Vec<_>>()
+                    .join(&b' ')
+            })
+            .collect()
+    }
+}

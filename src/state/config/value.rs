@@ -1,0 +1,280 @@
+//! How the values of parameters are read from text and written as text.
+//!
+//! Knows types, not parameters. Every value that a file or a client can send
+//! gives a value or an error in Redis' words.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use crate::base::num::parse_i64;
+
+use super::lex::quote;
+use super::table::Kind;
+
+/// Why a value was not taken. The texts are those that clients of Redis know.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ValueError {
+    /// Neither `yes` nor `no`.
+    #[error("argument must be 'yes' or 'no'")]
+    NotBool,
+    /// Not a decimal integer of 64 bits.
+    #[error("argument couldn't be parsed into an integer")]
+    NotInteger,
+    /// Not an octal number.
+    #[error("argument couldn't be parsed as an octal number")]
+    NotOctal,
+    /// Not digits with an optional unit.
+    #[error("argument must be a memory value")]
+    NotMemory,
+    /// Neither a memory value nor a percentage.
+    #[error("argument must be a memory or percent value")]
+    NotMemoryOrPercent,
+    /// More than all of it.
+    #[error("percentage argument must be less or equal to 100")]
+    PercentTooLarge,
+    /// Outside the bounds, which are printed as the parameter writes its values.
+    #[error("argument must be between {min} and {max} inclusive")]
+    Range {
+        /// Smallest value taken.
+        min: String,
+        /// Largest value taken.
+        max: String,
+    },
+    /// Not among the words that the parameter takes.
+    #[error("argument(s) must be one of the following: {0}")]
+    Choice(String),
+    /// Too few or too many words.
+    #[error("wrong number of arguments")]
+    Arity,
+    /// Text where only UTF-8 makes sense.
+    #[error("argument must be valid UTF-8 text")]
+    NotUtf8,
+    /// A byte that no file or path can hold.
+    #[error("argument must not contain a zero byte")]
+    ZeroByte,
+    /// What only one parameter can say.
+    #[error("{0}")]
+    Special(&'static str),
+    /// What the operating system said of a path.
+    #[error("{0}")]
+    Path(String),
+}
+
+/// Where a directive comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A file or the command line: lines of one directive add up.
+    File,
+    /// CONFIG SET: the value replaces what was there.
+    Set,
+}
+
+/// The type of a parameter.
+pub(super) trait Field: Sized {
+    /// Takes the words of a directive; on an error the value is unchanged.
+    /// A kind that does not take many words gives exactly one.
+    fn assign(&mut self, kind: &Kind, words: &[Vec<u8>], source: Source) -> Result<(), ValueError>;
+
+    /// The value as CONFIG GET shows it.
+    fn text(&self, kind: &Kind) -> Vec<u8>;
+
+    /// The arguments of the lines that say the value in a file.
+    fn lines(&self, kind: &Kind) -> Vec<Vec<u8>> {
+        vec![quote(&self.text(kind))]
+    }
+}
+
+/// The only word of a directive.
+fn single(words: &[Vec<u8>]) -> Result<&[u8], ValueError> {
+    match words {
+        [word] => Ok(word),
+        _ => Err(ValueError::Arity),
+    }
+}
+
+/// A word that must be text.
+pub(super) fn utf8(word: &[u8]) -> Result<&str, ValueError> {
+    if word.contains(&0) {
+        return Err(ValueError::ZeroByte);
+    }
+    std::str::from_utf8(word).map_err(|_| ValueError::NotUtf8)
+}
+
+/// A decimal integer without sign `+`, leading zeros or spaces, as Redis reads it.
+pub(super) fn integer(word: &[u8]) -> Result<i64, ValueError> {
+    parse_i64(word).ok_or(ValueError::NotInteger)
+}
+
+/// A number of bytes: digits and perhaps a unit. No digits are zero, as Redis has it.
+pub(super) fn memory(word: &[u8]) -> Option<u64> {
+    let split = word
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(word.len());
+    let (digits, unit) = word.split_at_checked(split)?;
+    let factor: u64 = match unit.to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1_000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    let number: u64 = match digits {
+        b"" => 0,
+        digits => std::str::from_utf8(digits).ok()?.parse().ok()?,
+    };
+    number.checked_mul(factor)
+}
+
+fn range<T: ToString>(min: T, max: T) -> ValueError {
+    ValueError::Range {
+        min: min.to_string(),
+        max: max.to_string(),
+    }
+}
+
+/// The number that a word means under a numeric kind.
+fn number(kind: &Kind, word: &[u8]) -> Result<i128, ValueError> {
+    match *kind {
+        Kind::Memory { min, max } => {
+            let bytes = memory(word).ok_or(ValueError::NotMemory)?;
+            match (min..=max).contains(&bytes) {
+                true => Ok(i128::from(bytes)),
+                false => Err(range(min, max)),
+            }
+        }
+        Kind::Octal => {
+            let text = utf8(word).map_err(|_| ValueError::NotOctal)?;
+            let mode = u32::from_str_radix(text, 8).map_err(|_| ValueError::NotOctal)?;
+            match mode <= 0o777 {
+                true => Ok(i128::from(mode)),
+                false => Err(range(0, 777)),
+            }
+        }
+        Kind::Int { min, max } => {
+            let value = integer(word)?;
+            match (min..=max).contains(&value) {
+                true => Ok(i128::from(value)),
+                false => Err(range(min, max)),
+            }
+        }
+        _ => integer(word).map(i128::from),
+    }
+}
+
+macro_rules! integer_fields {
+    ($($type:ty),*) => { $(
+        impl Field for $type {
+            fn assign(&mut self, kind: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+                let value = number(kind, single(words)?)?;
+                *self = <$type>::try_from(value).map_err(|_| range(<$type>::MIN, <$type>::MAX))?;
+                Ok(())
+            }
+
+            fn text(&self, kind: &Kind) -> Vec<u8> {
+                match kind {
+                    Kind::Octal => format!("{self:o}").into_bytes(),
+                    _ => self.to_string().into_bytes(),
+                }
+            }
+        }
+    )* };
+}
+integer_fields!(u16, u32, u64, i32, i64);
+
+impl Field for bool {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        *self = match single(words)?.to_ascii_lowercase().as_slice() {
+            b"yes" => true,
+            b"no" => false,
+            _ => return Err(ValueError::NotBool),
+        };
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        if *self { b"yes".into() } else { b"no".into() }
+    }
+}
+
+impl Field for String {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        *self = utf8(single(words)?)?.to_owned();
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        self.clone().into_bytes()
+    }
+}
+
+impl Field for PathBuf {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let word = single(words)?;
+        if word.contains(&0) {
+            return Err(ValueError::ZeroByte);
+        }
+        *self = PathBuf::from(OsString::from_vec(word.to_vec()));
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        self.as_os_str().as_bytes().to_vec()
+    }
+}
+
+/// The position of a word among `names`, in any case.
+pub(super) fn choice(names: &[&str], word: &[u8]) -> Result<usize, ValueError> {
+    names
+        .iter()
+        .position(|name| name.as_bytes().eq_ignore_ascii_case(word))
+        .ok_or_else(|| ValueError::Choice(names.join(", ")))
+}
+
+/// A parameter without effect here that takes one of the words of its kind.
+impl Field for &'static str {
+    fn assign(&mut self, kind: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let word = single(words)?;
+        if let Kind::Choice(names) = *kind {
+            let index = choice(names, word)?;
+            *self = names.get(index).copied().unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+}
+
+/// Words in the order in which they were given.
+impl Field for Vec<String> {
+    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        *self = words
+            .iter()
+            .map(|word| utf8(word).map(str::to_owned))
+            .filter(|word| word != &Ok(String::new()))
+            .collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    fn text(&self, _: &Kind) -> Vec<u8> {
+        self.join(" ").into_bytes()
+    }
+
+    fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
+        match self.is_empty() {
+            true => vec![quote(b"")],
+            false => vec![
+                self.iter()
+                    .map(|word| quote(word.as_bytes()))
+                    .collect::<Vec<_>>()
+                    .join(&b' '),
+            ],
+        }
+    }
+}
