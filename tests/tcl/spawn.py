@@ -12,27 +12,17 @@ import socket
 import sys
 import time
 
-# Directives of the suite's configuration files that change nothing a client
-# can see, and that a server without RDB and AOF files has no use for.
-WITHOUT_EFFECT = {
-    "always-show-logo", "rdbcompression", "dbfilename", "appendonly", "no-appendfsync-on-rewrite",
-    "activerehashing", "enable-module-command", "propagation-error-behavior",
-    "slave-serve-stale-data", "repl-diskless-sync-delay", "save",
-}
 START_DEADLINE_S = 60
 
 
-def filtered(path):
-    """The configuration without `WITHOUT_EFFECT`, and its port."""
-    port, lines = 0, []
+def port_of(path):
+    """The port that a configuration file names."""
     with open(path, encoding="latin-1") as file:
         for line in file:
             words = line.split()
             if words and words[0] == "port":
-                port = int(words[1])
-            if not words or words[0] not in WITHOUT_EFFECT:
-                lines.append(line)
-    return port, lines
+                return int(words[1])
+    return 0
 
 
 def announce(port, server):
@@ -61,12 +51,8 @@ def announce_aside(port):
 def main():
     """Replaces this process by the server."""
     command, arguments = shlex.split(sys.argv[1]), sys.argv[2:]
-    port = 0
-    if arguments and not arguments[0].startswith("--"):
-        port, lines = filtered(arguments[0])
-        if "redis" not in os.path.basename(command[0]):
-            with open(arguments[0], "w", encoding="latin-1") as file:
-                file.writelines(lines)
+    starts = arguments and not arguments[0].startswith("--")
+    port = port_of(arguments[0]) if starts else 0
     print(f"Starting, PID: {os.getpid()}", flush=True)
     if port:
         announce_aside(port)
