@@ -1,0 +1,162 @@
+//! The keys of all rows of a DB's column family.
+
+use super::{CollectionId, Corrupt, reader::Reader, score, tag};
+use smallvec::SmallVec;
+
+/// A row's key; most fit without an allocation.
+pub type RowKey = SmallVec<[u8; 64]>;
+
+/// Bytes of `tag ‖ id`: the prefix that all rows of one map of a collection share.
+pub const ELEMENT_PREFIX_LEN: usize = 9;
+
+fn build(tag: u8, parts: &[&[u8]]) -> RowKey {
+    let mut key = RowKey::new();
+    key.push(tag);
+    for part in parts {
+        key.extend_from_slice(part);
+    }
+    key
+}
+
+/// `01 ‖ user key`.
+pub fn meta(user_key: &[u8]) -> RowKey {
+    build(tag::META, &[user_key])
+}
+
+/// The user key of a meta row.
+pub fn user_key_of_meta(row_key: &[u8]) -> Result<&[u8], Corrupt> {
+    match row_key.split_first() {
+        Some((&tag::META, user_key)) => Ok(user_key),
+        _ => Err(Corrupt("meta")),
+    }
+}
+
+/// `tag ‖ id`, the beginning of all element rows under `tag`.
+pub fn element_prefix(tag: u8, id: CollectionId) -> RowKey {
+    build(tag, &[&id.0.to_be_bytes()])
+}
+
+/// The first key after all rows that begin with `tag ‖ id`.
+pub fn element_end(tag: u8, id: CollectionId) -> RowKey {
+    match id.0.checked_add(1) {
+        Some(next) => build(tag, &[&next.to_be_bytes()]),
+        None => build(tag + 1, &[]),
+    }
+}
+
+/// `tag ‖ id ‖ h ‖ member`, for the maps that stand in hash order.
+pub fn hashed(tag: u8, id: CollectionId, hash: u64, member: &[u8]) -> RowKey {
+    build(tag, &[&id.0.to_be_bytes(), &hash.to_be_bytes(), member])
+}
+
+/// `tag ‖ id ‖ h`, where a walk in hash order starts.
+pub fn hashed_from(tag: u8, id: CollectionId, hash: u64) -> RowKey {
+    build(tag, &[&id.0.to_be_bytes(), &hash.to_be_bytes()])
+}
+
+/// Hash and member of a key that [`hashed`] made.
+pub fn split_hashed(row_key: &[u8]) -> Result<(u64, &[u8]), Corrupt> {
+    let mut r = Reader::new(row_key, "element");
+    r.take(ELEMENT_PREFIX_LEN)?;
+    Ok((r.u64()?, r.rest()))
+}
+
+/// `tag ‖ id ‖ index`, for list items and fragments. Signed indices keep their order.
+pub fn indexed(tag: u8, id: CollectionId, index: i64) -> RowKey {
+    let sortable = (index as u64) ^ (1 << 63);
+    build(tag, &[&id.0.to_be_bytes(), &sortable.to_be_bytes()])
+}
+
+/// The index of a key that [`indexed`] made.
+pub fn split_indexed(row_key: &[u8]) -> Result<i64, Corrupt> {
+    let mut r = Reader::new(row_key, "element");
+    r.take(ELEMENT_PREFIX_LEN)?;
+    Ok((r.u64()? ^ (1 << 63)) as i64)
+}
+
+/// `0B ‖ id ‖ score ‖ member`.
+pub fn by_score(id: CollectionId, score: f64, member: &[u8]) -> RowKey {
+    build(
+        tag::ZSET_SCORE,
+        &[&id.0.to_be_bytes(), &score::encode(score), member],
+    )
+}
+
+/// Score and member of a key that [`by_score`] made.
+pub fn split_by_score(row_key: &[u8]) -> Result<(f64, &[u8]), Corrupt> {
+    let mut r = Reader::new(row_key, "zset score");
+    r.take(ELEMENT_PREFIX_LEN)?;
+    Ok((score::decode(r.array()?), r.rest()))
+}
+
+/// `0C ‖ expire ms ‖ user key`.
+pub fn ttl(expire_ms: u64, user_key: &[u8]) -> RowKey {
+    build(tag::TTL, &[&expire_ms.to_be_bytes(), user_key])
+}
+
+/// `0C ‖ expire ms`, where a walk over the TTL index starts or ends.
+pub fn ttl_from(expire_ms: u64) -> RowKey {
+    build(tag::TTL, &[&expire_ms.to_be_bytes()])
+}
+
+/// Expiry and user key of a TTL row.
+pub fn split_ttl(row_key: &[u8]) -> Result<(u64, &[u8]), Corrupt> {
+    let mut r = Reader::new(row_key, "TTL");
+    r.take(1)?;
+    Ok((r.u64()?, r.rest()))
+}
+
+/// `0F ‖ id`.
+pub fn reclaim(id: CollectionId) -> RowKey {
+    build(tag::RECLAIM, &[&id.0.to_be_bytes()])
+}
+
+/// The id of a reclaim row.
+pub fn split_reclaim(row_key: &[u8]) -> Result<CollectionId, Corrupt> {
+    let mut r = Reader::new(row_key, "reclaim");
+    r.take(1)?;
+    Ok(CollectionId(r.u64()?))
+}
+
+/// The first key after all that begin with `prefix`, or `None` if there is none.
+pub fn after_prefix(prefix: &[u8]) -> Option<RowKey> {
+    let mut end = RowKey::from_slice(prefix);
+    while let Some(last) = end.pop() {
+        if last < 0xFF {
+            end.push(last + 1);
+            return Some(end);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes() {
+        let id = CollectionId(0x0102);
+        let id_hex = [0u8, 0, 0, 0, 0, 0, 1, 2];
+        assert_eq!(meta(b"k").as_slice(), b"\x01k");
+        let mut want = vec![0x06];
+        want.extend(id_hex);
+        want.extend([0x7F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
+        assert_eq!(indexed(tag::LIST_ITEM, id, -1).as_slice(), want);
+        assert_eq!(
+            ttl(0x1234, b"k").as_slice(),
+            b"\x0C\0\0\0\0\0\0\x12\x34k"
+        );
+        assert_eq!(
+            by_score(id, 0.0, b"m").as_slice(),
+            b"\x0B\0\0\0\0\0\0\x01\x02\x80\0\0\0\0\0\0\0m"
+        );
+    }
+
+    #[test]
+    fn prefixes_end_where_the_next_begins() {
+        assert_eq!(after_prefix(b"a\xFF").as_deref(), Some(&b"b"[..]));
+        assert_eq!(after_prefix(b"\xFF\xFF"), None);
+        assert!(indexed(6, CollectionId(1), i64::MAX) < element_end(6, CollectionId(1)));
+    }
+}

@@ -1,0 +1,114 @@
+//! Meta rows: what a key is, when it expires, and its value if that is small.
+//!
+//! ```text
+//! type (1) ‖ flags (1) ‖ expire ms (8, 0 = never) ‖ body
+//!
+//! body, by type and by the flag ROWS:
+//!   string          the bytes                         ROWS: id (8) ‖ length (8)
+//!   hash, set       packed entries                    ROWS: id (8) ‖ count (8)
+//!   zset            packed entries, in score order    ROWS: id (8) ‖ count (8) ‖ lowest row (see zset)
+//!   list            packed entries, in list order     ROWS: id (8) ‖ head (8) ‖ tail (8)
+//! ```
+
+use super::{CollectionId, Corrupt, Kind, reader::Reader};
+
+/// Bytes before the body.
+pub const HEADER_LEN: usize = 10;
+
+const FLAG_ROWS: u8 = 1;
+
+/// The head of a meta row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta {
+    /// The key's type.
+    pub kind: Kind,
+    /// Whether the elements stand in rows of their own, under the id in the body.
+    pub rows: bool,
+    /// When the key expires, in Unix milliseconds; 0 for never.
+    pub expire_ms: u64,
+}
+
+impl Meta {
+    /// The head of a new key without expiry.
+    pub fn new(kind: Kind) -> Meta {
+        Meta {
+            kind,
+            rows: false,
+            expire_ms: 0,
+        }
+    }
+
+    /// Whether the key's time is over at `now_ms`.
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.expire_ms != 0 && self.expire_ms <= now_ms
+    }
+
+    /// Appends the head to a row under construction.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.kind as u8);
+        out.push(if self.rows { FLAG_ROWS } else { 0 });
+        out.extend_from_slice(&self.expire_ms.to_be_bytes());
+    }
+}
+
+/// A meta row, taken apart without a copy.
+#[derive(Debug, Clone, Copy)]
+pub struct MetaView<'a> {
+    /// The head.
+    pub meta: Meta,
+    /// The rest, by type.
+    pub body: &'a [u8],
+}
+
+impl<'a> MetaView<'a> {
+    /// Takes a row apart.
+    pub fn decode(row: &'a [u8]) -> Result<MetaView<'a>, Corrupt> {
+        let mut r = Reader::new(row, "meta");
+        let kind = Kind::from_byte(r.u8()?).ok_or(Corrupt("meta type"))?;
+        let flags = r.u8()?;
+        if flags & !FLAG_ROWS != 0 {
+            return Err(Corrupt("meta flags"));
+        }
+        let expire_ms = r.u64()?;
+        let meta = Meta {
+            kind,
+            rows: flags & FLAG_ROWS != 0,
+            expire_ms,
+        };
+        Ok(MetaView {
+            meta,
+            body: r.rest(),
+        })
+    }
+
+    /// The id that stands first in the body of a key whose elements are rows.
+    pub fn id(&self) -> Result<CollectionId, Corrupt> {
+        Ok(CollectionId(Reader::new(self.body, "meta id").u64()?))
+    }
+}
+
+/// The body of a hash, set, zset or long string in rows: an id and how many
+/// elements (or bytes) belong to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// Under which the rows stand.
+    pub id: CollectionId,
+    /// Elements, or bytes of a string.
+    pub count: u64,
+}
+
+impl Counted {
+    /// Reads the body.
+    pub fn decode(body: &[u8]) -> Result<Counted, Corrupt> {
+        let mut r = Reader::new(body, "meta count");
+        Ok(Counted {
+            id: CollectionId(r.u64()?),
+            count: r.u64()?,
+        })
+    }
+
+    /// The body's bytes.
+    pub fn encode(&self) -> [u8; 16] {
+        (u128::from(self.id.0) << 64 | u128::from(self.count)).to_be_bytes()
+    }
+}

@@ -1,0 +1,260 @@
+//! The binlog: what a tick's commands did, logged in the batch that does it,
+//! and its trimming.
+//!
+//! I3: rows are numbered under the commit lock. The binlog holds effects,
+//! never a request whose meaning depends on when it is run.
+
+use super::engine::{ColumnFamily, CommitState, Db, Engine};
+use super::{DbIndex, Result};
+use crate::encoding::binlog::{Row, key, position};
+use crate::encoding::own::State;
+use rocksdb::WriteBatch;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The effects of the commands of one pending batch, as RESP commands.
+#[derive(Debug, Default)]
+pub struct LogBuffer {
+    bytes: Vec<u8>,
+    entries: u32,
+    /// The DB that the last SELECT in `bytes` chose.
+    db: Option<DbIndex>,
+}
+
+/// Where [`LogBuffer::rollback`] goes back to.
+#[derive(Debug, Clone, Copy)]
+pub struct LogSavepoint {
+    bytes: usize,
+    entries: u32,
+    db: Option<DbIndex>,
+}
+
+impl LogBuffer {
+    /// Bytes logged so far.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nothing is logged.
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Appends one command that was run in `db`.
+    pub fn append<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
+        if self.db != Some(db) {
+            let mut digits = itoa::Buffer::new();
+            let number = digits.format(db.0).as_bytes();
+            append_command(&mut self.bytes, &[b"SELECT", number]);
+            self.db = Some(db);
+        }
+        append_command(&mut self.bytes, args);
+        self.entries += 1;
+    }
+
+    pub(super) fn savepoint(&self) -> LogSavepoint {
+        LogSavepoint {
+            bytes: self.bytes.len(),
+            entries: self.entries,
+            db: self.db,
+        }
+    }
+
+    pub(super) fn rollback(&mut self, to: LogSavepoint) {
+        self.bytes.truncate(to.bytes);
+        self.entries = to.entries;
+        self.db = to.db;
+    }
+
+    pub(super) fn clear(&mut self) {
+        const KEEP_BYTES: usize = 1 << 20;
+        self.bytes.clear();
+        self.bytes.shrink_to(KEEP_BYTES);
+        self.entries = 0;
+        self.db = None;
+    }
+}
+
+fn append_command<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
+    let mut digits = itoa::Buffer::new();
+    out.push(b'*');
+    out.extend_from_slice(digits.format(args.len()).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    for arg in args {
+        let arg = arg.as_ref();
+        out.push(b'$');
+        out.extend_from_slice(digits.format(arg.len()).as_bytes());
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(arg);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// What the binlog holds, in memory.
+#[derive(Debug)]
+pub struct Binlog {
+    enabled: AtomicBool,
+    first_position: AtomicU64,
+    first_entry: AtomicU64,
+    next_position: AtomicU64,
+    next_entry: AtomicU64,
+}
+
+/// The range that the binlog holds: `[first, next)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BinlogRange {
+    /// Position of the first byte still there.
+    pub first_position: u64,
+    /// Position that the next byte will have.
+    pub next_position: u64,
+    /// Number of the first entry still there.
+    pub first_entry: u64,
+    /// Number that the next entry will have.
+    pub next_entry: u64,
+}
+
+impl Binlog {
+    pub(super) fn load(
+        db: &Db,
+        cf: &ColumnFamily,
+        state: &State,
+        enabled: bool,
+    ) -> Result<Binlog> {
+        let mut rows = db.raw_iterator_cf(cf);
+        rows.seek_to_first();
+        let (first_position, first_entry) = match rows.item() {
+            Some((key, value)) => (position(key)?, Row::decode(value)?.first_entry),
+            None => (state.binlog_position, state.binlog_entry),
+        };
+        rows.status()?;
+        Ok(Binlog {
+            enabled: AtomicBool::new(enabled),
+            first_position: AtomicU64::new(first_position),
+            first_entry: AtomicU64::new(first_entry),
+            next_position: AtomicU64::new(state.binlog_position),
+            next_entry: AtomicU64::new(state.binlog_entry),
+        })
+    }
+
+    /// Whether commits are logged.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
+    /// What it holds.
+    pub fn range(&self) -> BinlogRange {
+        BinlogRange {
+            first_position: self.first_position.load(Ordering::Acquire),
+            next_position: self.next_position.load(Ordering::Acquire),
+            first_entry: self.first_entry.load(Ordering::Acquire),
+            next_entry: self.next_entry.load(Ordering::Acquire),
+        }
+    }
+}
+
+impl Engine {
+    /// Adds the row of this commit to its batch; the caller holds the commit
+    /// lock and calls [`Engine::publish_log`] once the batch is written.
+    pub(super) fn put_log(
+        &self,
+        commit: &mut CommitState,
+        log: &LogBuffer,
+        unix_ms: u64,
+        batch: &mut WriteBatch,
+    ) {
+        if log.is_empty() || !self.binlog.is_enabled() {
+            return;
+        }
+        let row = Row {
+            first_entry: commit.state.binlog_entry,
+            entries: log.entries,
+            unix_ms,
+            bytes: &log.bytes,
+        };
+        commit.scratch.clear();
+        row.encode(&mut commit.scratch);
+        let at = commit.state.binlog_position;
+        batch.put_cf(&self.binlog_cf, key(at), &commit.scratch);
+        commit.state.binlog_position += log.bytes.len() as u64;
+        commit.state.binlog_entry += u64::from(log.entries);
+    }
+
+    pub(super) fn publish_log(&self, state: &State) {
+        let binlog = &self.binlog;
+        binlog
+            .next_position
+            .store(state.binlog_position, Ordering::Release);
+        binlog.next_entry.store(state.binlog_entry, Ordering::Release);
+    }
+
+    /// Drops the oldest rows until at most `capacity` entries and `max_bytes`
+    /// bytes of commands are left; the cost does not depend on how many go.
+    /// Returns whether anything went.
+    pub fn trim_binlog(&self, capacity: u64, max_bytes: u64) -> Result<bool> {
+        let range = self.binlog.range();
+        let by_bytes = range.next_position.saturating_sub(max_bytes);
+        let wanted_entry = range.next_entry.saturating_sub(capacity);
+        if by_bytes <= range.first_position && wanted_entry <= range.first_entry {
+            return Ok(false);
+        }
+        let by_entries = self.position_of_entry(wanted_entry, range)?;
+        let (position, entry) = self.row_from(by_bytes.max(by_entries), range)?;
+        if position <= range.first_position {
+            return Ok(false);
+        }
+        let (from, to) = (key(range.first_position), key(position));
+        self.db
+            .delete_range_cf(&self.binlog_cf, from, to)?;
+        self.binlog.first_entry.store(entry, Ordering::Release);
+        self.binlog.first_position.store(position, Ordering::Release);
+        self.db
+            .delete_file_in_range_cf(&self.binlog_cf, key(0), to)?;
+        Ok(true)
+    }
+
+    /// Position and first entry of the first row at or after `at`; the end of
+    /// the log if there is none.
+    fn row_from(&self, at: u64, range: BinlogRange) -> Result<(u64, u64)> {
+        let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
+        rows.seek(key(at.max(range.first_position)));
+        match rows.item() {
+            Some((key, value)) => Ok((position(key)?, Row::decode(value)?.first_entry)),
+            None => {
+                rows.status()?;
+                Ok((range.next_position, range.next_entry))
+            }
+        }
+    }
+
+    /// The position of the first row whose entries are all ≥ `entry`, by bisection.
+    fn position_of_entry(&self, entry: u64, range: BinlogRange) -> Result<u64> {
+        let (mut low, mut high) = (range.first_position, range.next_position);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let (_, first_entry) = self.row_from(middle, range)?;
+            if first_entry < entry {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// Calls `each` with position and row for all rows from `from` on, until it
+    /// says false.
+    pub fn read_binlog(
+        &self,
+        from: u64,
+        mut each: impl FnMut(u64, Row<'_>) -> bool,
+    ) -> Result<()> {
+        let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
+        rows.seek(key(from));
+        while let Some((key, value)) = rows.item() {
+            if !each(position(key)?, Row::decode(value)?) {
+                return Ok(());
+            }
+            rows.next();
+        }
+        Ok(rows.status()?)
+    }
+}

@@ -1,0 +1,228 @@
+//! A full check of a database against the invariants of its rows, for
+//! `DEBUG KEDIS-CHECK` and the crash tests; and the fail points of those tests.
+
+use super::engine::{Engine, Keyspace};
+use super::keyspace::decode_reclaim;
+use super::{DbIndex, Result, StorageError};
+use crate::encoding::meta::{Counted, MetaView};
+use crate::encoding::own::Counts;
+use crate::encoding::reader::Reader;
+use crate::encoding::{CollectionId, Kind, keys, tag};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Each violated invariant, in words.
+    pub faults: Vec<String>,
+    /// Rows looked at.
+    pub rows: u64,
+    /// Keys found.
+    pub keys: u64,
+    /// Dead collections not yet reclaimed.
+    pub dead_collections: u64,
+    /// Rows of the binlog.
+    pub binlog_rows: u64,
+}
+
+/// A collection as its meta row says it is.
+struct Claim {
+    kind: Kind,
+    count: u64,
+}
+
+#[derive(Default)]
+struct Found {
+    counts: Counts,
+    claims: BTreeMap<CollectionId, Claim>,
+    expiries: BTreeSet<(u64, Vec<u8>)>,
+    ttl_rows: BTreeSet<(u64, Vec<u8>)>,
+    elements: BTreeMap<(CollectionId, u8), u64>,
+    dead: BTreeSet<CollectionId>,
+}
+
+impl Engine {
+    /// Reads every row. The caller keeps writers away (an exclusive turn), or
+    /// the report may name what is only under way.
+    pub fn check(&self) -> Result<Report> {
+        let mut report = Report::default();
+        for (db, keyspace) in self.all_keyspaces() {
+            self.check_keyspace(db, &keyspace, &mut report)?;
+        }
+        self.check_binlog(&mut report)?;
+        Ok(report)
+    }
+
+    fn check_keyspace(&self, db: DbIndex, keyspace: &Keyspace, report: &mut Report) -> Result<()> {
+        let mut found = Found::default();
+        let mut rows = self.db.raw_iterator_cf_opt(&keyspace.cf, {
+            let mut read = rocksdb::ReadOptions::default();
+            read.set_total_order_seek(true);
+            read
+        });
+        rows.seek_to_first();
+        while let Some((key, value)) = rows.item() {
+            found.take_row(key, value)?;
+            report.rows += 1;
+            rows.next();
+        }
+        rows.status()?;
+        report.keys += found.counts.keys;
+        report.dead_collections += found.dead.len() as u64;
+        found.judge(db, keyspace.counts(), &mut report.faults);
+        Ok(())
+    }
+
+    fn check_binlog(&self, report: &mut Report) -> Result<()> {
+        let range = self.binlog.range();
+        let mut position = range.first_position;
+        let mut entry = range.first_entry;
+        let Report {
+            faults,
+            binlog_rows,
+            ..
+        } = report;
+        self.read_binlog(0, |at, row| {
+            if at != position || row.first_entry != entry {
+                faults.push(format!(
+                    "binlog: row at {at}, entry {} where {position}, entry {entry} was due",
+                    row.first_entry
+                ));
+            }
+            position = at + row.bytes.len() as u64;
+            entry = row.first_entry + u64::from(row.entries);
+            *binlog_rows += 1;
+            true
+        })?;
+        if position != range.next_position || entry != range.next_entry {
+            faults.push(format!(
+                "binlog: ends at {position}, entry {entry}, but {}, entry {} is due",
+                range.next_position, range.next_entry
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Found {
+    fn take_row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        match key.first().copied() {
+            Some(tag::META) => self.take_meta(keys::user_key_of_meta(key)?, value)?,
+            Some(tag::TTL) => {
+                let (expire_ms, user_key) = keys::split_ttl(key)?;
+                self.ttl_rows.insert((expire_ms, user_key.to_vec()));
+            }
+            Some(tag::RECLAIM) => {
+                decode_reclaim(value)?;
+                self.dead.insert(keys::split_reclaim(key)?);
+            }
+            Some(element) => {
+                let mut r = Reader::new(key, "element");
+                r.u8()?;
+                let id = CollectionId(r.u64()?);
+                *self.elements.entry((id, element)).or_default() += 1;
+            }
+            None => return Err(StorageError::Corrupt(crate::encoding::Corrupt("empty key"))),
+        }
+        Ok(())
+    }
+
+    fn take_meta(&mut self, user_key: &[u8], value: &[u8]) -> Result<()> {
+        let found = MetaView::decode(value)?;
+        self.counts.keys += 1;
+        if found.meta.expire_ms != 0 {
+            self.counts.expires += 1;
+            self.expiries
+                .insert((found.meta.expire_ms, user_key.to_vec()));
+        }
+        if found.meta.rows {
+            let count = match found.meta.kind {
+                Kind::List => {
+                    let mut r = Reader::new(found.body, "list");
+                    r.u64()?;
+                    let (head, tail) = (r.u64()?, r.u64()?);
+                    tail.wrapping_sub(head)
+                }
+                _ => Counted::decode(found.body)?.count,
+            };
+            let kind = found.meta.kind;
+            self.claims.insert(found.id()?, Claim { kind, count });
+        }
+        Ok(())
+    }
+
+    fn judge(&self, db: DbIndex, counted: Counts, faults: &mut Vec<String>) {
+        let db = db.0;
+        if counted != self.counts {
+            faults.push(format!("db {db}: counts {counted:?}, found {:?}", self.counts));
+        }
+        for (expire_ms, key) in self.expiries.symmetric_difference(&self.ttl_rows) {
+            let key = String::from_utf8_lossy(key);
+            faults.push(format!("db {db}: TTL index and key {key:?} differ at {expire_ms}"));
+        }
+        for ((id, element), count) in &self.elements {
+            let known = self.dead.contains(id)
+                || self
+                    .claims
+                    .get(id)
+                    .is_some_and(|claim| claim.kind.element_tags().contains(element));
+            if !known {
+                faults.push(format!("db {db}: {count} orphan rows {element:#04x} of {}", id.0));
+            }
+        }
+        for (id, claim) in &self.claims {
+            if claim.kind == Kind::String {
+                continue;
+            }
+            for &element in claim.kind.element_tags() {
+                let count = self.elements.get(&(*id, element)).copied().unwrap_or(0);
+                if count != claim.count {
+                    faults.push(format!(
+                        "db {db}: {} {} claims {} elements, has {count} rows {element:#04x}",
+                        claim.kind.name(),
+                        id.0,
+                        claim.count
+                    ));
+                }
+            }
+        }
+    }
+}
+
+struct FailPoint {
+    name: String,
+    /// Hits left until it acts.
+    left: AtomicU64,
+    /// Fail the operation instead of ending the process.
+    error: bool,
+}
+
+/// The work of [`super::engine::fail_point`]: `KEDIS_FAIL_POINT=name:count[:error]`
+/// ends the process (or fails the operation) at the count-th time that `name` is passed.
+pub(super) fn fail_point(name: &str) -> Result<()> {
+    static POINT: OnceLock<Option<FailPoint>> = OnceLock::new();
+    let Some(point) = POINT.get_or_init(parse_fail_point) else {
+        return Ok(());
+    };
+    if point.name != name || point.left.fetch_sub(1, Ordering::Relaxed) != 1 {
+        return Ok(());
+    }
+    if point.error {
+        return Err(StorageError::Format(format!("fail point {name}")));
+    }
+    std::process::abort()
+}
+
+fn parse_fail_point() -> Option<FailPoint> {
+    let text = std::env::var("KEDIS_FAIL_POINT").ok()?;
+    let mut parts = text.split(':');
+    let name = parts.next()?.to_owned();
+    let left = parts.next()?.parse().ok()?;
+    Some(FailPoint {
+        name,
+        left: AtomicU64::new(left),
+        error: parts.next() == Some("error"),
+    })
+}

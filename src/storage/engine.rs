@@ -1,0 +1,558 @@
+//! The open database: column families, the server's own rows, commit and
+//! durability order, checkpoints.
+
+use super::binlog::Binlog;
+use super::locks::Locks;
+use super::options::{RocksOptions, StorageConfig};
+use super::{DbIndex, Result, StorageError};
+use crate::base::hash::KeyedHash;
+use crate::encoding::own::{self, Counts, KeyspaceId, State};
+use crate::encoding::{CollectionId, FORMAT_VERSION};
+use parking_lot::{Mutex, RwLock};
+use rocksdb::{
+    BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, WriteBatch,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+pub(super) type Db = DBWithThreadMode<MultiThreaded>;
+
+/// A handle of a column family. It must not outlive the database: [`Engine`]
+/// owns both and drops the handles first.
+pub(super) type ColumnFamily = Arc<BoundColumnFamily<'static>>;
+
+const DEFAULT: &str = "default";
+const BINLOG: &str = "binlog";
+
+/// A keyspace: the column family that holds a DB, and how many keys it has.
+pub struct Keyspace {
+    /// Its number.
+    pub id: KeyspaceId,
+    pub(super) cf: ColumnFamily,
+    keys: AtomicU64,
+    expires: AtomicU64,
+    /// No TTL row stands before this time, but for those that the expire
+    /// thread's regular full pass finds.
+    pub(super) ttl_low_ms: AtomicU64,
+    /// Whether reclaim rows may be waiting.
+    pub(super) reclaim_waiting: AtomicBool,
+}
+
+impl Keyspace {
+    /// The committed counts.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            keys: self.keys.load(Ordering::Relaxed),
+            expires: self.expires.load(Ordering::Relaxed),
+        }
+    }
+
+    fn set_counts(&self, counts: Counts) {
+        self.keys.store(counts.keys, Ordering::Relaxed);
+        self.expires.store(counts.expires, Ordering::Relaxed);
+    }
+}
+
+/// What only one thread at a time may do: number a commit and write it.
+#[derive(Default)]
+pub(super) struct CommitState {
+    pub(super) state: State,
+    pub(super) scratch: Vec<u8>,
+}
+
+/// The open database. Shared by all threads.
+pub struct Engine {
+    /// Fields drop in this order: handles before the database that they belong to.
+    keyspaces: RwLock<Vec<Option<Arc<Keyspace>>>>,
+    own_cf: ColumnFamily,
+    pub(super) binlog_cf: ColumnFamily,
+    pub(super) db: Db,
+    pub(super) locks: Locks,
+    /// Held shared by every tick that reads or writes keys, exclusively by
+    /// commands that concern whole DBs.
+    pub(super) gate: Arc<RwLock<()>>,
+    pub(super) commit: Mutex<CommitState>,
+    /// Commits begun, commits written, commits that a crash cannot take back.
+    begun: AtomicU64,
+    written: AtomicU64,
+    durable: AtomicU64,
+    flush: Mutex<()>,
+    fsync_each: AtomicBool,
+    failed: AtomicBool,
+    next_id: AtomicU64,
+    next_owner: AtomicU32,
+    /// Changes whenever a DB gets another keyspace.
+    map_version: AtomicU64,
+    /// What commits have logged.
+    pub binlog: Binlog,
+    /// Orders hash fields and members.
+    pub hash: KeyedHash,
+    /// The configuration it was opened with.
+    pub config: StorageConfig,
+    options: RocksOptions,
+    replication_id: String,
+}
+
+impl Engine {
+    /// Opens or creates the database.
+    ///
+    /// # Errors
+    /// [`StorageError::Format`] if the directory holds a database of another
+    /// format version; otherwise what RocksDB reports, among it that another
+    /// process has the directory open.
+    pub fn open(config: StorageConfig) -> Result<Arc<Engine>> {
+        std::fs::create_dir_all(&config.dir)?;
+        let options = RocksOptions::new(&config);
+        let (db, names) = open_db(&config.dir, &options)?;
+        let own_cf = handle(&db, DEFAULT)?;
+        let binlog_cf = handle(&db, BINLOG)?;
+        check_format(&db, &own_cf)?;
+        let hash_key = own_row_or_insert(&db, &own_cf, own::HASH_KEY, || random_bytes::<16>())?;
+        let hash_key = <[u8; 16]>::try_from(hash_key.as_slice())
+            .map_err(|_| crate::encoding::Corrupt("hash key"))?;
+        let replication_id = own_row_or_insert(&db, &own_cf, own::REPLICATION_ID, || {
+            Ok(hex(&random_bytes::<20>()?).into_bytes())
+        })?;
+        let mut state = match db.get_pinned_cf(&own_cf, own::STATE)? {
+            Some(row) => State::decode(&row)?,
+            None => State {
+                next_id: 1,
+                binlog_position: crate::encoding::binlog::FIRST_POSITION,
+                ..State::default()
+            },
+        };
+        let keyspaces = load_keyspaces(&db, &own_cf, &names, &mut state, config.databases)?;
+        let binlog = Binlog::load(&db, &binlog_cf, &state, config.binlog_enabled)?;
+        let engine = Engine {
+            keyspaces: RwLock::new(keyspaces),
+            own_cf,
+            binlog_cf,
+            db,
+            locks: Locks::default(),
+            gate: Arc::default(),
+            begun: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            flush: Mutex::new(()),
+            fsync_each: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            next_id: AtomicU64::new(state.next_id),
+            next_owner: AtomicU32::new(1),
+            map_version: AtomicU64::new(1),
+            commit: Mutex::new(CommitState {
+                state,
+                scratch: Vec::new(),
+            }),
+            binlog,
+            hash: KeyedHash::new(&hash_key),
+            config,
+            options,
+            replication_id: String::from_utf8_lossy(&replication_id).into_owned(),
+        };
+        Ok(Arc::new(engine))
+    }
+
+    /// The id of this database's history.
+    pub fn replication_id(&self) -> &str {
+        &self.replication_id
+    }
+
+    /// Whether a write has failed, so that none is taken any more.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn fail(&self, error: &StorageError) {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            log::error!("a commit failed, writes are refused from now on: {error}");
+        }
+    }
+
+    /// Whether [`Engine::make_durable`] syncs the disk (`appendfsync always`)
+    /// or only hands the WAL to the operating system.
+    pub fn set_fsync_each(&self, on: bool) {
+        self.fsync_each.store(on, Ordering::Relaxed);
+    }
+
+    /// I1: returns once everything that this thread can have read or written is
+    /// safe from a crash of the process (with fsync: of the machine).
+    ///
+    /// # Errors
+    /// What the flush of the WAL reports; the engine then refuses writes.
+    pub fn make_durable(&self) -> Result<()> {
+        let seen = self.begun.load(Ordering::Acquire);
+        if self.durable.load(Ordering::Acquire) >= seen {
+            return Ok(());
+        }
+        let _one_at_a_time = self.flush.lock();
+        while self.durable.load(Ordering::Acquire) < seen {
+            if self.has_failed() {
+                return Err(StorageError::Failed);
+            }
+            let written = self.written.load(Ordering::Acquire);
+            if written < seen {
+                // Another thread is between begin and end of its write: wait for it.
+                drop(self.commit.lock());
+                continue;
+            }
+            let flushed = self.db.flush_wal(self.fsync_each.load(Ordering::Relaxed));
+            if let Err(error) = flushed {
+                let error = error.into();
+                self.fail(&error);
+                return Err(error);
+            }
+            self.durable.store(written, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Syncs the WAL to the disk (`appendfsync everysec`).
+    pub fn sync_wal(&self) -> Result<()> {
+        let _one_at_a_time = self.flush.lock();
+        let written = self.written.load(Ordering::Acquire);
+        self.db.flush_wal(true)?;
+        self.durable.fetch_max(written, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Writes one commit; the caller holds the commit lock.
+    pub(super) fn write(&self, batch: WriteBatch) -> Result<()> {
+        if self.has_failed() {
+            return Err(StorageError::Failed);
+        }
+        fail_point("before-write")?;
+        let number = self.begun.load(Ordering::Relaxed) + 1;
+        self.begun.store(number, Ordering::Release);
+        self.db.write(batch)?;
+        self.written.store(number, Ordering::Release);
+        fail_point("after-write")?;
+        Ok(())
+    }
+
+    /// Adds the state row of this commit to its batch; the caller holds the
+    /// commit lock.
+    pub(super) fn put_state(&self, commit: &mut CommitState, batch: &mut WriteBatch) {
+        commit.state.next_id = self.next_id.load(Ordering::Relaxed);
+        commit.scratch.clear();
+        commit.state.encode(&mut commit.scratch);
+        batch.put_cf(&self.own_cf, own::STATE, &commit.scratch);
+    }
+
+    /// Changes the counts of a keyspace by a commit's deltas; the caller holds
+    /// the commit lock.
+    pub(super) fn add_counts(
+        &self,
+        commit: &mut CommitState,
+        keyspace: &Keyspace,
+        keys: i64,
+        expires: i64,
+    ) {
+        let counts = keyspace.counts();
+        let counts = Counts {
+            keys: counts.keys.saturating_add_signed(keys),
+            expires: counts.expires.saturating_add_signed(expires),
+        };
+        keyspace.set_counts(counts);
+        match commit
+            .state
+            .counts
+            .iter_mut()
+            .find(|(id, _)| *id == keyspace.id.0)
+        {
+            Some((_, stored)) => *stored = counts,
+            None => commit.state.counts.push((keyspace.id.0, counts)),
+        }
+    }
+
+    /// An id that was never used and never will be again.
+    pub fn new_id(&self) -> CollectionId {
+        CollectionId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(super) fn new_owner(&self) -> super::locks::Owner {
+        super::locks::Owner(self.next_owner.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The keyspace of a DB, if anything was ever written to it.
+    pub fn keyspace(&self, db: DbIndex) -> Option<Arc<Keyspace>> {
+        self.keyspaces.read().get(usize::from(db.0))?.clone()
+    }
+
+    /// All DBs that have a keyspace.
+    pub fn all_keyspaces(&self) -> Vec<(DbIndex, Arc<Keyspace>)> {
+        let map = self.keyspaces.read();
+        let used = map.iter().enumerate();
+        used.filter_map(|(db, ks)| Some((DbIndex(db as u16), ks.clone()?)))
+            .collect()
+    }
+
+    /// How often DBs changed their keyspaces; for caches of [`Engine::keyspace`].
+    pub fn map_version(&self) -> u64 {
+        self.map_version.load(Ordering::Acquire)
+    }
+
+    /// The keyspace of a DB, made if there is none yet.
+    pub(super) fn keyspace_or_create(&self, db: DbIndex) -> Result<Arc<Keyspace>> {
+        let mut map = self.keyspaces.write();
+        let Some(slot) = map.get_mut(usize::from(db.0)) else {
+            return Err(StorageError::Format(format!("there is no DB {}", db.0)));
+        };
+        if let Some(keyspace) = slot {
+            return Ok(keyspace.clone());
+        }
+        let id = KeyspaceId(self.unused_keyspace_id());
+        let name = id.column_family();
+        self.db.create_cf(&name, &self.options.keyspace())?;
+        self.db
+            .put_cf(&self.own_cf, own::db_row(db.0), id.0.to_be_bytes())?;
+        self.db.flush_wal(false)?;
+        let keyspace = Arc::new(Keyspace::new(id, handle(&self.db, &name)?));
+        *slot = Some(keyspace.clone());
+        self.map_version.fetch_add(1, Ordering::Release);
+        Ok(keyspace)
+    }
+
+    fn unused_keyspace_id(&self) -> u32 {
+        (0..)
+            .find(|id| {
+                let name = KeyspaceId(*id).column_family();
+                self.db.cf_handle(&name).is_none()
+            })
+            .unwrap_or(u32::MAX)
+    }
+
+    /// Exchanges two DBs. The caller holds the gate exclusively; the rows go
+    /// into the batch of the commit that `put` belongs to.
+    pub(super) fn swap(&self, a: DbIndex, b: DbIndex) {
+        let mut map = self.keyspaces.write();
+        let (a, b) = (usize::from(a.0), usize::from(b.0));
+        if a < map.len() && b < map.len() {
+            map.swap(a, b);
+            self.map_version.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Adds the rows that map DBs to keyspaces, as they are now, to a batch.
+    pub(super) fn put_map_rows(&self, dbs: &[DbIndex], batch: &mut WriteBatch) {
+        let map = self.keyspaces.read();
+        for db in dbs {
+            match map.get(usize::from(db.0)).and_then(Option::as_ref) {
+                Some(ks) => batch.put_cf(&self.own_cf, own::db_row(db.0), ks.id.0.to_be_bytes()),
+                None => batch.delete_cf(&self.own_cf, own::db_row(db.0)),
+            }
+        }
+    }
+
+    /// Writes a consistent copy of the database to `path`, which must not exist.
+    pub fn checkpoint(&self, path: &Path) -> Result<()> {
+        self.db.flush_wal(true)?;
+        rocksdb::checkpoint::Checkpoint::new(&self.db)?.create_checkpoint(path)?;
+        Ok(())
+    }
+
+    /// Flushes all memtables, so that the next start has no WAL to replay.
+    pub fn flush_memtables(&self) -> Result<()> {
+        self.db.flush_wal(true)?;
+        let mut wait = rocksdb::FlushOptions::default();
+        wait.set_wait(true);
+        let keyspaces = self.all_keyspaces();
+        let mut cfs: Vec<&ColumnFamily> = vec![&self.own_cf, &self.binlog_cf];
+        cfs.extend(keyspaces.iter().map(|(_, ks)| &ks.cf));
+        for cf in cfs {
+            self.db.flush_cf_opt(cf, &wait)?;
+        }
+        Ok(())
+    }
+
+    /// Compacts everything.
+    pub fn compact(&self) {
+        for (_, keyspace) in self.all_keyspaces() {
+            self.db
+                .compact_range_cf(&keyspace.cf, None::<&[u8]>, None::<&[u8]>);
+        }
+    }
+
+    /// Drops the table files that hold nothing but rows of a cleared keyspace.
+    pub fn drop_cleared_files(&self, keyspace: &Keyspace) -> Result<()> {
+        self.db
+            .delete_file_in_range_cf(&keyspace.cf, &[0x00][..], &[0xFF][..])?;
+        Ok(())
+    }
+
+    /// A RocksDB property, summed over all column families (`rocksdb.` names).
+    pub fn property_sum(&self, name: &str) -> u64 {
+        let keyspaces = self.all_keyspaces();
+        let mut cfs: Vec<&ColumnFamily> = vec![&self.own_cf, &self.binlog_cf];
+        cfs.extend(keyspaces.iter().map(|(_, ks)| &ks.cf));
+        cfs.iter()
+            .filter_map(|cf| self.db.property_int_value_cf(*cf, name).ok().flatten())
+            .sum()
+    }
+
+    /// A RocksDB property of the whole database.
+    pub fn property(&self, name: &str) -> Option<u64> {
+        self.db.property_int_value(name).ok().flatten()
+    }
+
+    /// A RocksDB property of a DB, as text.
+    pub fn property_text(&self, keyspace: &Keyspace, name: &str) -> Option<String> {
+        self.db
+            .property_value_cf(&keyspace.cf, name)
+            .ok()
+            .flatten()
+    }
+
+    /// Bytes in the block cache, and its size.
+    pub fn cache_usage(&self) -> (u64, u64) {
+        let used = self.options.cache.get_usage() as u64;
+        (used, self.config.memory_budget)
+    }
+
+
+impl Keyspace {
+    fn new(id: KeyspaceId, cf: ColumnFamily) -> Keyspace {
+        Keyspace {
+            id,
+            cf,
+            keys: AtomicU64::new(0),
+            expires: AtomicU64::new(0),
+            ttl_low_ms: AtomicU64::new(0),
+            reclaim_waiting: AtomicBool::new(true),
+        }
+    }
+}
+
+/// Opens the database with all column families it has; returns their names.
+fn open_db(dir: &Path, options: &RocksOptions) -> Result<(Db, Vec<String>)> {
+    let existing = match dir.join("CURRENT").exists() {
+        true => Db::list_cf(&options.db, dir)?,
+        false => Vec::new(),
+    };
+    let mut names = vec![DEFAULT.to_owned(), BINLOG.to_owned()];
+    names.extend(existing.into_iter().filter(|n| n != DEFAULT && n != BINLOG));
+    let descriptors = names.iter().map(|name| {
+        let cf_options = match name.as_str() {
+            DEFAULT => options.own_rows(),
+            BINLOG => options.binlog(),
+            _ => options.keyspace(),
+        };
+        ColumnFamilyDescriptor::new(name, cf_options)
+    });
+    let db = Db::open_cf_descriptors(&options.db, dir, descriptors)?;
+    Ok((db, names))
+}
+
+fn check_format(db: &Db, own_cf: &ColumnFamily) -> Result<()> {
+    let stored = own_row_or_insert(db, own_cf, own::FORMAT, || {
+        Ok(FORMAT_VERSION.to_be_bytes().to_vec())
+    })?;
+    let version = <[u8; 4]>::try_from(stored.as_slice())
+        .map(u32::from_be_bytes)
+        .map_err(|_| crate::encoding::Corrupt("format version"))?;
+    if version != FORMAT_VERSION {
+        return Err(StorageError::Format(format!(
+            "the database has format version {version}; this build reads version {FORMAT_VERSION}"
+        )));
+    }
+    Ok(())
+}
+
+fn own_row_or_insert<V: AsRef<[u8]>>(
+    db: &Db,
+    own_cf: &ColumnFamily,
+    key: &[u8],
+    make: impl FnOnce() -> Result<V>,
+) -> Result<Vec<u8>> {
+    if let Some(row) = db.get_cf(own_cf, key)? {
+        return Ok(row);
+    }
+    let row = make()?.as_ref().to_vec();
+    db.put_cf(own_cf, key, &row)?;
+    db.flush_wal(true)?;
+    Ok(row)
+}
+
+/// Reads the DB map and drops column families that no DB has, left by a crash
+/// between their creation and their use.
+fn load_keyspaces(
+    db: &Db,
+    own_cf: &ColumnFamily,
+    names: &[String],
+    state: &mut State,
+    databases: u16,
+) -> Result<Vec<Option<Arc<Keyspace>>>> {
+    let counts: BTreeMap<u32, Counts> = state.counts.iter().copied().collect();
+    let mut keyspaces: Vec<Option<Arc<Keyspace>>> = vec![None; usize::from(databases)];
+    let mut used = vec![DEFAULT.to_owned(), BINLOG.to_owned()];
+    let mut rows = db.raw_iterator_cf(own_cf);
+    rows.seek([own::DB_TAG]);
+    while let Some((key, value)) = rows.item() {
+        if key.first() != Some(&own::DB_TAG) {
+            break;
+        }
+        let index = own::split_db_row(key)?;
+        let id = <[u8; 4]>::try_from(value)
+            .map(u32::from_be_bytes)
+            .map_err(|_| crate::encoding::Corrupt("DB map"))?;
+        let name = KeyspaceId(id).column_family();
+        let keyspace = Keyspace::new(KeyspaceId(id), handle(db, &name)?);
+        keyspace.set_counts(counts.get(&id).copied().unwrap_or_default());
+        match keyspaces.get_mut(usize::from(index)) {
+            Some(slot) => *slot = Some(Arc::new(keyspace)),
+            None if keyspace.counts().keys > 0 => {
+                return Err(StorageError::Format(format!(
+                    "DB {index} holds {} keys, but `databases` is {databases}",
+                    keyspace.counts().keys
+                )));
+            }
+            None => {}
+        }
+        used.push(name);
+        rows.next();
+    }
+    rows.status()?;
+    drop(rows);
+    for name in names {
+        if !used.contains(name) {
+            db.drop_cf(name)?;
+        }
+    }
+    state
+        .counts
+        .retain(|(id, _)| used.contains(&KeyspaceId(*id).column_family()));
+    Ok(keyspaces)
+}
+
+#[allow(unsafe_code)]
+fn handle(db: &Db, name: &str) -> Result<ColumnFamily> {
+    let bound = db
+        .cf_handle(name)
+        .ok_or_else(|| StorageError::Format(format!("column family {name} is missing")))?;
+    // SAFETY: only the lifetime changes. Handles live in `Engine` (and in
+    // `Keyspace`s, which are reached only through an `Arc<Engine>` or together
+    // with one) and are dropped before `Engine::db`.
+    Ok(unsafe { std::mem::transmute::<Arc<BoundColumnFamily<'_>>, ColumnFamily>(bound) })
+}
+
+fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)
+        .map_err(|e| StorageError::Format(format!("no random numbers: {e}")))?;
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// A place where tests make the process die or a write fail: set
+/// `KEDIS_FAIL_POINT=name:count[:error]`. Free when debug assertions are off.
+pub(super) fn fail_point(name: &str) -> Result<()> {
+    if cfg!(debug_assertions) {
+        super::check::fail_point(name)
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! Keys as such, whatever their type: look-up with expiry, replacement,
+//! removal, counts, and the queue of dead collections.
+//!
+//! I5: all changes of a key's existence or expiry go through [`Txn::put_key`]
+//! and [`Txn::remove_key`], which change counts and TTL index with the row.
+//! I6: what a removed or replaced key had in element rows stays where it is,
+//! under an id that nobody will look up again, and goes to the reclaim queue.
+//!
+//! A look-up in a writing turn deletes an expired key and logs the deletion
+//! before anything else of the command: so a replica, which does not expire by
+//! its own clock, sees the same state when it runs the command.
+
+use super::txn::{Row, Txn, View};
+use super::{DbIndex, Result};
+use crate::encoding::meta::{Counted, HEADER_LEN, MetaView};
+use crate::encoding::own::KeyspaceId;
+use crate::encoding::reader::Reader;
+use crate::encoding::{CollectionId, Kind, Meta, keys};
+use smallvec::SmallVec;
+
+/// The body of a meta row, copied out.
+pub type Value = SmallVec<[u8; 128]>;
+
+/// A key as a look-up found it.
+#[derive(Debug, Clone)]
+pub struct KeyMeta {
+    /// Type, form and expiry.
+    pub meta: Meta,
+    /// The rest of the meta row, by type.
+    pub body: Value,
+}
+
+impl KeyMeta {
+    /// Id and count of a value in rows (not for lists, whose body differs).
+    pub fn counted(&self) -> Result<Counted> {
+        Ok(Counted::decode(&self.body)?)
+    }
+
+    fn view(&self) -> MetaView<'_> {
+        MetaView {
+            meta: self.meta,
+            body: &self.body,
+        }
+    }
+}
+
+impl View {
+    /// The key, unless its time is over. Copies the body; see [`View::peek`].
+    pub fn lookup(&mut self, db: DbIndex, key: &[u8]) -> Result<Option<KeyMeta>> {
+        self.peek(db, key, |found| KeyMeta {
+            meta: found.meta,
+            body: Value::from_slice(found.body),
+        })
+    }
+
+    /// Calls `look` with the key, unless its time is over.
+    pub fn peek<R>(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        look: impl FnOnce(MetaView<'_>) -> R,
+    ) -> Result<Option<R>> {
+        let Some(row) = self.row(db, &keys::meta(key))? else {
+            return Ok(None);
+        };
+        let found = MetaView::decode(&row)?;
+        if self.expires && found.meta.is_expired(self.now_ms()) {
+            let reap = self.reaps.then(|| KeyMeta {
+                meta: found.meta,
+                body: Value::from_slice(found.body),
+            });
+            drop(row);
+            if let Some(old) = reap {
+                self.reap(db, key, &old)?;
+            }
+            return Ok(None);
+        }
+        Ok(Some(look(found)))
+    }
+
+    /// The raw meta row, expired or not.
+    pub fn meta_row(&self, db: DbIndex, key: &[u8]) -> Result<Option<Row<'_>>> {
+        self.row(db, &keys::meta(key))
+    }
+
+    /// Deletes a key whose time is over and logs that, without counting as a
+    /// change made by the command that met it.
+    pub(super) fn reap(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
+        let dirty = self.dirty;
+        self.log.append(db, &[b"DEL", key]);
+        self.remove(db, key, old)?;
+        self.dirty = dirty;
+        self.expired += 1;
+        Ok(())
+    }
+
+    fn remove(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
+        let Some(keyspace) = self.keyspace(db).map(|ks| ks.id) else {
+            return Ok(());
+        };
+        self.delete(keyspace, &keys::meta(key));
+        let mut expires = 0;
+        if old.meta.expire_ms != 0 {
+            self.delete(keyspace, &keys::ttl(old.meta.expire_ms, key));
+            expires = -1;
+        }
+        self.change_counts(keyspace, -1, expires);
+        self.retire(keyspace, old)
+    }
+
+    /// Queues the element rows of a value for removal.
+    fn retire(&mut self, keyspace: KeyspaceId, old: &KeyMeta) -> Result<()> {
+        if !old.meta.rows {
+            return Ok(());
+        }
+        let id = old.view().id()?;
+        let mut value = [0u8; 9];
+        value[0] = old.meta.kind as u8;
+        value[1..].copy_from_slice(&rows_of(old)?.to_be_bytes());
+        self.put(keyspace, &keys::reclaim(id), &value);
+        self.announce_reclaim(keyspace);
+        Ok(())
+    }
+}
+
+/// How many rows a value in rows has at the most under each of its tags.
+fn rows_of(old: &KeyMeta) -> Result<u64> {
+    let mut r = Reader::new(&old.body, "meta rows");
+    r.u64()?;
+    Ok(match old.meta.kind {
+        Kind::List => {
+            let (head, tail) = (r.u64()?, r.u64()?);
+            tail.wrapping_sub(head)
+        }
+        Kind::String => r.u64()?.div_ceil(1 << 12),
+        Kind::Hash | Kind::Set | Kind::Zset => r.u64()?,
+    })
+}
+
+/// What a reclaim row says: the type of the dead value and about how many rows it has.
+pub(super) fn decode_reclaim(value: &[u8]) -> Result<(Kind, u64)> {
+    let mut r = Reader::new(value, "reclaim");
+    let kind = Kind::from_byte(r.u8()?).ok_or(crate::encoding::Corrupt("reclaim type"))?;
+    Ok((kind, r.u64()?))
+}
+
+impl Txn {
+    /// Writes the meta row of a key. `old` is what the key was before (`None`:
+    /// it did not exist); a value in rows that `new` does not keep must be
+    /// replaced with [`Txn::replace_key`] instead.
+    pub fn put_key(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        old: Option<&Meta>,
+        new: Meta,
+        body: &[u8],
+    ) -> Result<()> {
+        let keyspace = self.keyspace_for_write(db)?;
+        let mut row = Vec::with_capacity(HEADER_LEN + body.len());
+        new.encode(&mut row);
+        row.extend_from_slice(body);
+        self.put(keyspace, &keys::meta(key), &row);
+        let old_expire_ms = old.map_or(0, |m| m.expire_ms);
+        if old_expire_ms != new.expire_ms {
+            if old_expire_ms != 0 {
+                self.delete(keyspace, &keys::ttl(old_expire_ms, key));
+            }
+            if new.expire_ms != 0 {
+                self.put(keyspace, &keys::ttl(new.expire_ms, key), &[new.kind as u8]);
+            }
+        } else if old.is_some_and(|m| m.kind != new.kind) && new.expire_ms != 0 {
+            self.put(keyspace, &keys::ttl(new.expire_ms, key), &[new.kind as u8]);
+        }
+        let keys = i64::from(old.is_none());
+        let expires = i64::from(new.expire_ms != 0) - i64::from(old_expire_ms != 0);
+        if keys != 0 || expires != 0 {
+            self.change_counts(keyspace, keys, expires);
+        }
+        Ok(())
+    }
+
+    /// Like [`Txn::put_key`], and lets the old value's rows go.
+    pub fn replace_key(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        old: Option<&KeyMeta>,
+        new: Meta,
+        body: &[u8],
+    ) -> Result<()> {
+        if let Some(old) = old {
+            let keyspace = self.keyspace_for_write(db)?;
+            self.retire(keyspace, old)?;
+        }
+        self.put_key(db, key, old.map(|o| &o.meta), new, body)
+    }
+
+    /// Removes a key that a look-up found.
+    pub fn remove_key(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
+        self.remove(db, key, old)
+    }
+
+    /// Removes a key but leaves its element rows alone: they now belong to
+    /// another key (RENAME).
+    pub fn unlink_key(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
+        let mut bare = old.clone();
+        bare.meta.rows = false;
+        self.remove(db, key, &bare)
+    }
+
+    /// Looks up and removes a key; says whether there was one.
+    pub fn delete_key(&mut self, db: DbIndex, key: &[u8]) -> Result<bool> {
+        match self.lookup(db, key)? {
+            Some(old) => {
+                self.remove_key(db, key, &old)?;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Gives a key another expiry (0: none).
+    pub fn set_expiry(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        old: &KeyMeta,
+        expire_ms: u64,
+    ) -> Result<()> {
+        let new = Meta {
+            expire_ms,
+            ..old.meta
+        };
+        self.put_key(db, key, Some(&old.meta), new, &old.body)
+    }
+
+    /// An id for a new collection or long string.
+    pub fn new_id(&self) -> CollectionId {
+        self.engine.new_id()
+    }
+
+    /// Removes all keys of a DB. Needs an exclusive turn.
+    pub fn clear_db(&mut self, db: DbIndex) -> Result<()> {
+        let Some(keyspace) = self.keyspace(db).map(|ks| ks.id) else {
+            return Ok(());
+        };
+        let counts = self.counts(db);
+        self.delete_rows(db, &[0x00], &[0xFF])?;
+        self.change_counts(keyspace, -(counts.keys as i64), -(counts.expires as i64));
+        Ok(())
+    }
+}

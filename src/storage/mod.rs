@@ -1,0 +1,66 @@
+//! The only place that knows RocksDB: rows, transactions, locks, commits, the binlog.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`engine`] | the open database: column families, own rows, durability, checkpoints |
+//! | [`options`] | how RocksDB is set up |
+//! | [`locks`] | key locks |
+//! | [`overlay`] | the pending batch |
+//! | [`txn`] | reads and writes of a tick, savepoints, commit |
+//! | [`scan`] | range reads over the pending batch and the stored rows |
+//! | [`keyspace`] | keys with their expiry, counts and dead collections |
+//! | [`binlog`] | what commits log, and its trimming |
+//! | [`expiry`] | slices of work for the expire thread |
+//! | [`check`] | a full check of a database's invariants |
+//!
+//! Invariants kept here (numbers as elsewhere in the code):
+//! I1 a reply is sent only after [`engine::Engine::make_durable`] of what it saw;
+//! I2 data, TTL index, counts and binlog go into one batch ([`txn::Txn::commit`]);
+//! I3 binlog positions are given under the commit lock, in the order of the writes;
+//! I5 counts change only in [`keyspace`], with the rows they count;
+//! I6 a collection dies by its meta row and a reclaim row.
+
+pub mod binlog;
+pub mod check;
+pub mod engine;
+pub mod expiry;
+pub mod keyspace;
+pub mod locks;
+pub mod options;
+pub mod overlay;
+pub mod scan;
+pub mod txn;
+
+pub use engine::Engine;
+pub use keyspace::{KeyMeta, Value};
+pub use options::StorageConfig;
+pub use txn::{Txn, View};
+
+use crate::encoding::Corrupt;
+
+/// The number of a DB, as SELECT takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct DbIndex(pub u16);
+
+/// What storage can fail with.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// RocksDB reports a failure.
+    #[error("storage: {0}")]
+    RocksDb(#[from] rocksdb::Error),
+    /// A row on disk is not what it should be.
+    #[error("storage: {0}")]
+    Corrupt(#[from] Corrupt),
+    /// An earlier commit failed: nothing is written until a restart.
+    #[error("storage: an earlier write failed; writes are refused until the server is restarted")]
+    Failed,
+    /// The directory holds something that this build cannot read.
+    #[error("storage: {0}")]
+    Format(String),
+    /// A file operation failed.
+    #[error("storage: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// The result of a storage operation.
+pub type Result<T> = std::result::Result<T, StorageError>;

@@ -1,0 +1,195 @@
+//! How RocksDB is set up: one memory budget over block cache and memtables,
+//! Bloom filters with a prefix extractor over `tag ‖ id`, LZ4 above and ZSTD in
+//! the last level, a WAL that is flushed by us once per tick.
+
+use crate::encoding::keys::ELEMENT_PREFIX_LEN;
+use rocksdb::{
+    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options,
+    SliceTransform, WriteBufferManager,
+};
+use std::path::PathBuf;
+
+/// What the storage needs to know of the configuration. Sizes in bytes.
+#[derive(Debug, Clone)]
+pub struct StorageConfig {
+    /// The directory of the database.
+    pub dir: PathBuf,
+    /// How many DBs there are.
+    pub databases: u16,
+    /// Memory for block cache and memtables together.
+    pub memory_budget: u64,
+    /// Size of one memtable.
+    pub write_buffer_size: u64,
+    /// Memtables per column family.
+    pub max_write_buffer_number: u32,
+    /// Size of a table file of the first level.
+    pub target_file_size: u64,
+    /// Size of an uncompressed block.
+    pub block_size: u64,
+    /// Bits per key of the Bloom filters.
+    pub bloom_bits: f64,
+    /// Threads for flushes and compactions.
+    pub max_background_jobs: u32,
+    /// Write rate of flushes and compactions per second; 0 for no limit.
+    pub rate_limit: u64,
+    /// Open table files; −1 for all.
+    pub max_open_files: i32,
+    /// Compression of the upper levels.
+    pub compression: Compression,
+    /// Compression of the last level.
+    pub bottommost_compression: Compression,
+    /// Whether commits write binlog rows.
+    pub binlog_enabled: bool,
+    /// Strings up to this size stand in their meta row.
+    pub string_inline_max: usize,
+    /// Collections up to this many body bytes stay packed in their meta row.
+    pub packed_max_bytes: usize,
+    /// Collections up to this many elements stay packed in their meta row.
+    pub packed_max_entries: usize,
+}
+
+impl StorageConfig {
+    /// The defaults, for a database at `dir`.
+    pub fn new(dir: PathBuf) -> Self {
+        StorageConfig {
+            dir,
+            databases: 16,
+            memory_budget: 512 << 20,
+            write_buffer_size: 32 << 20,
+            max_write_buffer_number: 4,
+            target_file_size: 64 << 20,
+            block_size: 8 << 10,
+            bloom_bits: 10.0,
+            max_background_jobs: 2,
+            rate_limit: 0,
+            max_open_files: -1,
+            compression: Compression::Lz4,
+            bottommost_compression: Compression::Zstd,
+            binlog_enabled: true,
+            string_inline_max: 16 << 10,
+            packed_max_bytes: 1 << 10,
+            packed_max_entries: 64,
+        }
+    }
+}
+
+/// How table files are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// LZ4.
+    Lz4,
+    /// Zstandard.
+    Zstd,
+}
+
+impl From<Compression> for DBCompressionType {
+    fn from(c: Compression) -> Self {
+        match c {
+            Compression::None => DBCompressionType::None,
+            Compression::Lz4 => DBCompressionType::Lz4,
+            Compression::Zstd => DBCompressionType::Zstd,
+        }
+    }
+}
+
+/// Share of the memory budget that memtables may take, in percent.
+const MEMTABLE_SHARE_PERCENT: u64 = 40;
+
+/// The WAL is bounded so that a start replays at most this much.
+const MAX_TOTAL_WAL_SIZE: u64 = 256 << 20;
+
+/// The options of the database and of its column families, sharing one cache.
+pub struct RocksOptions {
+    /// Options of the database itself.
+    pub db: Options,
+    /// The cache of data, index and filter blocks, charged for memtables too.
+    pub cache: Cache,
+    config: StorageConfig,
+}
+
+impl RocksOptions {
+    /// Options for this configuration.
+    pub fn new(config: &StorageConfig) -> Self {
+        let budget = config.memory_budget as usize;
+        let cache = Cache::new_hyper_clock_cache(budget, 0);
+        let memtables = (config.memory_budget * MEMTABLE_SHARE_PERCENT / 100) as usize;
+        let manager =
+            WriteBufferManager::new_write_buffer_manager_with_cache(memtables, true, cache.clone());
+        let mut db = Options::default();
+        db.create_if_missing(true);
+        db.create_missing_column_families(true);
+        db.set_write_buffer_manager(&manager);
+        db.set_manual_wal_flush(true);
+        db.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+        db.set_max_total_wal_size(MAX_TOTAL_WAL_SIZE);
+        db.set_max_background_jobs(config.max_background_jobs.max(2) as i32);
+        db.set_max_open_files(config.max_open_files);
+        db.set_bytes_per_sync(1 << 20);
+        db.set_wal_bytes_per_sync(1 << 20);
+        db.set_keep_log_file_num(4);
+        db.set_max_log_file_size(16 << 20);
+        db.set_stats_dump_period_sec(0);
+        db.set_skip_stats_update_on_db_open(true);
+        db.set_enable_pipelined_write(false);
+        if config.rate_limit > 0 {
+            db.set_ratelimiter(config.rate_limit as i64, 100_000, 10);
+        }
+        RocksOptions {
+            db,
+            cache,
+            config: config.clone(),
+        }
+    }
+
+    /// Options of a column family that holds a DB.
+    pub fn keyspace(&self) -> Options {
+        let mut options = self.column_family();
+        options.set_prefix_extractor(SliceTransform::create_fixed_prefix(ELEMENT_PREFIX_LEN));
+        options.set_memtable_prefix_bloom_ratio(0.05);
+        options.set_memtable_whole_key_filtering(true);
+        options
+    }
+
+    /// Options of `default`: a handful of rows, one of them rewritten by every commit.
+    pub fn own_rows(&self) -> Options {
+        let mut options = self.column_family();
+        options.set_write_buffer_size(4 << 20);
+        options
+    }
+
+    /// Options of `binlog`: written in order, read in order, dropped in order.
+    pub fn binlog(&self) -> Options {
+        let mut options = self.column_family();
+        options.set_compression_type(self.config.compression.into());
+        options.set_bottommost_compression_type(self.config.compression.into());
+        options
+    }
+
+    fn column_family(&self) -> Options {
+        let config = &self.config;
+        let mut table = BlockBasedOptions::default();
+        table.set_block_cache(&self.cache);
+        table.set_block_size(config.block_size as usize);
+        table.set_bloom_filter(config.bloom_bits, false);
+        table.set_whole_key_filtering(true);
+        table.set_cache_index_and_filter_blocks(true);
+        table.set_cache_index_and_filter_blocks_with_high_priority(true);
+        table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        table.set_index_type(BlockBasedIndexType::BinarySearch);
+        table.set_format_version(6);
+        table.set_optimize_filters_for_memory(true);
+        let mut options = Options::default();
+        options.set_block_based_table_factory(&table);
+        options.set_write_buffer_size(config.write_buffer_size as usize);
+        options.set_max_write_buffer_number(config.max_write_buffer_number.max(2) as i32);
+        options.set_target_file_size_base(config.target_file_size);
+        options.set_max_bytes_for_level_base(config.target_file_size * 4);
+        options.set_level_compaction_dynamic_level_bytes(true);
+        options.set_compression_type(config.compression.into());
+        options.set_bottommost_compression_type(config.bottommost_compression.into());
+        options.set_report_bg_io_stats(true);
+        options
+    }
+}

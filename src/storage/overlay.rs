@@ -1,0 +1,455 @@
+//! The pending batch of a tick: rows written but not yet committed.
+//!
+//! Later commands of the tick read what earlier ones wrote, by point
+//! ([`Overlay::get`]) and by range ([`Overlay::sorted_range`]); a command that
+//! fails is taken back to its savepoint ([`Overlay::rollback`]). A row written
+//! several times goes to the storage engine once.
+//!
+//! Keys and values stand in one arena; a hash table finds the newest entry of a
+//! key, older ones hang behind it. The order needed by range reads is made when
+//! the first range read asks for it and kept up from then on: most ticks never do.
+
+use crate::encoding::own::KeyspaceId;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as TableEntry;
+use std::hash::{BuildHasher, Hasher};
+
+/// `prev` of an entry that is the first of its key.
+const NONE: u32 = u32::MAX;
+
+/// How many unsorted entries are put in place one by one; more are merged.
+const INSERT_ONE_BY_ONE: usize = 16;
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    keyspace: KeyspaceId,
+    hash: u64,
+    key_at: usize,
+    key_len: u32,
+    /// Length of the value behind the key; `NONE` for a deletion.
+    value_len: u32,
+    /// The entry of the same key that this one replaces.
+    prev: u32,
+    superseded: bool,
+}
+
+/// What the batch says of a key.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Pending<'a> {
+    /// The key was written.
+    Put(&'a [u8]),
+    /// The key was deleted.
+    Deleted,
+    /// The batch does not know the key.
+    Unknown,
+}
+
+/// A deletion of all rows in `[from, to)` of a keyspace.
+#[derive(Debug, Clone)]
+struct RangeDeletion {
+    keyspace: KeyspaceId,
+    from: Vec<u8>,
+    to: Vec<u8>,
+    /// Entries from this index on are newer than the deletion.
+    at: u32,
+}
+
+/// Where [`Overlay::rollback`] goes back to.
+#[derive(Debug, Clone, Copy)]
+pub struct Savepoint {
+    entries: usize,
+    ranges: usize,
+    arena: usize,
+}
+
+/// One step of the batch, in the order in which it must be applied.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// Write a row.
+    Put(KeyspaceId, &'a [u8], &'a [u8]),
+    /// Delete a row.
+    Delete(KeyspaceId, &'a [u8]),
+    /// Delete all rows in a range.
+    DeleteRange(KeyspaceId, &'a [u8], &'a [u8]),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Overlay {
+    arena: Vec<u8>,
+    entries: Vec<Entry>,
+    index: HashTable<u32>,
+    ranges: Vec<RangeDeletion>,
+    /// The newest entry of each key among the first `sorted_upto` entries, by keyspace and key.
+    sorted: Vec<u32>,
+    sorted_upto: usize,
+    hasher: hashbrown::DefaultHashBuilder,
+}
+
+impl Overlay {
+    /// Whether nothing is pending.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.ranges.is_empty()
+    }
+
+    /// Bytes of keys and values pending.
+    pub fn bytes(&self) -> usize {
+        self.arena.len()
+    }
+
+    /// Writes a row.
+    pub fn put(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+        self.push(keyspace, key, Some(value));
+    }
+
+    /// Deletes a row.
+    pub fn delete(&mut self, keyspace: KeyspaceId, key: &[u8]) {
+        self.push(keyspace, key, None);
+    }
+
+    /// Deletes all rows in `[from, to)`.
+    pub fn delete_range(&mut self, keyspace: KeyspaceId, from: &[u8], to: &[u8]) {
+        self.ranges.push(RangeDeletion {
+            keyspace,
+            from: from.to_vec(),
+            to: to.to_vec(),
+            at: self.entries.len() as u32,
+        });
+    }
+
+    /// What is pending for a key.
+    pub fn get(&self, keyspace: KeyspaceId, key: &[u8]) -> Pending<'_> {
+        if self.entries.is_empty() && self.ranges.is_empty() {
+            return Pending::Unknown;
+        }
+        let hash = self.hash(keyspace, key);
+        let found = self
+            .index
+            .find(hash, |&i| self.is_key(i, keyspace, key))
+            .copied();
+        match found {
+            Some(i) if !self.range_covers(keyspace, key, i) => match self.value_of(i) {
+                Some(value) => Pending::Put(value),
+                None => Pending::Deleted,
+            },
+            Some(_) => Pending::Deleted,
+            None if self.range_covers_stored(keyspace, key) => Pending::Deleted,
+            None => Pending::Unknown,
+        }
+    }
+
+    /// Whether a pending range deletion covers what the storage engine has under this key.
+    pub fn range_covers_stored(&self, keyspace: KeyspaceId, key: &[u8]) -> bool {
+        self.ranges.iter().any(|r| r.covers(keyspace, key))
+    }
+
+    /// Where [`Overlay::rollback`] can go back to later.
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint {
+            entries: self.entries.len(),
+            ranges: self.ranges.len(),
+            arena: self.arena.len(),
+        }
+    }
+
+    /// Forgets all that was written since `to`.
+    pub fn rollback(&mut self, to: Savepoint) {
+        self.ranges.truncate(to.ranges);
+        while self.entries.len() > to.entries {
+            let Some(entry) = self.entries.pop() else { break };
+            let i = self.entries.len() as u32;
+            if let Ok(slot) = self.index.find_entry(entry.hash, |&at| at == i) {
+                if entry.prev == NONE {
+                    slot.remove();
+                } else {
+                    *slot.into_mut() = entry.prev;
+                    self.entries[entry.prev as usize].superseded = false;
+                }
+            }
+        }
+        self.arena.truncate(to.arena);
+        if self.sorted_upto > to.entries {
+            self.sorted.clear();
+            self.sorted_upto = 0;
+        }
+    }
+
+    /// The pending steps, in order: each key's newest state only.
+    pub fn steps(&self) -> impl Iterator<Item = Step<'_>> {
+        let mut next_range = 0;
+        let mut next_entry = 0;
+        std::iter::from_fn(move || {
+            loop {
+                if let Some(range) = self.ranges.get(next_range)
+                    && range.at as usize <= next_entry
+                {
+                    next_range += 1;
+                    return Some(Step::DeleteRange(range.keyspace, &range.from, &range.to));
+                }
+                let entry = self.entries.get(next_entry)?;
+                let i = next_entry as u32;
+                next_entry += 1;
+                if entry.superseded {
+                    continue;
+                }
+                let key = self.key_of(i);
+                return Some(match self.value_of(i) {
+                    Some(value) => Step::Put(entry.keyspace, key, value),
+                    None => Step::Delete(entry.keyspace, key),
+                });
+            }
+        })
+    }
+
+    /// Forgets everything; keeps the memory unless it has grown large.
+    pub fn clear(&mut self) {
+        const KEEP_BYTES: usize = 1 << 20;
+        const KEEP_ENTRIES: usize = 1 << 14;
+        self.arena.clear();
+        self.entries.clear();
+        self.index.clear();
+        self.ranges.clear();
+        self.sorted.clear();
+        self.sorted_upto = 0;
+        self.arena.shrink_to(KEEP_BYTES);
+        self.entries.shrink_to(KEEP_ENTRIES);
+        self.sorted.shrink_to(KEEP_ENTRIES);
+        if self.index.capacity() > 2 * KEEP_ENTRIES {
+            self.index = HashTable::new();
+        }
+    }
+
+    /// The positions in the sorted order of the rows in `[from, to)`; look at
+    /// them with [`Overlay::sorted_row`]. Rows covered by a later range deletion
+    /// read as deleted.
+    pub fn sorted_range(
+        &mut self,
+        keyspace: KeyspaceId,
+        from: &[u8],
+        to: &[u8],
+    ) -> std::ops::Range<usize> {
+        self.sort();
+        let start = self.lower_bound(keyspace, from);
+        let end = self.lower_bound(keyspace, to);
+        start..end.max(start)
+    }
+
+    /// Key and value (`None`: deleted) of the row at a position of the sorted order.
+    pub fn sorted_row(&self, position: usize) -> (&[u8], Option<&[u8]>) {
+        let i = self.sorted[position];
+        let key = self.key_of(i);
+        if self.range_covers(self.entries[i as usize].keyspace, key, i) {
+            return (key, None);
+        }
+        (key, self.value_of(i))
+    }
+
+    fn push(&mut self, keyspace: KeyspaceId, key: &[u8], value: Option<&[u8]>) {
+        let hash = self.hash(keyspace, key);
+        let key_at = self.arena.len();
+        self.arena.extend_from_slice(key);
+        self.arena.extend_from_slice(value.unwrap_or_default());
+        let i = self.entries.len() as u32;
+        let mut entry = Entry {
+            keyspace,
+            hash,
+            key_at,
+            key_len: key.len() as u32,
+            value_len: value.map_or(NONE, |v| v.len() as u32),
+            prev: NONE,
+            superseded: false,
+        };
+        let Overlay {
+            index,
+            entries,
+            arena,
+            ..
+        } = self;
+        let found = index.entry(
+            hash,
+            |&at| {
+                let e = &entries[at as usize];
+                e.hash == hash
+                    && e.keyspace == keyspace
+                    && &arena[e.key_at..e.key_at + e.key_len as usize] == key
+            },
+            |&at| entries[at as usize].hash,
+        );
+        match found {
+            TableEntry::Occupied(mut slot) => {
+                entry.prev = *slot.get();
+                *slot.get_mut() = i;
+            }
+            TableEntry::Vacant(slot) => {
+                slot.insert(i);
+            }
+        }
+        if entry.prev != NONE {
+            self.entries[entry.prev as usize].superseded = true;
+        }
+        self.entries.push(entry);
+    }
+
+    fn hash(&self, keyspace: KeyspaceId, key: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key);
+        hasher.write_u32(keyspace.0);
+        hasher.finish()
+    }
+
+    fn is_key(&self, i: u32, keyspace: KeyspaceId, key: &[u8]) -> bool {
+        self.entries[i as usize].keyspace == keyspace && self.key_of(i) == key
+    }
+
+    fn key_of(&self, i: u32) -> &[u8] {
+        let e = &self.entries[i as usize];
+        &self.arena[e.key_at..e.key_at + e.key_len as usize]
+    }
+
+    fn value_of(&self, i: u32) -> Option<&[u8]> {
+        let e = &self.entries[i as usize];
+        let at = e.key_at + e.key_len as usize;
+        (e.value_len != NONE).then(|| &self.arena[at..at + e.value_len as usize])
+    }
+
+    fn range_covers(&self, keyspace: KeyspaceId, key: &[u8], entry: u32) -> bool {
+        !self.ranges.is_empty()
+            && self
+                .ranges
+                .iter()
+                .any(|r| r.at > entry && r.covers(keyspace, key))
+    }
+
+    fn sort_key(&self, i: u32) -> (KeyspaceId, &[u8]) {
+        (self.entries[i as usize].keyspace, self.key_of(i))
+    }
+
+    fn lower_bound(&self, keyspace: KeyspaceId, key: &[u8]) -> usize {
+        self.sorted
+            .partition_point(|&i| self.sort_key(i) < (keyspace, key))
+    }
+
+    /// Brings the sorted order up to date.
+    fn sort(&mut self) {
+        let new = self.entries.len() - self.sorted_upto;
+        if new == 0 {
+            return;
+        }
+        let fresh: Vec<u32> = (self.sorted_upto as u32..self.entries.len() as u32)
+            .filter(|&i| !self.entries[i as usize].superseded)
+            .collect();
+        if new <= INSERT_ONE_BY_ONE {
+            for i in fresh {
+                let (keyspace, key) = self.sort_key(i);
+                let at = self.lower_bound(keyspace, key);
+                let same = self
+                    .sorted
+                    .get(at)
+                    .is_some_and(|&other| self.sort_key(other) == (keyspace, key));
+                if same {
+                    self.sorted[at] = i;
+                } else {
+                    self.sorted.insert(at, i);
+                }
+            }
+        } else {
+            let mut all = std::mem::take(&mut self.sorted);
+            all.retain(|&i| !self.entries[i as usize].superseded);
+            all.extend(fresh);
+            all.sort_by(|&a, &b| self.sort_key(a).cmp(&self.sort_key(b)));
+            self.sorted = all;
+        }
+        self.sorted_upto = self.entries.len();
+    }
+}
+
+impl RangeDeletion {
+    fn covers(&self, keyspace: KeyspaceId, key: &[u8]) -> bool {
+        self.keyspace == keyspace && self.from.as_slice() <= key && key < self.to.as_slice()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const KS: KeyspaceId = KeyspaceId(0);
+
+    #[derive(Debug, Clone)]
+    enum Op {
+        Put(u8, u8),
+        Delete(u8),
+        DeleteRange(u8, u8),
+        Save,
+        Rollback,
+        Range(u8, u8),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            6 => (0..32u8, any::<u8>()).prop_map(|(k, v)| Op::Put(k, v)),
+            3 => (0..32u8).prop_map(Op::Delete),
+            1 => (0..32u8, 0..32u8).prop_map(|(a, b)| Op::DeleteRange(a.min(b), a.max(b))),
+            1 => Just(Op::Save),
+            1 => Just(Op::Rollback),
+            3 => (0..32u8, 0..33u8).prop_map(|(a, b)| Op::Range(a, b)),
+        ]
+    }
+
+    /// What a stored row and the model's verdict amount to: `None` unknown, `Some(None)` deleted.
+    type Model = BTreeMap<u8, Option<u8>>;
+
+    fn state_of(overlay: &Overlay, key: u8) -> Option<Option<u8>> {
+        match overlay.get(KS, &[key]) {
+            Pending::Put(v) => Some(Some(v[0])),
+            Pending::Deleted => Some(None),
+            Pending::Unknown => None,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_map(ops in proptest::collection::vec(op(), 0..200)) {
+            let mut overlay = Overlay::default();
+            let mut model = Model::new();
+            let mut saved = (overlay.savepoint(), model.clone());
+            for op in ops {
+                match op {
+                    Op::Put(k, v) => { overlay.put(KS, &[k], &[v]); model.insert(k, Some(v)); }
+                    Op::Delete(k) => { overlay.delete(KS, &[k]); model.insert(k, None); }
+                    Op::DeleteRange(a, b) => {
+                        overlay.delete_range(KS, &[a], &[b]);
+                        for k in a..b { model.insert(k, None); }
+                    }
+                    Op::Save => saved = (overlay.savepoint(), model.clone()),
+                    Op::Rollback => { overlay.rollback(saved.0); model = saved.1.clone(); }
+                    Op::Range(a, b) => {
+                        let rows: Vec<(u8, Option<u8>)> = overlay
+                            .sorted_range(KS, &[a], &[b])
+                            .map(|at| { let (k, v) = overlay.sorted_row(at); (k[0], v.map(|v| v[0])) })
+                            .collect();
+                        for pair in rows.windows(2) { prop_assert!(pair[0].0 < pair[1].0); }
+                        for (k, v) in &rows { prop_assert_eq!(model.get(k), Some(v)); }
+                        for (k, v) in model.range(a..b.max(a)) {
+                            prop_assert!(v.is_none() || rows.contains(&(*k, *v)));
+                        }
+                    }
+                }
+                for k in 0..32 {
+                    prop_assert_eq!(state_of(&overlay, k), model.get(&k).copied());
+                }
+            }
+            let mut applied = Model::new();
+            for step in overlay.steps() {
+                match step {
+                    Step::Put(_, k, v) => { applied.insert(k[0], Some(v[0])); }
+                    Step::Delete(_, k) => { applied.insert(k[0], None); }
+                    Step::DeleteRange(_, a, b) => for k in a[0]..b[0] { applied.insert(k, None); },
+                }
+            }
+            prop_assert_eq!(applied, model);
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! The transaction of a thread: what its commands read and write between two
+//! commits.
+//!
+//! A [`View`] reads: the thread's own pending batch first, then what is
+//! committed. A [`Txn`] is a view that can write. Each thread has one for life.
+//!
+//! One turn: [`Txn::begin`], then per command [`Txn::lock`], [`Txn::savepoint`],
+//! the command, perhaps [`Txn::rollback`]; at the end [`Txn::commit`], and
+//! before any reply goes out [`Engine::make_durable`].
+//!
+//! A thread never waits while it holds something: [`Txn::lock`] commits what is
+//! pending, which lets all locks go, before it waits.
+
+use super::binlog::{LogBuffer, LogSavepoint};
+use super::engine::{Engine, Keyspace, fail_point};
+use super::locks::{Locks, Owner, Stripe, TryLock};
+use super::overlay::{self, Overlay, Pending, Step};
+use super::{DbIndex, Result, StorageError};
+use crate::encoding::own::{Counts, KeyspaceId};
+use parking_lot::lock_api::{ArcRwLockReadGuard, ArcRwLockWriteGuard};
+use parking_lot::{RawRwLock, RwLock};
+use rocksdb::{DBPinnableSlice, ReadOptions, WriteBatch};
+use smallvec::SmallVec;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A row as it was read: from the pending batch or from RocksDB, without a copy.
+pub enum Row<'a> {
+    /// Written in this turn.
+    Pending(&'a [u8]),
+    /// Committed.
+    Stored(DBPinnableSlice<'a>),
+}
+
+impl Deref for Row<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Row::Pending(bytes) => bytes,
+            Row::Stored(slice) => slice,
+        }
+    }
+}
+
+enum Gate {
+    Open,
+    Shared(#[allow(dead_code)] ArcRwLockReadGuard<RawRwLock, ()>),
+    Exclusive(#[allow(dead_code)] ArcRwLockWriteGuard<RawRwLock, ()>),
+}
+
+/// How a pending batch changes the counts of a keyspace.
+#[derive(Clone, Copy)]
+struct Delta {
+    keyspace: KeyspaceId,
+    keys: i64,
+    expires: i64,
+    reclaim: bool,
+}
+
+/// Where [`Txn::rollback`] goes back to.
+pub struct Savepoint {
+    overlay: overlay::Savepoint,
+    log: LogSavepoint,
+    deltas: SmallVec<[Delta; 2]>,
+    swaps: usize,
+}
+
+/// What a thread reads through. See the module.
+pub struct View {
+    /// By DB; handles drop before the engine.
+    keyspaces: Vec<Option<Arc<Keyspace>>>,
+    pub(super) engine: Arc<Engine>,
+    map_version: u64,
+    pub(super) overlay: Overlay,
+    pub(super) log: LogBuffer,
+    deltas: SmallVec<[Delta; 2]>,
+    /// Pairs of DBs swapped since the last commit.
+    swaps: Vec<(DbIndex, DbIndex)>,
+    owner: Owner,
+    held: Vec<Stripe>,
+    gate: Gate,
+    point_reads: ReadOptions,
+    now_ms: u64,
+    /// Whether a look-up deletes an expired key that it meets (see
+    /// [`super::keyspace`]); otherwise it only hides it.
+    pub(super) reaps: bool,
+    /// Whether keys expire by this thread's clock at all.
+    pub(super) expires: bool,
+    /// Rows written or deleted since [`Txn::start_command`].
+    pub(super) dirty: u64,
+    effects: u64,
+    /// Keys deleted since the last [`View::take_expired`] because their time was over.
+    pub(super) expired: u64,
+}
+
+/// A [`View`] that can write.
+pub struct Txn {
+    view: View,
+}
+
+impl Deref for Txn {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.view
+    }
+}
+
+impl DerefMut for Txn {
+    fn deref_mut(&mut self) -> &mut View {
+        &mut self.view
+    }
+}
+
+impl View {
+    /// The engine.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The time that this turn goes by, in Unix milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Number of a DB's keys, what this turn changed included.
+    pub fn counts(&self, db: DbIndex) -> Counts {
+        let Some(keyspace) = self.keyspace(db) else {
+            return Counts::default();
+        };
+        let mut counts = keyspace.counts();
+        for delta in self.deltas.iter().filter(|d| d.keyspace == keyspace.id) {
+            counts.keys = counts.keys.saturating_add_signed(delta.keys);
+            counts.expires = counts.expires.saturating_add_signed(delta.expires);
+        }
+        counts
+    }
+
+    /// The row under `key` in the keyspace of `db`.
+    pub fn row(&self, db: DbIndex, key: &[u8]) -> Result<Option<Row<'_>>> {
+        let Some(keyspace) = self.keyspace(db) else {
+            return Ok(None);
+        };
+        match self.overlay.get(keyspace.id, key) {
+            Pending::Put(value) => Ok(Some(Row::Pending(value))),
+            Pending::Deleted => Ok(None),
+            Pending::Unknown => {
+                let read = &self.point_reads;
+                let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
+                Ok(stored.map(Row::Stored))
+            }
+        }
+    }
+
+    /// How many keys were deleted because their time was over since the last call.
+    pub fn take_expired(&mut self) -> u64 {
+        std::mem::take(&mut self.expired)
+    }
+
+    /// How many rows the current command has changed.
+    pub fn dirty(&self) -> u64 {
+        self.dirty
+    }
+
+    pub(super) fn keyspace(&self, db: DbIndex) -> Option<&Arc<Keyspace>> {
+        self.keyspaces.get(usize::from(db.0))?.as_ref()
+    }
+
+    pub(super) fn put(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+        self.overlay.put(keyspace, key, value);
+        self.dirty += 1;
+    }
+
+    pub(super) fn delete(&mut self, keyspace: KeyspaceId, key: &[u8]) {
+        self.overlay.delete(keyspace, key);
+        self.dirty += 1;
+    }
+
+    pub(super) fn change_counts(&mut self, keyspace: KeyspaceId, keys: i64, expires: i64) {
+        let delta = self.delta(keyspace);
+        delta.keys += keys;
+        delta.expires += expires;
+    }
+
+    pub(super) fn announce_reclaim(&mut self, keyspace: KeyspaceId) {
+        self.delta(keyspace).reclaim = true;
+    }
+
+    fn delta(&mut self, keyspace: KeyspaceId) -> &mut Delta {
+        let at = match self.deltas.iter().position(|d| d.keyspace == keyspace) {
+            Some(at) => at,
+            None => {
+                self.deltas.push(Delta {
+                    keyspace,
+                    keys: 0,
+                    expires: 0,
+                    reclaim: false,
+                });
+                self.deltas.len() - 1
+            }
+        };
+        &mut self.deltas[at]
+    }
+
+    fn refresh_map(&mut self) {
+        self.map_version = self.engine.map_version();
+        self.keyspaces.clear();
+        self.keyspaces
+            .resize(usize::from(self.engine.config.databases), None);
+        for (db, keyspace) in self.engine.all_keyspaces() {
+            self.keyspaces[usize::from(db.0)] = Some(keyspace);
+        }
+    }
+
+    fn by_id(&self, id: KeyspaceId) -> Option<&Arc<Keyspace>> {
+        self.keyspaces.iter().flatten().find(|ks| ks.id == id)
+    }
+}
+
+impl Txn {
+    /// A transaction for one thread.
+    pub fn new(engine: Arc<Engine>) -> Txn {
+        let owner = engine.new_owner();
+        let view = View {
+            keyspaces: Vec::new(),
+            map_version: 0,
+            overlay: Overlay::default(),
+            log: LogBuffer::default(),
+            deltas: SmallVec::new(),
+            swaps: Vec::new(),
+            owner,
+            held: Vec::new(),
+            gate: Gate::Open,
+            point_reads: ReadOptions::default(),
+            now_ms: 0,
+            reaps: false,
+            expires: true,
+            dirty: 0,
+            effects: 0,
+            expired: 0,
+            engine,
+        };
+        Txn { view }
+    }
+
+    /// This transaction for a command that only reads: expired keys it meets
+    /// are hidden, not deleted.
+    pub fn reading(&mut self) -> &mut View {
+        self.view.reaps = false;
+        &mut self.view
+    }
+
+    /// Starts or goes on with a turn at the time `now_ms`; waits while another
+    /// thread runs a command that concerns whole DBs.
+    pub fn begin(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        if matches!(self.gate, Gate::Open) {
+            self.gate = Gate::Shared(RwLock::read_arc(&self.engine.gate));
+        }
+        if self.map_version != self.engine.map_version() {
+            self.refresh_map();
+        }
+    }
+
+    /// Starts a turn in which no other thread reads or writes keys. Commits
+    /// what is pending first.
+    pub fn begin_exclusive(&mut self, now_ms: u64) -> Result<()> {
+        if !matches!(self.gate, Gate::Exclusive(_)) {
+            self.commit()?;
+            self.gate = Gate::Exclusive(RwLock::write_arc(&self.engine.gate));
+        }
+        self.begin(now_ms);
+        Ok(())
+    }
+
+    /// Locks the stripes of all `keys`; returns a mark for [`Txn::unlock_since`].
+    /// May commit what is pending.
+    pub fn lock<'k>(
+        &mut self,
+        db: DbIndex,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<usize> {
+        let mut wanted: SmallVec<[Stripe; 8]> =
+            keys.map(|key| self.stripe(db, key)).collect();
+        self.lock_stripes(&mut wanted)
+    }
+
+    /// Like [`Txn::lock`], for keys of several DBs.
+    pub fn lock_in_dbs<'k>(
+        &mut self,
+        keys: impl Iterator<Item = (DbIndex, &'k [u8])>,
+    ) -> Result<usize> {
+        let mut wanted: SmallVec<[Stripe; 8]> =
+            keys.map(|(db, key)| self.stripe(db, key)).collect();
+        self.lock_stripes(&mut wanted)
+    }
+
+    /// Locks one key if that needs no waiting.
+    pub(super) fn try_lock(&mut self, db: DbIndex, key: &[u8]) -> bool {
+        let stripe = self.stripe(db, key);
+        match self.engine.locks.try_lock(stripe, self.owner) {
+            TryLock::Taken => {
+                self.held.push(stripe);
+                true
+            }
+            TryLock::Mine => true,
+            TryLock::Busy => false,
+        }
+    }
+
+    /// Lets go what was locked since `mark`: for keys that were only read.
+    pub fn unlock_since(&mut self, mark: usize) {
+        while self.held.len() > mark {
+            if let Some(stripe) = self.held.pop() {
+                self.engine.locks.unlock(stripe, self.owner);
+            }
+        }
+    }
+
+    fn stripe(&self, db: DbIndex, key: &[u8]) -> Stripe {
+        let hash = self.engine.hash.hash(key) ^ u64::from(db.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Locks::stripe(hash)
+    }
+
+    fn lock_stripes(&mut self, wanted: &mut SmallVec<[Stripe; 8]>) -> Result<usize> {
+        if matches!(self.gate, Gate::Exclusive(_)) {
+            return Ok(self.held.len());
+        }
+        if wanted.len() > 1 {
+            wanted.sort_unstable();
+            wanted.dedup();
+        }
+        let mark = self.held.len();
+        for &stripe in wanted.iter() {
+            match self.engine.locks.try_lock(stripe, self.owner) {
+                TryLock::Taken => self.held.push(stripe),
+                TryLock::Mine => {}
+                TryLock::Busy => {
+                    // Commit, let everything go, then collect in ascending order, waiting.
+                    let now_ms = self.now_ms;
+                    self.commit()?;
+                    self.begin(now_ms);
+                    for &stripe in wanted.iter() {
+                        self.engine.locks.lock(stripe, self.owner);
+                        self.held.push(stripe);
+                    }
+                    return Ok(0);
+                }
+            }
+        }
+        Ok(mark)
+    }
+
+    /// Starts counting what the next command changes.
+    pub fn start_command(&mut self) {
+        self.view.reaps = true;
+        self.dirty = 0;
+        self.effects = 0;
+    }
+
+    /// Where [`Txn::rollback`] can go back to.
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint {
+            overlay: self.overlay.savepoint(),
+            log: self.log.savepoint(),
+            deltas: self.deltas.clone(),
+            swaps: self.swaps.len(),
+        }
+    }
+
+    /// Takes back everything since `to`.
+    pub fn rollback(&mut self, to: Savepoint) {
+        while self.swaps.len() > to.swaps {
+            if let Some((a, b)) = self.swaps.pop() {
+                self.engine.swap(a, b);
+                self.view.refresh_map();
+            }
+        }
+        self.overlay.rollback(to.overlay);
+        self.log.rollback(to.log);
+        self.deltas = to.deltas;
+    }
+
+    /// Writes an element row.
+    pub fn put_row(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Result<()> {
+        let keyspace = self.keyspace_for_write(db)?;
+        self.view.put(keyspace, key, value);
+        Ok(())
+    }
+
+    /// Deletes an element row.
+    pub fn delete_row(&mut self, db: DbIndex, key: &[u8]) -> Result<()> {
+        let keyspace = self.keyspace_for_write(db)?;
+        self.view.delete(keyspace, key);
+        Ok(())
+    }
+
+    /// Deletes the rows in `[from, to)`.
+    pub fn delete_rows(&mut self, db: DbIndex, from: &[u8], to: &[u8]) -> Result<()> {
+        let keyspace = self.keyspace_for_write(db)?;
+        self.overlay.delete_range(keyspace, from, to);
+        self.dirty += 1;
+        Ok(())
+    }
+
+    /// States what the command has done, in place of the command itself: this
+    /// is what the binlog gets. May be called several times.
+    pub fn effect<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
+        self.effects += 1;
+        self.view.log.append(db, args);
+    }
+
+    /// Logs the command itself, if it changed anything and did not state its
+    /// effects otherwise.
+    pub fn finish_command<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
+        if self.dirty > 0 && self.effects == 0 {
+            self.view.log.append(db, args);
+        }
+    }
+
+    /// Bytes that wait for a commit.
+    pub fn pending_bytes(&self) -> usize {
+        self.overlay.bytes() + self.log.len()
+    }
+
+    /// Exchanges two DBs. Needs an exclusive turn.
+    pub fn swap_dbs(&mut self, a: DbIndex, b: DbIndex) {
+        debug_assert!(matches!(self.gate, Gate::Exclusive(_)));
+        self.engine.swap(a, b);
+        self.swaps.push((a, b));
+        self.dirty += 1;
+        self.view.refresh_map();
+    }
+
+    /// Writes everything pending in one batch and lets all locks go. Nothing is
+    /// durable before [`Engine::make_durable`].
+    ///
+    /// # Errors
+    /// The batch is lost and the engine refuses writes from then on.
+    pub fn commit(&mut self) -> Result<()> {
+        let nothing = self.overlay.is_empty() && self.log.is_empty() && self.swaps.is_empty();
+        let done = if nothing { Ok(()) } else { self.write() };
+        if let Err(error) = &done {
+            self.engine.fail(error);
+        }
+        self.overlay.clear();
+        self.log.clear();
+        self.deltas.clear();
+        self.swaps.clear();
+        self.unlock_since(0);
+        self.gate = Gate::Open;
+        done
+    }
+
+    /// The keyspace of a DB that is about to be written to.
+    pub(super) fn keyspace_for_write(&mut self, db: DbIndex) -> Result<KeyspaceId> {
+        if let Some(keyspace) = self.keyspace(db) {
+            return Ok(keyspace.id);
+        }
+        let id = self.engine.keyspace_or_create(db)?.id;
+        self.view.refresh_map();
+        Ok(id)
+    }
+
+    fn write(&mut self) -> Result<()> {
+        fail_point("before-commit")?;
+        let view = &self.view;
+        let mut batch = WriteBatch::with_capacity_bytes(view.overlay.bytes() + view.log.len() + 256);
+        let mut last: Option<&Arc<Keyspace>> = None;
+        let mut cf_of = |id: KeyspaceId| match last {
+            Some(ks) if ks.id == id => Ok(ks),
+            _ => {
+                last = view.by_id(id);
+                last.ok_or_else(|| StorageError::Format(format!("keyspace {} is gone", id.0)))
+            }
+        };
+        for step in view.overlay.steps() {
+            match step {
+                Step::Put(id, key, value) => batch.put_cf(&cf_of(id)?.cf, key, value),
+                Step::Delete(id, key) => batch.delete_cf(&cf_of(id)?.cf, key),
+                Step::DeleteRange(id, from, to) => {
+                    batch.delete_range_cf(&cf_of(id)?.cf, from, to)
+                }
+            }
+        }
+        for (a, b) in &view.swaps {
+            view.engine.put_map_rows(&[*a, *b], &mut batch);
+        }
+        let engine = &view.engine;
+        let mut commit = engine.commit.lock();
+        for delta in &view.deltas {
+            if let Some(keyspace) = view.by_id(delta.keyspace) {
+                engine.add_counts(&mut commit, keyspace, delta.keys, delta.expires);
+            }
+        }
+        engine.put_log(&mut commit, &view.log, view.now_ms, &mut batch);
+        engine.put_state(&mut commit, &mut batch);
+        let written = engine.write(batch);
+        if let Err(error) = &written {
+            // Under the lock, so that nobody waits for a write that will not come.
+            engine.fail(error);
+            return written;
+        }
+        engine.publish_log(&commit.state);
+        drop(commit);
+        for delta in view.deltas.iter().filter(|d| d.reclaim) {
+            if let Some(keyspace) = view.by_id(delta.keyspace) {
+                keyspace.reclaim_waiting.store(true, Ordering::Release);
+            }
+        }
+        fail_point("after-commit")
+    }
+}
