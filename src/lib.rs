@@ -1,5 +1,29 @@
-//! Kedis.
+//! Kedis: a persistent key-value server that speaks the Redis protocol and
+//! keeps its data in RocksDB.
+//!
+//! # Code map
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`base`] | clock, numbers, globs, hashes: knows neither Redis nor RocksDB |
+//! | [`resp`] | request parser, reply writer and decoder |
+//! | [`encoding`] | the disk format as pure functions |
+//! | [`storage`] | the only place that knows RocksDB: transactions, locks, commits, binlog |
+//! | [`types`] | string, hash, list, set, zset: operations on a transaction |
+//! | [`state`] | what threads share: configuration, clients, counters |
+//! | [`commands`] | one file per family, each ends with its command table |
+//! | `exec` | from a request to a reply: the dispatch ladder and the tick |
+//! | `net` | accept loop, IO threads, connections |
+//! | `jobs` | expire thread, binlog-trim thread |
+//! | `server` | start and stop |
+//!
+//! Arrows go one way: net, jobs → exec → commands → types, resp, state →
+//! storage → encoding → base. A test holds the direction.
 
 pub mod base;
+pub mod commands;
+pub mod encoding;
 pub mod resp;
 pub mod state;
+pub mod storage;
+pub mod types;

@@ -143,10 +143,7 @@ mod tests {
         want.extend(id_hex);
         want.extend([0x7F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
         assert_eq!(indexed(tag::LIST_ITEM, id, -1).as_slice(), want);
-        assert_eq!(
-            ttl(0x1234, b"k").as_slice(),
-            b"\x0C\0\0\0\0\0\0\x12\x34k"
-        );
+        assert_eq!(ttl(0x1234, b"k").as_slice(), b"\x0C\0\0\0\0\0\0\x12\x34k");
         assert_eq!(
             by_score(id, 0.0, b"m").as_slice(),
             b"\x0B\0\0\0\0\0\0\x01\x02\x80\0\0\0\0\0\0\0m"

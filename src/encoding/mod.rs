@@ -67,13 +67,7 @@ pub enum Kind {
 
 impl Kind {
     /// All types, in the order of their numbers.
-    pub const ALL: [Kind; 5] = [
-        Kind::String,
-        Kind::Hash,
-        Kind::List,
-        Kind::Set,
-        Kind::Zset,
-    ];
+    pub const ALL: [Kind; 5] = [Kind::String, Kind::Hash, Kind::List, Kind::Set, Kind::Zset];
 
     /// The type with this number.
     pub fn from_byte(byte: u8) -> Option<Kind> {

@@ -7,8 +7,8 @@
 //! zset   score (8 raw bytes), member …  ascending
 //! ```
 
-use super::{Corrupt, reader::Reader, score};
 pub use super::reader::put_bytes;
+use super::{Corrupt, reader::Reader, score};
 
 /// The byte strings of a packed hash, set or list, one after the other.
 #[derive(Debug, Clone)]

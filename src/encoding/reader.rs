@@ -34,7 +34,10 @@ impl<'a> Reader<'a> {
 
     /// The next `N` bytes as an array.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Corrupt> {
-        let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(Corrupt(self.what))?;
+        let (head, tail) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or(Corrupt(self.what))?;
         self.rest = tail;
         Ok(*head)
     }

@@ -4,7 +4,11 @@
 /// negative ones. −0 is stored as 0, so that equal scores have equal bytes.
 pub fn encode(score: f64) -> [u8; 8] {
     let bits = if score == 0.0 { 0 } else { score.to_bits() };
-    let sortable = if bits >> 63 == 0 { bits | 1 << 63 } else { !bits };
+    let sortable = if bits >> 63 == 0 {
+        bits | 1 << 63
+    } else {
+        !bits
+    };
     sortable.to_be_bytes()
 }
 

@@ -1,6 +1,29 @@
-//! What all threads of a server share: for now its configuration.
+//! What all threads of a server share, and what one client is.
 //!
-//! State knows nothing of connections, commands or storage; those layers
-//! read and change it.
+//! | module | what it holds |
+//! |---|---|
+//! | [`config`] | the configuration |
+//! | [`server`] | everything shared, in one struct |
+//! | [`session`] | one client, as commands see it |
+//! | [`clients`] | all clients, as other threads may see them |
+//! | [`mailbox`] | messages between threads |
+//! | [`stats`] | counters, per command and overall |
+//! | [`slowlog`] | commands that took long |
+//! | [`cursors`] | where SCAN iterations stand |
+//!
+//! State does not know how connections are served or commands are run: a
+//! command that acts on what lies above leaves a request here.
 
+pub mod clients;
 pub mod config;
+pub mod cursors;
+pub mod mailbox;
+pub mod server;
+pub mod session;
+pub mod slowlog;
+pub mod stats;
+
+pub use clients::{ClientId, ClientInfo, Clients};
+pub use mailbox::{Mailbox, Message};
+pub use server::Server;
+pub use session::Session;

@@ -113,12 +113,7 @@ pub struct BinlogRange {
 }
 
 impl Binlog {
-    pub(super) fn load(
-        db: &Db,
-        cf: &ColumnFamily,
-        state: &State,
-        enabled: bool,
-    ) -> Result<Binlog> {
+    pub(super) fn load(db: &Db, cf: &ColumnFamily, state: &State, enabled: bool) -> Result<Binlog> {
         let mut rows = db.raw_iterator_cf(cf);
         rows.seek_to_first();
         let (first_position, first_entry) = match rows.item() {
@@ -183,7 +178,9 @@ impl Engine {
         binlog
             .next_position
             .store(state.binlog_position, Ordering::Release);
-        binlog.next_entry.store(state.binlog_entry, Ordering::Release);
+        binlog
+            .next_entry
+            .store(state.binlog_entry, Ordering::Release);
     }
 
     /// Drops the oldest rows until at most `capacity` entries and `max_bytes`
@@ -202,10 +199,11 @@ impl Engine {
             return Ok(false);
         }
         let (from, to) = (key(range.first_position), key(position));
-        self.db
-            .delete_range_cf(&self.binlog_cf, from, to)?;
+        self.db.delete_range_cf(&self.binlog_cf, from, to)?;
         self.binlog.first_entry.store(entry, Ordering::Release);
-        self.binlog.first_position.store(position, Ordering::Release);
+        self.binlog
+            .first_position
+            .store(position, Ordering::Release);
         self.db
             .delete_file_in_range_cf(&self.binlog_cf, key(0), to)?;
         Ok(true)
@@ -242,11 +240,7 @@ impl Engine {
 
     /// Calls `each` with position and row for all rows from `from` on, until it
     /// says false.
-    pub fn read_binlog(
-        &self,
-        from: u64,
-        mut each: impl FnMut(u64, Row<'_>) -> bool,
-    ) -> Result<()> {
+    pub fn read_binlog(&self, from: u64, mut each: impl FnMut(u64, Row<'_>) -> bool) -> Result<()> {
         let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
         rows.seek(key(from));
         while let Some((key, value)) = rows.item() {

@@ -156,11 +156,16 @@ impl Found {
     fn judge(&self, db: DbIndex, counted: Counts, faults: &mut Vec<String>) {
         let db = db.0;
         if counted != self.counts {
-            faults.push(format!("db {db}: counts {counted:?}, found {:?}", self.counts));
+            faults.push(format!(
+                "db {db}: counts {counted:?}, found {:?}",
+                self.counts
+            ));
         }
         for (expire_ms, key) in self.expiries.symmetric_difference(&self.ttl_rows) {
             let key = String::from_utf8_lossy(key);
-            faults.push(format!("db {db}: TTL index and key {key:?} differ at {expire_ms}"));
+            faults.push(format!(
+                "db {db}: TTL index and key {key:?} differ at {expire_ms}"
+            ));
         }
         for ((id, element), count) in &self.elements {
             let known = self.dead.contains(id)
@@ -169,7 +174,10 @@ impl Found {
                     .get(id)
                     .is_some_and(|claim| claim.kind.element_tags().contains(element));
             if !known {
-                faults.push(format!("db {db}: {count} orphan rows {element:#04x} of {}", id.0));
+                faults.push(format!(
+                    "db {db}: {count} orphan rows {element:#04x} of {}",
+                    id.0
+                ));
             }
         }
         for (id, claim) in &self.claims {

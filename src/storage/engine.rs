@@ -398,10 +398,7 @@ impl Engine {
 
     /// A RocksDB property of a DB, as text.
     pub fn property_text(&self, keyspace: &Keyspace, name: &str) -> Option<String> {
-        self.db
-            .property_value_cf(&keyspace.cf, name)
-            .ok()
-            .flatten()
+        self.db.property_value_cf(&keyspace.cf, name).ok().flatten()
     }
 
     /// Bytes in the block cache, and its size.
@@ -409,7 +406,7 @@ impl Engine {
         let used = self.options.cache.get_usage() as u64;
         (used, self.config.memory_budget)
     }
-
+}
 
 impl Keyspace {
     fn new(id: KeyspaceId, cf: ColumnFamily) -> Keyspace {

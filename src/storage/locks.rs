@@ -73,12 +73,10 @@ impl Locks {
 
     /// Takes the stripe if it is free.
     pub fn try_lock(&self, stripe: Stripe, owner: Owner) -> TryLock {
-        match self.word(stripe).compare_exchange(
-            0,
-            owner.0,
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        ) {
+        match self
+            .word(stripe)
+            .compare_exchange(0, owner.0, Ordering::Acquire, Ordering::Relaxed)
+        {
             Ok(_) => TryLock::Taken,
             Err(word) if word & !WAITED_FOR == owner.0 => TryLock::Mine,
             Err(_) => TryLock::Busy,

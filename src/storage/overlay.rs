@@ -156,7 +156,9 @@ impl Overlay {
     pub fn rollback(&mut self, to: Savepoint) {
         self.ranges.truncate(to.ranges);
         while self.entries.len() > to.entries {
-            let Some(entry) = self.entries.pop() else { break };
+            let Some(entry) = self.entries.pop() else {
+                break;
+            };
             let i = self.entries.len() as u32;
             if let Ok(slot) = self.index.find_entry(entry.hash, |&at| at == i) {
                 if entry.prev == NONE {

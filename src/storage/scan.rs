@@ -4,10 +4,10 @@
 use super::txn::View;
 use super::{DbIndex, Result};
 use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN};
+use crate::encoding::own::KeyspaceId;
 use crate::encoding::tag;
 use crate::storage::engine::Db;
 use crate::storage::overlay::Overlay;
-use crate::encoding::own::KeyspaceId;
 use rocksdb::{DBRawIteratorWithThreadMode, ReadOptions};
 
 /// In which direction a range is read.

@@ -277,13 +277,8 @@ impl Txn {
 
     /// Locks the stripes of all `keys`; returns a mark for [`Txn::unlock_since`].
     /// May commit what is pending.
-    pub fn lock<'k>(
-        &mut self,
-        db: DbIndex,
-        keys: impl Iterator<Item = &'k [u8]>,
-    ) -> Result<usize> {
-        let mut wanted: SmallVec<[Stripe; 8]> =
-            keys.map(|key| self.stripe(db, key)).collect();
+    pub fn lock<'k>(&mut self, db: DbIndex, keys: impl Iterator<Item = &'k [u8]>) -> Result<usize> {
+        let mut wanted: SmallVec<[Stripe; 8]> = keys.map(|key| self.stripe(db, key)).collect();
         self.lock_stripes(&mut wanted)
     }
 
@@ -467,7 +462,8 @@ impl Txn {
     fn write(&mut self) -> Result<()> {
         fail_point("before-commit")?;
         let view = &self.view;
-        let mut batch = WriteBatch::with_capacity_bytes(view.overlay.bytes() + view.log.len() + 256);
+        let mut batch =
+            WriteBatch::with_capacity_bytes(view.overlay.bytes() + view.log.len() + 256);
         let mut last: Option<&Arc<Keyspace>> = None;
         let mut cf_of = |id: KeyspaceId| match last {
             Some(ks) if ks.id == id => Ok(ks),
@@ -480,9 +476,7 @@ impl Txn {
             match step {
                 Step::Put(id, key, value) => batch.put_cf(&cf_of(id)?.cf, key, value),
                 Step::Delete(id, key) => batch.delete_cf(&cf_of(id)?.cf, key),
-                Step::DeleteRange(id, from, to) => {
-                    batch.delete_range_cf(&cf_of(id)?.cf, from, to)
-                }
+                Step::DeleteRange(id, from, to) => batch.delete_range_cf(&cf_of(id)?.cf, from, to),
             }
         }
         for (a, b) in &view.swaps {

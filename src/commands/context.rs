@@ -1,0 +1,47 @@
+//! What a handler gets to work with. The type of the context decides what a
+//! handler can do: only a [`WriteCtx`] has a transaction that writes.
+
+use super::spec::Command;
+use crate::resp::Reply;
+use crate::state::{Server, Session};
+use crate::storage::{DbIndex, Txn, View};
+
+/// For a command that reads keys.
+pub struct ReadCtx<'a> {
+    /// What it reads through.
+    pub view: &'a mut View,
+    /// Where the reply goes.
+    pub reply: &'a mut Reply,
+    /// The client's DB.
+    pub db: DbIndex,
+    /// What all threads share.
+    pub server: &'a Server,
+    /// The client.
+    pub session: &'a Session,
+}
+
+/// For a command that writes keys.
+pub struct WriteCtx<'a> {
+    /// What it reads and writes through.
+    pub txn: &'a mut Txn,
+    /// Where the reply goes.
+    pub reply: &'a mut Reply,
+    /// The client's DB.
+    pub db: DbIndex,
+    /// What all threads share.
+    pub server: &'a Server,
+    /// The client.
+    pub session: &'a Session,
+}
+
+/// For a command about the connection or the server.
+pub struct SessionCtx<'a> {
+    /// The client.
+    pub session: &'a mut Session,
+    /// Where the reply goes.
+    pub reply: &'a mut Reply,
+    /// What all threads share.
+    pub server: &'a Server,
+    /// The command that runs; of a container, the subcommand.
+    pub command: &'static Command,
+}

@@ -1,0 +1,435 @@
+//! What a row of a command table says: name, arity, flags, where the keys are,
+//! and the handler. Dispatch, locking, COMMAND and the README's list read it.
+
+use super::{CmdResult, ReadCtx, SessionCtx, WriteCtx};
+
+bitflags::bitflags! {
+    /// What dispatch must know of a command. Whether it reads or writes is said
+    /// by its [`Handler`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Flags: u32 {
+        /// Constant or logarithmic time.
+        const FAST = 1;
+        /// Refused when memory is short.
+        const DENYOOM = 1 << 1;
+        /// Administrative.
+        const ADMIN = 1 << 2;
+        /// Not from scripts.
+        const NOSCRIPT = 1 << 3;
+        /// Allowed while data is being loaded.
+        const LOADING = 1 << 4;
+        /// Allowed on a replica without its master.
+        const STALE = 1 << 5;
+        /// Not shown to MONITOR.
+        const SKIP_MONITOR = 1 << 6;
+        /// Not in the slow log.
+        const SKIP_SLOWLOG = 1 << 7;
+        /// Allowed before authentication.
+        const NO_AUTH = 1 << 8;
+        /// Not inside MULTI.
+        const NO_MULTI = 1 << 9;
+        /// May be used while a script is busy.
+        const ALLOW_BUSY = 1 << 10;
+        /// No replacement for a loading replica.
+        const NO_ASYNC_LOADING = 1 << 11;
+        /// Publishes or subscribes.
+        const PUBSUB = 1 << 12;
+        /// May wait for other clients.
+        const BLOCKING = 1 << 13;
+        /// Writes only depending on its arguments (counts as a write for pauses).
+        const MAY_REPLICATE = 1 << 14;
+        /// Internal: keys are not where the specs say for all arguments.
+        const MOVABLE_KEYS = 1 << 15;
+        /// Kedis: concerns whole DBs, so runs while nobody else reads or writes keys.
+        const EXCLUSIVE = 1 << 16;
+        /// Kedis: slow by nature, so what is pending is committed before it starts.
+        const SLOW = 1 << 17;
+        /// Known to Sentinel.
+        const SENTINEL = 1 << 18;
+        /// Arguments are secrets: never shown in full anywhere.
+        const SENSITIVE = 1 << 19;
+    }
+
+    /// What a command does with a key.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct KeyFlags: u16 {
+        /// Reads only.
+        const RO = 1;
+        /// Reads and writes.
+        const RW = 1 << 1;
+        /// Overwrites.
+        const OW = 1 << 2;
+        /// Removes.
+        const RM = 1 << 3;
+        /// Returns or copies the value.
+        const ACCESS = 1 << 4;
+        /// Changes the value depending on the old one.
+        const UPDATE = 1 << 5;
+        /// Adds data.
+        const INSERT = 1 << 6;
+        /// Deletes data.
+        const DELETE = 1 << 7;
+        /// Not a key, but routed as one.
+        const NOT_KEY = 1 << 8;
+        /// The spec may miss keys.
+        const INCOMPLETE = 1 << 9;
+        /// Depends on the arguments.
+        const VARIABLE_FLAGS = 1 << 10;
+    }
+}
+
+/// Where a key spec begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// At this index of the arguments (the name is index 0).
+    Index(usize),
+    /// After this word, looked for from this index on (negative: from the end, backwards).
+    Keyword(&'static str, isize),
+    /// Unknown.
+    Unknown,
+}
+
+/// How the keys follow from there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Find {
+    /// Up to `last` (relative to the beginning; negative: from the end of the
+    /// arguments), every `step`-th; `limit` as Redis has it.
+    Range {
+        /// Index of the last key.
+        last: isize,
+        /// Distance between keys.
+        step: usize,
+        /// 0 or 1: no limit; 2: the first half of what is left, and so on.
+        limit: usize,
+    },
+    /// A number of keys stands at `at`, the keys from `first` on (both relative).
+    KeyNum {
+        /// Where the number is.
+        at: usize,
+        /// Where the first key is.
+        first: usize,
+        /// Distance between keys.
+        step: usize,
+    },
+    /// Unknown.
+    Unknown,
+}
+
+/// Where some of a command's keys are, and what it does with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeySpec {
+    /// Where to begin.
+    pub begin: Begin,
+    /// How to go on.
+    pub find: Find,
+    /// What happens to the keys.
+    pub flags: KeyFlags,
+}
+
+impl KeySpec {
+    /// One key at an index.
+    pub const fn at(index: usize, flags: KeyFlags) -> KeySpec {
+        KeySpec::range(index, 0, 1, flags)
+    }
+
+    /// Keys from index `first` to `last` (relative to it, or negative from the
+    /// end), every `step`-th.
+    pub const fn range(first: usize, last: isize, step: usize, flags: KeyFlags) -> KeySpec {
+        KeySpec {
+            begin: Begin::Index(first),
+            find: Find::Range {
+                last,
+                step,
+                limit: 0,
+            },
+            flags,
+        }
+    }
+
+    /// A number of keys at index `at`, the keys behind it.
+    pub const fn numkeys(at: usize, flags: KeyFlags) -> KeySpec {
+        KeySpec {
+            begin: Begin::Index(at),
+            find: Find::KeyNum {
+                at: 0,
+                first: 1,
+                step: 1,
+            },
+            flags,
+        }
+    }
+
+    /// One key after a word, looked for from index `from` on.
+    pub const fn after(word: &'static str, from: isize, flags: KeyFlags) -> KeySpec {
+        KeySpec {
+            begin: Begin::Keyword(word, from),
+            find: Find::Range {
+                last: 0,
+                step: 1,
+                limit: 0,
+            },
+            flags,
+        }
+    }
+
+    /// Keys that cannot be told from the arguments.
+    pub const fn unknown(flags: KeyFlags) -> KeySpec {
+        KeySpec {
+            begin: Begin::Unknown,
+            find: Find::Unknown,
+            flags,
+        }
+    }
+
+    /// Calls `each` with the index of every key; `None` if the arguments are
+    /// not what the spec wants (a bad number of keys, a missing word).
+    pub fn for_each(&self, args: &[&[u8]], mut each: impl FnMut(usize)) -> Option<()> {
+        let argc = args.len();
+        let begin = match self.begin {
+            Begin::Index(index) => index,
+            Begin::Keyword(word, from) => find_keyword(args, word, from)? + 1,
+            Begin::Unknown => return Some(()),
+        };
+        let (first, last, step) = match self.find {
+            Find::Range { last, step, limit } => {
+                let last = match last {
+                    0.. => begin + last.unsigned_abs(),
+                    _ if limit <= 1 => argc.checked_sub(last.unsigned_abs())?,
+                    _ => begin + (argc - begin.min(argc)) / limit - 1,
+                };
+                (begin, last, step)
+            }
+            Find::KeyNum { at, first, step } => {
+                let count = crate::base::num::parse_i64(args.get(begin + at)?)?;
+                let count = usize::try_from(count).ok().filter(|n| *n <= argc)?;
+                if count == 0 {
+                    return Some(());
+                }
+                let first = begin + first;
+                (first, first + (count - 1) * step, step)
+            }
+            Find::Unknown => return Some(()),
+        };
+        if last >= argc || first > last {
+            return None;
+        }
+        (first..=last).step_by(step.max(1)).for_each(&mut each);
+        Some(())
+    }
+}
+
+fn find_keyword(args: &[&[u8]], word: &str, from: isize) -> Option<usize> {
+    let is_word = |i: &usize| args[*i].eq_ignore_ascii_case(word.as_bytes());
+    match from {
+        0.. => (from.unsigned_abs()..args.len()).find(is_word),
+        _ => (1..=args.len().checked_sub(from.unsigned_abs())?)
+            .rev()
+            .find(is_word),
+    }
+}
+
+/// What a command does, by what it may touch.
+#[derive(Clone, Copy)]
+pub enum Handler {
+    /// Reads keys.
+    Read(fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult),
+    /// Reads and writes keys.
+    Write(fn(&mut WriteCtx<'_>, &[&[u8]]) -> CmdResult),
+    /// Concerns the connection or the server, no keys.
+    Session(fn(&mut SessionCtx<'_>, &[&[u8]]) -> CmdResult),
+    /// Has subcommands only.
+    Container,
+}
+
+/// To which group a command belongs, as COMMAND DOCS says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// Any key.
+    Generic,
+    /// Strings.
+    String,
+    /// Bits of strings.
+    Bitmap,
+    /// HyperLogLogs.
+    HyperLogLog,
+    /// Hashes.
+    Hash,
+    /// Lists.
+    List,
+    /// Sets.
+    Set,
+    /// Sorted sets.
+    SortedSet,
+    /// The connection.
+    Connection,
+    /// The server.
+    Server,
+    /// Transactions.
+    Transactions,
+    /// Publish and subscribe.
+    PubSub,
+    /// Scripts and functions.
+    Scripting,
+}
+
+impl Group {
+    /// The name in COMMAND DOCS.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Generic => "generic",
+            Group::String => "string",
+            Group::Bitmap => "bitmap",
+            Group::HyperLogLog => "hyperloglog",
+            Group::Hash => "hash",
+            Group::List => "list",
+            Group::Set => "set",
+            Group::SortedSet => "sorted-set",
+            Group::Connection => "connection",
+            Group::Server => "server",
+            Group::Transactions => "transactions",
+            Group::PubSub => "pubsub",
+            Group::Scripting => "scripting",
+        }
+    }
+}
+
+/// One row of a command table. Build it with [`Command::read`] and its sisters.
+#[derive(Clone, Copy)]
+pub struct Command {
+    /// Lower case; of a subcommand: its own part.
+    pub name: &'static str,
+    /// Arguments with the name; negative: at least.
+    pub arity: i16,
+    /// See [`Flags`].
+    pub flags: Flags,
+    /// Its group.
+    pub group: Group,
+    /// The Redis version that had it first.
+    pub since: &'static str,
+    /// What it does, in a sentence of our own.
+    pub summary: &'static str,
+    /// ACL categories that do not follow from group and flags, without `@`.
+    pub categories: &'static [&'static str],
+    /// Where its keys are.
+    pub keys: &'static [KeySpec],
+    /// What runs.
+    pub handler: Handler,
+    /// Subcommands of a container.
+    pub subcommands: &'static [Command],
+}
+
+impl Command {
+    const fn new(name: &'static str, arity: i16, handler: Handler) -> Command {
+        Command {
+            name,
+            arity,
+            flags: Flags::empty(),
+            group: Group::Generic,
+            since: "1.0.0",
+            summary: "",
+            categories: &[],
+            keys: &[],
+            handler,
+            subcommands: &[],
+        }
+    }
+
+    /// A command that reads keys.
+    pub const fn read(
+        name: &'static str,
+        arity: i16,
+        run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult,
+    ) -> Command {
+        Command::new(name, arity, Handler::Read(run))
+    }
+
+    /// A command that writes keys.
+    pub const fn write(
+        name: &'static str,
+        arity: i16,
+        run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> CmdResult,
+    ) -> Command {
+        Command::new(name, arity, Handler::Write(run))
+    }
+
+    /// A command about the connection or the server.
+    pub const fn session(
+        name: &'static str,
+        arity: i16,
+        run: fn(&mut SessionCtx<'_>, &[&[u8]]) -> CmdResult,
+    ) -> Command {
+        Command::new(name, arity, Handler::Session(run))
+    }
+
+    /// A command that has subcommands only.
+    pub const fn container(
+        name: &'static str,
+        arity: i16,
+        subcommands: &'static [Command],
+    ) -> Command {
+        let mut command = Command::new(name, arity, Handler::Container);
+        command.subcommands = subcommands;
+        command
+    }
+
+    /// Sets the flags.
+    pub const fn flags(mut self, flags: Flags) -> Command {
+        self.flags = flags;
+        self
+    }
+
+    /// Sets group, first version and summary.
+    pub const fn doc(
+        mut self,
+        group: Group,
+        since: &'static str,
+        summary: &'static str,
+    ) -> Command {
+        self.group = group;
+        self.since = since;
+        self.summary = summary;
+        self
+    }
+
+    /// Says where the keys are.
+    pub const fn keys(mut self, keys: &'static [KeySpec]) -> Command {
+        self.keys = keys;
+        self
+    }
+
+    /// Adds ACL categories that do not follow from group and flags.
+    pub const fn categories(mut self, categories: &'static [&'static str]) -> Command {
+        self.categories = categories;
+        self
+    }
+
+    /// Whether this number of arguments (with the name) is right.
+    pub fn takes(&self, argc: usize) -> bool {
+        let arity = usize::from(self.arity.unsigned_abs());
+        if self.arity >= 0 {
+            argc == arity
+        } else {
+            argc >= arity
+        }
+    }
+
+    /// Whether it may change keys.
+    pub fn is_write(&self) -> bool {
+        matches!(self.handler, Handler::Write(_))
+    }
+
+    /// Whether it only reads keys.
+    pub fn is_read(&self) -> bool {
+        matches!(self.handler, Handler::Read(_))
+    }
+
+    /// The indices of all keys in `args`, in order of the specs; `None` if the
+    /// arguments are not what a spec wants.
+    pub fn key_indices(&self, args: &[&[u8]]) -> Option<smallvec::SmallVec<[usize; 8]>> {
+        let mut indices = smallvec::SmallVec::new();
+        for spec in self.keys {
+            spec.for_each(args, |i| indices.push(i))?;
+        }
+        Some(indices)
+    }
+}

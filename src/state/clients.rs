@@ -1,0 +1,212 @@
+//! All connected clients, as threads other than their own may see them.
+
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// The number of a client, never used twice while the server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+bitflags::bitflags! {
+    /// What CLIENT LIST shows as flags, and CLIENT KILL TYPE looks at.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct ClientFlags: u32 {
+        /// Watches all commands.
+        const MONITOR = 1;
+        /// Closes once its output is written.
+        const CLOSE_AFTER_REPLY = 1 << 1;
+        /// Came by the Unix socket.
+        const UNIX_SOCKET = 1 << 2;
+        /// Is spared when clients must go for memory.
+        const NO_EVICT = 1 << 3;
+        /// Does not change access times.
+        const NO_TOUCH = 1 << 4;
+        /// Is inside MULTI.
+        const MULTI = 1 << 5;
+        /// Waits in a blocking command.
+        const BLOCKED = 1 << 6;
+        /// Is subscribed to channels.
+        const PUBSUB = 1 << 7;
+        /// Is a replica.
+        const REPLICA = 1 << 8;
+        /// Is our master.
+        const MASTER = 1 << 9;
+    }
+}
+
+/// Texts that a client sets about itself.
+#[derive(Debug, Clone, Default)]
+pub struct ClientNames {
+    /// CLIENT SETNAME.
+    pub name: Vec<u8>,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: Vec<u8>,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_ver: Vec<u8>,
+    /// The user it is authenticated as.
+    pub user: String,
+}
+
+/// One client. Its own thread writes the numbers, others read them.
+#[derive(Debug)]
+pub struct ClientInfo {
+    /// Its number.
+    pub id: ClientId,
+    /// Peer, as `ip:port` or the socket's path with `:0`.
+    pub addr: String,
+    /// Our side.
+    pub laddr: String,
+    /// File descriptor.
+    pub fd: AtomicI32,
+    /// The IO thread that owns it.
+    pub thread: usize,
+    /// When it connected, Unix ms.
+    pub created_ms: u64,
+    /// When it last sent something, Unix ms.
+    pub active_ms: AtomicU64,
+    /// Selected DB.
+    pub db: AtomicU32,
+    /// See [`ClientFlags`].
+    pub flags: AtomicU32,
+    /// 2 or 3.
+    pub resp: AtomicU32,
+    /// Bytes read and not yet run.
+    pub query_bytes: AtomicUsize,
+    /// Capacity of the read buffer.
+    pub query_capacity: AtomicUsize,
+    /// Bytes of replies not yet sent.
+    pub output_bytes: AtomicUsize,
+    /// Capacity of the output buffer.
+    pub output_capacity: AtomicUsize,
+    /// Bytes of the arguments of the last command.
+    pub argv_bytes: AtomicUsize,
+    /// Registry index of the last command; `u32::MAX`: none yet.
+    pub last_command: AtomicU32,
+    /// Set by CLIENT KILL and read by the owner.
+    pub kill: AtomicBool,
+    /// Names.
+    pub names: Mutex<ClientNames>,
+}
+
+impl ClientInfo {
+    /// A client that just connected.
+    pub fn new(
+        id: ClientId,
+        addr: String,
+        laddr: String,
+        fd: i32,
+        thread: usize,
+        now_ms: u64,
+        flags: ClientFlags,
+    ) -> ClientInfo {
+        ClientInfo {
+            id,
+            addr,
+            laddr,
+            fd: AtomicI32::new(fd),
+            thread,
+            created_ms: now_ms,
+            active_ms: AtomicU64::new(now_ms),
+            db: AtomicU32::new(0),
+            flags: AtomicU32::new(flags.bits()),
+            resp: AtomicU32::new(2),
+            query_bytes: AtomicUsize::new(0),
+            query_capacity: AtomicUsize::new(0),
+            output_bytes: AtomicUsize::new(0),
+            output_capacity: AtomicUsize::new(0),
+            argv_bytes: AtomicUsize::new(0),
+            last_command: AtomicU32::new(u32::MAX),
+            kill: AtomicBool::new(false),
+            names: Mutex::new(ClientNames {
+                user: "default".to_owned(),
+                ..ClientNames::default()
+            }),
+        }
+    }
+
+    /// Its flags.
+    pub fn flags(&self) -> ClientFlags {
+        ClientFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
+    }
+
+    /// Sets or clears a flag.
+    pub fn set_flag(&self, flag: ClientFlags, on: bool) {
+        if on {
+            self.flags.fetch_or(flag.bits(), Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!flag.bits(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// All clients.
+#[derive(Debug, Default)]
+pub struct Clients {
+    by_id: RwLock<BTreeMap<ClientId, Arc<ClientInfo>>>,
+    next_id: AtomicU64,
+    count: AtomicUsize,
+    monitors: AtomicUsize,
+}
+
+impl Clients {
+    /// A number for a new client.
+    pub fn new_id(&self) -> ClientId {
+        ClientId(self.next_id.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Adds a client.
+    pub fn add(&self, client: Arc<ClientInfo>) {
+        self.by_id.write().insert(client.id, client);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Removes a client.
+    pub fn remove(&self, id: ClientId) {
+        if let Some(client) = self.by_id.write().remove(&id) {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            if client.flags().contains(ClientFlags::MONITOR) {
+                self.monitors.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The client with this number.
+    pub fn get(&self, id: ClientId) -> Option<Arc<ClientInfo>> {
+        self.by_id.read().get(&id).cloned()
+    }
+
+    /// All clients by number.
+    pub fn all(&self) -> Vec<Arc<ClientInfo>> {
+        self.by_id.read().values().cloned().collect()
+    }
+
+    /// How many clients watch all commands; looked at for every command.
+    pub fn monitors(&self) -> usize {
+        self.monitors.load(Ordering::Relaxed)
+    }
+
+    /// Makes a client watch all commands, or not any more.
+    pub fn set_monitor(&self, client: &ClientInfo, on: bool) {
+        if client.flags().contains(ClientFlags::MONITOR) == on {
+            return;
+        }
+        client.set_flag(ClientFlags::MONITOR, on);
+        if on {
+            self.monitors.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.monitors.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Messages between threads: a bounded channel and a Waker that ends the
+//! receiver's poll.
+
+use super::clients::ClientId;
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+use std::sync::Arc;
+
+/// How many messages may wait for a thread.
+pub const CAPACITY: usize = 16 * 1024;
+
+/// A socket that was accepted, on its way to the thread that will own it.
+#[derive(Debug)]
+pub enum Socket {
+    /// TCP.
+    Tcp(mio::net::TcpStream),
+    /// A Unix socket.
+    Unix(mio::net::UnixStream),
+}
+
+/// What one thread asks of another.
+#[derive(Debug)]
+pub enum Message {
+    /// Serve this socket from now on.
+    Serve(Socket, Arc<super::ClientInfo>),
+    /// Close a client's connection.
+    Kill(ClientId),
+    /// Append these bytes to a client's output (MONITOR lines, pushes).
+    Write(ClientId, Arc<[u8]>),
+    /// Look again at clients that were paused.
+    Resume,
+    /// End the thread: commit, send what can be sent, close.
+    Stop,
+}
+
+/// The sending end.
+#[derive(Debug, Clone)]
+pub struct Mailbox {
+    sender: Sender<Message>,
+    waker: Arc<mio::Waker>,
+}
+
+impl Mailbox {
+    /// A mailbox whose receiver polls with the poll that `waker` belongs to.
+    pub fn new(waker: Arc<mio::Waker>) -> (Mailbox, Receiver<Message>) {
+        let (sender, receiver) = crossbeam_channel::bounded(CAPACITY);
+        (Mailbox { sender, waker }, receiver)
+    }
+
+    /// Sends a message; waits while the mailbox is full. For the main thread
+    /// only: IO threads that wait for each other could wait forever.
+    pub fn send(&self, message: Message) {
+        if self.sender.send(message).is_ok() {
+            self.wake();
+        }
+    }
+
+    /// Sends a message unless the mailbox is full; gives it back then.
+    pub fn try_send(&self, message: Message) -> Result<(), Message> {
+        match self.sender.try_send(message) {
+            Ok(()) => {
+                self.wake();
+                Ok(())
+            }
+            Err(TrySendError::Full(message) | TrySendError::Disconnected(message)) => Err(message),
+        }
+    }
+
+    fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
+            log::error!("cannot wake a thread: {error}");
+        }
+    }
+}

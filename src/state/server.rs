@@ -1,0 +1,197 @@
+//! Everything that the threads of a server share.
+
+use super::clients::{ClientId, Clients};
+use super::config::{Config, SharedConfig};
+use super::cursors::Cursors;
+use super::mailbox::{Mailbox, Message};
+use super::slowlog::SlowLog;
+use super::stats::Stats;
+use crate::base::clock;
+use crate::storage::Engine;
+use parking_lot::{Mutex, RwLock};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Which commands a pause holds back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PauseMode {
+    /// Those that write.
+    Writes,
+    /// All.
+    All,
+}
+
+/// CLIENT PAUSE as it stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Pause {
+    /// Until when, Unix ms.
+    pub until_ms: u64,
+    /// What it holds back.
+    pub mode: PauseMode,
+}
+
+/// How a client asked the server to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Flush memtables, so that the next start is instant.
+    pub save: bool,
+}
+
+/// See the module.
+pub struct Server {
+    /// The data.
+    pub engine: Arc<Engine>,
+    /// The configuration.
+    pub config: SharedConfig,
+    /// The file it was read from.
+    pub config_file: Option<PathBuf>,
+    /// All clients.
+    pub clients: Clients,
+    /// Counters.
+    pub stats: Stats,
+    /// Slow commands.
+    pub slowlog: SlowLog,
+    /// SCAN iterations.
+    pub cursors: Cursors,
+    /// 40 hexadecimal digits, new at every start.
+    pub run_id: String,
+    /// When the server started, Unix ms.
+    pub started_ms: u64,
+    /// When the last SAVE or BGSAVE ended well, Unix s.
+    pub last_save_s: AtomicU64,
+    /// Whether a BGSAVE runs.
+    pub saving: AtomicBool,
+    /// Whether the last BGSAVE failed.
+    pub last_save_failed: AtomicBool,
+    /// Whether keys expire by the expire thread (DEBUG SET-ACTIVE-EXPIRE).
+    pub active_expire: AtomicBool,
+    /// The ports that the server listens on, for INFO.
+    pub port: AtomicU64,
+    /// IO threads.
+    mailboxes: OnceLock<Vec<Mailbox>>,
+    /// Wakes the main thread.
+    main_waker: OnceLock<Arc<mio::Waker>>,
+    pause: RwLock<Option<Pause>>,
+    paused: AtomicBool,
+    shutdown: Mutex<Option<Shutdown>>,
+    log_level: OnceLock<Box<dyn Fn(super::config::LogLevel) + Send + Sync>>,
+}
+
+impl Server {
+    /// A server over an open database; `commands` is the size of the registry.
+    pub fn new(
+        engine: Arc<Engine>,
+        config: Config,
+        config_file: Option<PathBuf>,
+        run_id: String,
+        commands: usize,
+    ) -> Server {
+        let now_ms = clock::unix_ms();
+        Server {
+            engine,
+            config: SharedConfig::new(config),
+            config_file,
+            clients: Clients::default(),
+            stats: Stats::new(commands),
+            slowlog: SlowLog::default(),
+            cursors: Cursors::default(),
+            run_id,
+            started_ms: now_ms,
+            last_save_s: AtomicU64::new(now_ms / 1000),
+            saving: AtomicBool::new(false),
+            last_save_failed: AtomicBool::new(false),
+            active_expire: AtomicBool::new(true),
+            port: AtomicU64::new(0),
+            mailboxes: OnceLock::new(),
+            main_waker: OnceLock::new(),
+            pause: RwLock::new(None),
+            paused: AtomicBool::new(false),
+            shutdown: Mutex::new(None),
+            log_level: OnceLock::new(),
+        }
+    }
+
+    /// Tells the server its IO threads; once.
+    pub fn set_threads(&self, mailboxes: Vec<Mailbox>, main_waker: Arc<mio::Waker>) {
+        let _ = self.mailboxes.set(mailboxes);
+        let _ = self.main_waker.set(main_waker);
+    }
+
+    /// The mailboxes of the IO threads.
+    pub fn mailboxes(&self) -> &[Mailbox] {
+        self.mailboxes.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Sends a message to the thread that owns a client. A client whose thread
+    /// is swamped misses it, but for [`Message::Kill`], which also sets a flag
+    /// that the thread looks at.
+    pub fn post(&self, client: ClientId, message: Message) -> bool {
+        let Some(info) = self.clients.get(client) else {
+            return false;
+        };
+        if matches!(message, Message::Kill(_)) {
+            info.kill.store(true, Ordering::Release);
+        }
+        self.mailboxes()
+            .get(info.thread)
+            .is_some_and(|mailbox| mailbox.try_send(message).is_ok())
+    }
+
+    /// Starts or prolongs a pause.
+    pub fn pause(&self, pause: Pause) {
+        *self.pause.write() = Some(pause);
+        self.paused.store(true, Ordering::Release);
+    }
+
+    /// Ends a pause and lets the IO threads look at their paused clients.
+    pub fn unpause(&self) {
+        self.paused.store(false, Ordering::Release);
+        *self.pause.write() = None;
+        for mailbox in self.mailboxes() {
+            let _ = mailbox.try_send(Message::Resume);
+        }
+    }
+
+    /// The pause in force at `now_ms`, if any. Costs one load when there is none.
+    pub fn pause_at(&self, now_ms: u64) -> Option<Pause> {
+        if !self.paused.load(Ordering::Acquire) {
+            return None;
+        }
+        let pause = *self.pause.read();
+        pause.filter(|p| now_ms < p.until_ms)
+    }
+
+    /// Asks the main thread to stop the server.
+    pub fn request_shutdown(&self, how: Shutdown) {
+        *self.shutdown.lock() = Some(how);
+        if let Some(waker) = self.main_waker.get()
+            && let Err(error) = waker.wake()
+        {
+            log::error!("cannot wake the main thread: {error}");
+        }
+    }
+
+    /// Takes back a request that the main thread has not seen yet.
+    pub fn abort_shutdown(&self) -> bool {
+        self.shutdown.lock().take().is_some()
+    }
+
+    /// The request of a client to stop, if there is one.
+    pub fn shutdown_request(&self) -> Option<Shutdown> {
+        *self.shutdown.lock()
+    }
+
+    /// Says how to change the log level; once, by the main program.
+    pub fn on_log_level(&self, set: Box<dyn Fn(super::config::LogLevel) + Send + Sync>) {
+        let _ = self.log_level.set(set);
+    }
+
+    /// Changes the log level.
+    pub fn set_log_level(&self, level: super::config::LogLevel) {
+        if let Some(set) = self.log_level.get() {
+            set(level);
+        }
+    }
+}

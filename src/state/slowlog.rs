@@ -1,0 +1,103 @@
+//! Commands that took longer than `slowlog-log-slower-than`.
+
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+
+/// Most arguments kept of a command.
+const MAX_ARGS: usize = 32;
+/// Most bytes kept of an argument.
+const MAX_ARG_BYTES: usize = 128;
+
+/// One slow command.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Its number, counted from the server's start.
+    pub id: u64,
+    /// When, Unix seconds.
+    pub unix_s: u64,
+    /// How long it took, in microseconds.
+    pub usec: u64,
+    /// The arguments, shortened.
+    pub args: Vec<Vec<u8>>,
+    /// The client's address.
+    pub addr: String,
+    /// The client's name.
+    pub name: Vec<u8>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct SlowLog {
+    inner: Mutex<(u64, VecDeque<Entry>)>,
+}
+
+impl SlowLog {
+    /// Adds a command as the newest; keeps at most `max_len`.
+    pub fn add(
+        &self,
+        args: &[&[u8]],
+        usec: u64,
+        unix_s: u64,
+        addr: &str,
+        name: &[u8],
+        max_len: usize,
+    ) {
+        let mut inner = self.inner.lock();
+        let id = inner.0;
+        inner.0 += 1;
+        inner.1.push_front(Entry {
+            id,
+            unix_s,
+            usec,
+            args: shorten(args),
+            addr: addr.to_owned(),
+            name: name.to_vec(),
+        });
+        inner.1.truncate(max_len);
+    }
+
+    /// The newest `count`, all if `None`.
+    pub fn newest(&self, count: Option<usize>) -> Vec<Entry> {
+        let inner = self.inner.lock();
+        let count = count.unwrap_or(inner.1.len());
+        inner.1.iter().take(count).cloned().collect()
+    }
+
+    /// How many are kept.
+    pub fn len(&self) -> usize {
+        self.inner.lock().1.len()
+    }
+
+    /// Whether none are kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets all.
+    pub fn clear(&self) {
+        self.inner.lock().1.clear();
+    }
+}
+
+fn shorten(args: &[&[u8]]) -> Vec<Vec<u8>> {
+    let kept = if args.len() > MAX_ARGS {
+        MAX_ARGS - 1
+    } else {
+        args.len()
+    };
+    let mut shown: Vec<Vec<u8>> = args[..kept]
+        .iter()
+        .map(|arg| match arg.get(..MAX_ARG_BYTES) {
+            Some(head) if arg.len() > MAX_ARG_BYTES => {
+                let more = arg.len() - MAX_ARG_BYTES;
+                [head, format!("... ({more} more bytes)").as_bytes()].concat()
+            }
+            _ => arg.to_vec(),
+        })
+        .collect();
+    if kept < args.len() {
+        let more = args.len() - kept;
+        shown.push(format!("... ({more} more arguments)").into_bytes());
+    }
+    shown
+}

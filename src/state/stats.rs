@@ -1,0 +1,159 @@
+//! Counters: overall and per command.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter that any thread adds to.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Its value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Back to 0.
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Raises it to `n` if it is lower.
+    pub fn raise_to(&self, n: u64) {
+        self.0.fetch_max(n, Ordering::Relaxed);
+    }
+}
+
+/// How many buckets a latency histogram has: powers of two of microseconds.
+pub const LATENCY_BUCKETS: usize = 32;
+
+/// What is counted of one command.
+#[derive(Debug, Default)]
+pub struct CommandStats {
+    /// Times run.
+    pub calls: Counter,
+    /// Microseconds altogether.
+    pub usec: Counter,
+    /// Times refused before it ran.
+    pub rejected: Counter,
+    /// Times it failed.
+    pub failed: Counter,
+    /// Calls by duration: bucket `i` counts those below 2^i µs.
+    pub latency: [Counter; LATENCY_BUCKETS],
+}
+
+impl CommandStats {
+    /// Counts one run.
+    pub fn ran(&self, usec: u64, failed: bool) {
+        self.calls.add(1);
+        self.usec.add(usec);
+        if failed {
+            self.failed.add(1);
+        }
+        let bucket = (u64::BITS - usec.leading_zeros()) as usize;
+        if let Some(counter) = self.latency.get(bucket.min(LATENCY_BUCKETS - 1)) {
+            counter.add(1);
+        }
+    }
+
+    fn reset(&self) {
+        self.calls.reset();
+        self.usec.reset();
+        self.rejected.reset();
+        self.failed.reset();
+        self.latency.iter().for_each(Counter::reset);
+    }
+}
+
+/// All counters.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Connections accepted.
+    pub connections: Counter,
+    /// Connections refused because of `maxclients`.
+    pub rejected_connections: Counter,
+    /// Commands run.
+    pub commands: Counter,
+    /// Bytes read from clients.
+    pub net_input_bytes: Counter,
+    /// Bytes sent to clients.
+    pub net_output_bytes: Counter,
+    /// Keys deleted because their time was over.
+    pub expired_keys: Counter,
+    /// Look-ups that found their key.
+    pub keyspace_hits: Counter,
+    /// Look-ups that did not.
+    pub keyspace_misses: Counter,
+    /// Error replies.
+    pub error_replies: Counter,
+    /// Failed AUTHs.
+    pub auth_failures: Counter,
+    /// Commits.
+    pub commits: Counter,
+    /// Rows of dead collections removed.
+    pub reclaimed_rows: Counter,
+    /// Commands over the slow log's limit.
+    pub slow_commands: Counter,
+    /// Clients closed because their output grew too long.
+    pub output_limit_disconnections: Counter,
+    /// Clients closed because their requests grew too long.
+    pub query_limit_disconnections: Counter,
+    /// Error replies by their code.
+    pub errors: parking_lot::Mutex<std::collections::BTreeMap<String, u64>>,
+    /// Per command, by registry index.
+    pub per_command: Box<[CommandStats]>,
+}
+
+/// Beyond this many different error codes they are no longer told apart.
+const MAX_ERROR_CODES: usize = 128;
+
+impl Stats {
+    /// Counters for a registry of `commands` commands.
+    pub fn new(commands: usize) -> Stats {
+        Stats {
+            per_command: (0..commands).map(|_| CommandStats::default()).collect(),
+            ..Stats::default()
+        }
+    }
+
+    /// Counts an error reply; `text` begins with its code.
+    pub fn error(&self, text: &str) {
+        self.error_replies.add(1);
+        let code = text.split(' ').next().unwrap_or_default();
+        let mut errors = self.errors.lock();
+        if let Some(count) = errors.get_mut(code) {
+            *count += 1;
+        } else if errors.len() < MAX_ERROR_CODES {
+            errors.insert(code.to_owned(), 1);
+        }
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset(&self) {
+        for counter in [
+            &self.connections,
+            &self.rejected_connections,
+            &self.commands,
+            &self.net_input_bytes,
+            &self.net_output_bytes,
+            &self.expired_keys,
+            &self.keyspace_hits,
+            &self.keyspace_misses,
+            &self.error_replies,
+            &self.auth_failures,
+            &self.commits,
+            &self.reclaimed_rows,
+            &self.slow_commands,
+            &self.output_limit_disconnections,
+            &self.query_limit_disconnections,
+        ] {
+            counter.reset();
+        }
+        self.errors.lock().clear();
+        self.per_command.iter().for_each(CommandStats::reset);
+    }
+}
