@@ -23,6 +23,7 @@
 pub mod base;
 pub mod commands;
 pub mod encoding;
+pub mod exec;
 pub mod resp;
 pub mod state;
 pub mod storage;

@@ -316,6 +316,9 @@ pub struct Command {
     pub handler: Handler,
     /// Subcommands of a container.
     pub subcommands: &'static [Command],
+    /// For commands that touch a second DB: which one, from the arguments. The
+    /// keys are locked there too.
+    pub other_db: Option<fn(&[&[u8]]) -> Option<crate::storage::DbIndex>>,
 }
 
 impl Command {
@@ -331,6 +334,7 @@ impl Command {
             keys: &[],
             handler,
             subcommands: &[],
+            other_db: None,
         }
     }
 
@@ -394,6 +398,15 @@ impl Command {
     /// Says where the keys are.
     pub const fn keys(mut self, keys: &'static [KeySpec]) -> Command {
         self.keys = keys;
+        self
+    }
+
+    /// Says which DB besides the client's the command touches.
+    pub const fn other_db(
+        mut self,
+        other_db: fn(&[&[u8]]) -> Option<crate::storage::DbIndex>,
+    ) -> Command {
+        self.other_db = Some(other_db);
         self
     }
 

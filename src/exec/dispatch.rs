@@ -1,0 +1,421 @@
+//! The ladder that every command climbs: known, right number of arguments,
+//! allowed, not paused, locked, run, logged, counted.
+
+use super::monitor;
+use crate::base::clock;
+use crate::commands::registry::Registered;
+use crate::commands::{
+    CmdResult, Command, Error, Flags, Handler, ReadCtx, SessionCtx, WriteCtx, registry,
+};
+use crate::resp::Reply;
+use crate::state::config::Config;
+use crate::state::server::PauseMode;
+use crate::state::session::ReplyMode;
+use crate::state::{Server, Session};
+use crate::storage::{StorageError, Txn};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Whether a request was run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was, and its reply is written.
+    Done,
+    /// The client is paused: ask again later with the same request.
+    Paused,
+}
+
+/// Runs the commands of one thread. See the module [`crate::exec`].
+pub struct Executor {
+    server: Arc<Server>,
+    txn: Txn,
+    config: Arc<Config>,
+    config_version: u64,
+    /// Commands under another name (`rename-command`): to the real one, or to none.
+    renames: FxHashMap<Vec<u8>, Option<&'static Registered>>,
+    /// The clock of the test harness; otherwise real time counts.
+    fixed_now_ms: Option<u64>,
+    now_ms: u64,
+    tick_started_us: u64,
+    /// When the command before ended.
+    last_us: u64,
+    commands: u32,
+    failed: bool,
+}
+
+impl Executor {
+    /// An executor for one thread.
+    pub fn new(server: Arc<Server>) -> Executor {
+        let config = server.config.load();
+        let version = server.config.version();
+        Executor {
+            txn: Txn::new(server.engine.clone()),
+            renames: renames(&config),
+            config,
+            config_version: version,
+            server,
+            fixed_now_ms: None,
+            now_ms: 0,
+            tick_started_us: 0,
+            last_us: 0,
+            commands: 0,
+            failed: false,
+        }
+    }
+
+    /// What all threads share.
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// The configuration as of this tick.
+    pub fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// The time of this tick, Unix ms.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Sets the time for good (tests).
+    pub fn fix_clock(&mut self, now_ms: u64) {
+        self.fixed_now_ms = Some(now_ms);
+    }
+
+    /// Begins a tick: reads the clock, and the configuration if it changed.
+    pub fn start_tick(&mut self) {
+        self.now_ms = self.fixed_now_ms.unwrap_or_else(clock::unix_ms);
+        self.tick_started_us = clock::mono_us();
+        self.last_us = self.tick_started_us;
+        self.commands = 0;
+        let version = self.server.config.version();
+        if version != self.config_version {
+            self.config = self.server.config.load();
+            self.config_version = version;
+        }
+    }
+
+    /// Whether the tick has collected enough to be finished.
+    pub fn is_full(&self) -> bool {
+        self.commands >= self.config.tick_max_commands
+            || self.txn.pending_bytes() as u64 >= self.config.tick_max_bytes
+            || self.last_us - self.tick_started_us >= u64::from(self.config.tick_max_us)
+    }
+
+    /// Ends a tick: commits what is pending and makes it durable.
+    ///
+    /// # Errors
+    /// Nothing of the tick may be told to anyone: every reply must become the
+    /// returned error.
+    pub fn finish_tick(&mut self) -> Result<(), Error> {
+        let committed = self.txn.commit();
+        let failed_before = std::mem::take(&mut self.failed);
+        committed?;
+        if failed_before {
+            return Err(StorageError::Failed.into());
+        }
+        let expired = self.txn.take_expired();
+        if expired > 0 {
+            self.server.stats.expired_keys.add(expired);
+        }
+        Ok(self.server.engine.make_durable()?)
+    }
+
+    /// Runs one request and writes its reply.
+    pub fn run(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
+        let start = reply.len();
+        let server = self.server.clone();
+        let found = match self.admit(session, args) {
+            Ok(found) => found,
+            Err(error) => {
+                server.stats.error(&error.to_string());
+                reply.error(&error.to_string());
+                self.suppress(session, reply, start);
+                return Outcome::Done;
+            }
+        };
+        let command = found.command;
+        if self.is_paused(command) {
+            return Outcome::Paused;
+        }
+        if server.clients.monitors() > 0 {
+            monitor::feed(&server, session, command, args);
+        }
+        self.commands += 1;
+        session
+            .info
+            .last_command
+            .store(found.index as u32, Ordering::Relaxed);
+        let done = self.call(session, command, args, reply);
+        let failed = done.is_err();
+        if let Err(error) = done {
+            let text = error.to_string();
+            reply.truncate(start);
+            reply.error(&text);
+            server.stats.error(&text);
+        }
+        self.suppress(session, reply, start);
+        self.count(session, found, args, failed);
+        Outcome::Done
+    }
+
+    /// The rungs before the command runs.
+    fn admit(&self, session: &Session, args: &[&[u8]]) -> Result<&'static Registered, Error> {
+        let found = self.resolve(args)?;
+        let refuse = |error: Error| {
+            self.server.stats.per_command[found.index].rejected.add(1);
+            Err(error)
+        };
+        if !found.command.takes(args.len()) {
+            return refuse(Error::Arity(found.full_name.as_str().into()));
+        }
+        if !session.authenticated && !found.command.flags.contains(Flags::NO_AUTH) {
+            return refuse(Error::text("NOAUTH Authentication required."));
+        }
+        if found.command.is_write() && self.server.engine.has_failed() {
+            return refuse(StorageError::Failed.into());
+        }
+        Ok(found)
+    }
+
+    fn resolve(&self, args: &[&[u8]]) -> Result<&'static Registered, Error> {
+        let name = args.first().copied().unwrap_or_default();
+        let found = match self.renames.is_empty() {
+            true => registry().find(name),
+            false => match self.renames.get(&name.to_ascii_lowercase()) {
+                Some(renamed) => *renamed,
+                None => registry().find(name),
+            },
+        };
+        let Some(found) = found else {
+            return Err(unknown_command(args));
+        };
+        let Some(sub) = args.get(1).filter(|_| !found.subcommands.is_empty()) else {
+            if matches!(found.command.handler, Handler::Container) {
+                return Err(Error::Arity(found.full_name.as_str().into()));
+            }
+            return Ok(found);
+        };
+        found
+            .subcommand(sub)
+            .ok_or_else(|| Error::UnknownSubcommand {
+                command: found.command.name,
+                subcommand: String::from_utf8_lossy(sub).into_owned(),
+            })
+    }
+
+    fn is_paused(&self, command: &Command) -> bool {
+        let Some(pause) = self.server.pause_at(self.now_ms) else {
+            return false;
+        };
+        match pause.mode {
+            PauseMode::All => true,
+            PauseMode::Writes => command.is_write() || command.flags.contains(Flags::MAY_REPLICATE),
+        }
+    }
+
+    fn call(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: &[&[u8]],
+        reply: &mut Reply,
+    ) -> CmdResult {
+        match command.handler {
+            Handler::Read(run) => self.read(session, command, args, reply, run),
+            Handler::Write(run) => self.write(session, command, args, reply, run),
+            Handler::Session(run) => {
+                if command.flags.intersects(Flags::SLOW | Flags::EXCLUSIVE) {
+                    self.commit_pending()?;
+                }
+                run(
+                    &mut SessionCtx {
+                        session,
+                        reply,
+                        server: &self.server,
+                        command,
+                    },
+                    args,
+                )
+            }
+            Handler::Container => Err(Error::Arity(command.name.into())),
+        }
+    }
+
+    fn read(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        args: &[&[u8]],
+        reply: &mut Reply,
+        run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult,
+    ) -> CmdResult {
+        let mark = self.lock(session, command, args)?;
+        let done = run(
+            &mut ReadCtx {
+                view: self.txn.reading(),
+                reply,
+                db: session.db(),
+                server: &self.server,
+                session,
+            },
+            args,
+        );
+        // Only read: nobody needs to wait for these keys until the commit.
+        self.txn.unlock_since(mark);
+        done
+    }
+
+    fn write(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        args: &[&[u8]],
+        reply: &mut Reply,
+        run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> CmdResult,
+    ) -> CmdResult {
+        self.lock(session, command, args)?;
+        let savepoint = self.txn.savepoint();
+        self.txn.start_command();
+        let db = session.db();
+        let done = run(
+            &mut WriteCtx {
+                txn: &mut self.txn,
+                reply,
+                db,
+                server: &self.server,
+                session,
+            },
+            args,
+        );
+        match &done {
+            Ok(()) => self.txn.finish_command(db, args),
+            Err(_) => self.txn.rollback(savepoint),
+        }
+        if command.flags.contains(Flags::EXCLUSIVE) {
+            self.commit_pending()?;
+        }
+        done
+    }
+
+    /// Locks a command's keys; the turn is an exclusive one if it asks for that.
+    fn lock(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        args: &[&[u8]],
+    ) -> Result<usize, Error> {
+        if command.flags.contains(Flags::EXCLUSIVE) {
+            self.begin_exclusive()?;
+            return Ok(0);
+        }
+        if command.flags.contains(Flags::SLOW) {
+            self.commit_pending()?;
+        }
+        self.txn.begin(self.now_ms);
+        if command.keys.is_empty() {
+            return Ok(usize::MAX);
+        }
+        let Some(indices) = command.key_indices(args) else {
+            // The handler finds the mistake itself and says it in its own words.
+            return Ok(usize::MAX);
+        };
+        let db = session.db();
+        let other = command.other_db.and_then(|other_db| other_db(args));
+        let locked = match other {
+            None => self.txn.lock(db, indices.iter().map(|&i| args[i])),
+            Some(other) => self.txn.lock_in_dbs(
+                indices
+                    .iter()
+                    .flat_map(|&i| [(db, args[i]), (other, args[i])]),
+            ),
+        };
+        locked.map_err(|error| self.note_failure(error))
+    }
+
+    fn begin_exclusive(&mut self) -> Result<(), Error> {
+        let now_ms = self.now_ms;
+        let begun = self.txn.begin_exclusive(now_ms);
+        begun.map_err(|error| self.note_failure(error))
+    }
+
+    fn commit_pending(&mut self) -> Result<(), Error> {
+        let committed = self.txn.commit();
+        committed.map_err(|error| self.note_failure(error))
+    }
+
+    /// A commit in the middle of a tick failed: so has the tick.
+    fn note_failure(&mut self, error: StorageError) -> Error {
+        self.failed = true;
+        error.into()
+    }
+
+    /// CLIENT REPLY.
+    fn suppress(&self, session: &mut Session, reply: &mut Reply, start: usize) {
+        session.reply_mode = match session.reply_mode {
+            ReplyMode::On => return,
+            ReplyMode::Off => ReplyMode::Off,
+            ReplyMode::SkipNext => ReplyMode::SkipThis,
+            ReplyMode::SkipThis => ReplyMode::On,
+        };
+        reply.truncate(start);
+    }
+
+    fn count(&mut self, session: &Session, found: &Registered, args: &[&[u8]], failed: bool) {
+        let now_us = clock::mono_us();
+        let usec = now_us.saturating_sub(self.last_us);
+        self.last_us = now_us;
+        let stats = &self.server.stats;
+        stats.commands.add(1);
+        if let Some(command) = stats.per_command.get(found.index) {
+            command.ran(usec, failed);
+        }
+        let limit = self.config.slowlog_log_slower_than_us;
+        let slow = limit >= 0 && usec >= limit as u64;
+        if slow && !found.command.flags.contains(Flags::SKIP_SLOWLOG) {
+            stats.slow_commands.add(1);
+            let hidden = monitor::visible_args(found.command, args);
+            self.server.slowlog.add(
+                &hidden,
+                usec,
+                self.now_ms / 1000,
+                &session.info.addr,
+                &session.info.names.lock().name,
+                self.config.slowlog_max_len as usize,
+            );
+        }
+    }
+}
+
+fn renames(config: &Config) -> FxHashMap<Vec<u8>, Option<&'static Registered>> {
+    let mut map = FxHashMap::default();
+    for (name, new_name) in &config.renames.0 {
+        map.insert(name.clone().into_bytes(), None);
+        if !new_name.is_empty() {
+            map.insert(
+                new_name.clone().into_bytes(),
+                registry().find(name.as_bytes()),
+            );
+        }
+    }
+    map
+}
+
+fn unknown_command(args: &[&[u8]]) -> Error {
+    const SHOWN: usize = 128;
+    let name = args.first().copied().unwrap_or_default();
+    let name = String::from_utf8_lossy(&name[..name.len().min(SHOWN)]);
+    let mut shown = String::new();
+    for arg in args.iter().skip(1) {
+        if shown.len() >= SHOWN {
+            break;
+        }
+        let arg = &arg[..arg.len().min(SHOWN - shown.len())];
+        shown.push_str(&format!("'{}' ", String::from_utf8_lossy(arg)));
+    }
+    Error::owned(format!(
+        "ERR unknown command '{name}', with args beginning with: {shown}"
+    ))
+}

@@ -1,0 +1,14 @@
+//! From a request to a reply: the dispatch ladder and the tick.
+//!
+//! An [`Executor`] belongs to one thread. A tick: [`Executor::start_tick`], any
+//! number of [`Executor::run`], [`Executor::finish_tick`]; replies may be sent
+//! only after that returned `Ok`. All writes of a tick are one batch, bounded in
+//! bytes, commands and time: when [`Executor::is_full`] says so, finish the tick
+//! and start another.
+
+mod dispatch;
+mod monitor;
+#[cfg(test)]
+pub mod testing;
+
+pub use dispatch::{Executor, Outcome};

@@ -1,0 +1,134 @@
+//! Commands in-process, for unit tests: a server without a network, with a
+//! clock that stands still until the test moves it.
+
+use super::Executor;
+use crate::commands::registry;
+use crate::resp::{Reply, Value, decode};
+use crate::state::clients::ClientFlags;
+use crate::state::config::Config;
+use crate::state::{ClientInfo, Server, Session};
+use crate::storage::{Engine, StorageConfig};
+use std::sync::Arc;
+
+/// One client of a server of its own.
+pub struct Client {
+    executor: Executor,
+    session: Session,
+    now_ms: u64,
+    _dir: tempfile::TempDir,
+}
+
+/// The time at which every test starts, Unix ms.
+pub const START_MS: u64 = 1_800_000_000_000;
+
+impl Client {
+    /// A client of a new, empty server.
+    pub fn new() -> Client {
+        Client::with(|_| {})
+    }
+
+    /// Like [`Client::new`], with other storage settings.
+    pub fn with(change: impl FnOnce(&mut StorageConfig)) -> Client {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut storage = StorageConfig::new(dir.path().join("db"));
+        storage.memory_budget = 64 << 20;
+        change(&mut storage);
+        let engine = Engine::open(storage).expect("a new database");
+        let server = Server::new(
+            engine,
+            Config::default(),
+            None,
+            "0".repeat(40),
+            registry().len(),
+        );
+        let server = Arc::new(server);
+        let id = server.clients.new_id();
+        let info = ClientInfo::new(
+            id,
+            "127.0.0.1:1".into(),
+            "127.0.0.1:2".into(),
+            -1,
+            0,
+            START_MS,
+            ClientFlags::empty(),
+        );
+        let info = Arc::new(info);
+        server.clients.add(info.clone());
+        let mut executor = Executor::new(server);
+        executor.fix_clock(START_MS);
+        Client {
+            executor,
+            session: Session::new(info, true),
+            now_ms: START_MS,
+            _dir: dir,
+        }
+    }
+
+    /// Moves the clock.
+    pub fn advance_ms(&mut self, ms: u64) {
+        self.now_ms += ms;
+        self.executor.fix_clock(self.now_ms);
+    }
+
+    /// What the server shares.
+    pub fn server(&self) -> Arc<Server> {
+        self.executor.server().clone()
+    }
+
+    /// Runs several commands in one tick, so that later ones read what earlier
+    /// ones wrote before it is committed.
+    pub fn tick(&mut self, commands: &[&[&[u8]]]) -> Vec<Value> {
+        self.executor.start_tick();
+        let mut replies = Vec::new();
+        for args in commands {
+            let mut reply = Reply::new(self.session.resp3);
+            self.executor.run(&mut self.session, args, &mut reply);
+            if let Some((value, used)) = decode(&reply.buf).expect("a well-formed reply") {
+                assert_eq!(used, reply.buf.len(), "one reply");
+                replies.push(value);
+            }
+        }
+        self.executor.finish_tick().expect("a commit");
+        replies
+    }
+
+    /// Runs one command, whose words are separated by single spaces.
+    pub fn run(&mut self, line: &str) -> Value {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        self.args(&args)
+    }
+
+    /// Runs one command.
+    pub fn args(&mut self, args: &[&[u8]]) -> Value {
+        let mut replies = self.tick(&[args]);
+        replies.pop().expect("a reply")
+    }
+
+    /// Panics with the faults of the database, if it has any.
+    pub fn check(&self) {
+        let report = self
+            .executor
+            .server()
+            .engine
+            .check()
+            .expect("a readable database");
+        assert!(report.faults.is_empty(), "{:#?}", report.faults);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ping_and_unknown_commands() {
+        let mut client = Client::new();
+        assert_eq!(client.run("ping"), Value::Simple("PONG".into()));
+        let error = client.run("nope a b");
+        assert_eq!(
+            error.as_error(),
+            Some("ERR unknown command 'nope', with args beginning with: 'a' 'b' ")
+        );
+        client.check();
+    }
+}
