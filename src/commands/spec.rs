@@ -228,6 +228,10 @@ fn find_keyword(args: &[&[u8]], word: &str, from: isize) -> Option<usize> {
     }
 }
 
+/// Calls its second argument with the index of every key that no [`KeySpec`]
+/// can say. Finds nothing in arguments that the handler will refuse.
+pub type MoreKeys = fn(&[&[u8]], &mut dyn FnMut(usize));
+
 /// What a command does, by what it may touch.
 #[derive(Clone, Copy)]
 pub enum Handler {
@@ -312,6 +316,8 @@ pub struct Command {
     pub categories: &'static [&'static str],
     /// Where its keys are.
     pub keys: &'static [KeySpec],
+    /// Finds keys that no spec can say.
+    pub more_keys: Option<MoreKeys>,
     /// What runs.
     pub handler: Handler,
     /// Subcommands of a container.
@@ -332,6 +338,7 @@ impl Command {
             summary: "",
             categories: &[],
             keys: &[],
+            more_keys: None,
             handler,
             subcommands: &[],
             other_db: None,
@@ -410,6 +417,12 @@ impl Command {
         self
     }
 
+    /// Says where keys are that no spec can say.
+    pub const fn more_keys(mut self, find: MoreKeys) -> Command {
+        self.more_keys = Some(find);
+        self
+    }
+
     /// Adds ACL categories that do not follow from group and flags.
     pub const fn categories(mut self, categories: &'static [&'static str]) -> Command {
         self.categories = categories;
@@ -442,6 +455,9 @@ impl Command {
         let mut indices = smallvec::SmallVec::new();
         for spec in self.keys {
             spec.for_each(args, |i| indices.push(i))?;
+        }
+        if let Some(find) = self.more_keys {
+            find(args, &mut |i| indices.push(i));
         }
         Some(indices)
     }

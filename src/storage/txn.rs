@@ -125,6 +125,12 @@ impl View {
         self.now_ms
     }
 
+    /// The time that [`crate::encoding::Meta::is_expired`] must be asked about,
+    /// for rows met in a scan: 0 where keys do not expire by this thread's clock.
+    pub fn expiry_now_ms(&self) -> u64 {
+        if self.expires { self.now_ms } else { 0 }
+    }
+
     /// Number of a DB's keys, what this turn changed included.
     pub fn counts(&self, db: DbIndex) -> Counts {
         let Some(keyspace) = self.keyspace(db) else {
