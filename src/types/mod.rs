@@ -5,6 +5,8 @@
 //! meta row, changed, and saved; whether the elements are packed into the meta
 //! row or stand in rows of their own is known inside the module only.
 
+pub mod string;
+
 use crate::encoding::Kind;
 use crate::storage::{DbIndex, KeyMeta, StorageError, View};
 
