@@ -12,10 +12,10 @@
 //! | [`types`] | string, hash, list, set, zset: operations on a transaction |
 //! | [`state`] | what threads share: configuration, clients, counters |
 //! | [`commands`] | one file per family, each ends with its command table |
-//! | `exec` | from a request to a reply: the dispatch ladder and the tick |
-//! | `net` | accept loop, IO threads, connections |
-//! | `jobs` | expire thread, binlog-trim thread |
-//! | `server` | start and stop |
+//! | [`exec`] | from a request to a reply: the dispatch ladder and the tick |
+//! | [`net`] | accept loop, IO threads, connections |
+//! | [`jobs`] | expire thread, binlog-trim thread |
+//! | [`server`] | start and stop |
 //!
 //! Arrows go one way: net, jobs → exec → commands → types, resp, state →
 //! storage → encoding → base. A test holds the direction.
@@ -24,7 +24,10 @@ pub mod base;
 pub mod commands;
 pub mod encoding;
 pub mod exec;
+pub mod jobs;
+pub mod net;
 pub mod resp;
+pub mod server;
 pub mod state;
 pub mod storage;
 pub mod types;

@@ -1,2 +1,150 @@
-//! Kedis.
-fn main() {}
+//! `kedis-server [config-file] [--key value …]`.
+
+use kedis::server;
+use kedis::state::config::{Config, LogLevel, Startup, help_text};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    match Config::from_args(std::env::args_os().skip(1)) {
+        Ok(Startup::Help) => {
+            print!("{}", help_text());
+            ExitCode::SUCCESS
+        }
+        Ok(Startup::Version) => {
+            println!("Kedis server v{}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        Ok(Startup::Run(config, file)) => run(*config, file),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(config: Config, file: Option<std::path::PathBuf>) -> ExitCode {
+    if let Err(error) = start_log(&config) {
+        eprintln!("cannot write to the log file: {error}");
+        return ExitCode::FAILURE;
+    }
+    abort_on_panic();
+    raise_descriptor_limit(&config);
+    log::info!(
+        "Kedis {} starts, pid {}, data in {}",
+        env!("CARGO_PKG_VERSION"),
+        std::process::id(),
+        config.data_dir().display()
+    );
+    if file.is_none() {
+        log::info!("no configuration file given: the defaults and the flags hold");
+    }
+    let pidfile = config.path(&config.pidfile);
+    let ran = server::run(config, file, |server| {
+        server.on_log_level(Box::new(|level| log::set_max_level(filter(level))));
+        if let Some(path) = &pidfile
+            && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
+        {
+            log::error!("cannot write {}: {error}", path.display());
+        }
+    });
+    if let Some(path) = &pidfile
+        && let Err(error) = std::fs::remove_file(path)
+    {
+        log::debug!("cannot remove {}: {error}", path.display());
+    }
+    match ran {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::error!("the server does not run: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start_log(config: &Config) -> std::io::Result<()> {
+    let mut builder = env_logger::Builder::new();
+    builder.filter_level(log::LevelFilter::Trace);
+    builder.format(|out, record| {
+        let thread = std::thread::current();
+        writeln!(
+            out,
+            "{} {:<5} {} {}",
+            out.timestamp_millis(),
+            record.level(),
+            thread.name().unwrap_or("-"),
+            record.args()
+        )
+    });
+    if let Some(path) = config.path(&config.logfile) {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        builder.target(env_logger::Target::Pipe(Box::new(file)));
+    }
+    builder.init();
+    log::set_max_level(filter(config.loglevel));
+    Ok(())
+}
+
+/// Redis' four levels, each a step finer than the log crate calls it.
+fn filter(level: LogLevel) -> log::LevelFilter {
+    match level {
+        LogLevel::Debug => log::LevelFilter::Trace,
+        LogLevel::Verbose => log::LevelFilter::Debug,
+        LogLevel::Notice => log::LevelFilter::Info,
+        LogLevel::Warning => log::LevelFilter::Warn,
+        LogLevel::Nothing => log::LevelFilter::Off,
+    }
+}
+
+/// A thread that panics may hold locks and half a batch: the process must not
+/// go on. What was acknowledged is safe.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        log::error!("panic: {info}");
+        report(info);
+        std::process::abort();
+    }));
+}
+
+/// Each client needs a descriptor, and the database some.
+fn raise_descriptor_limit(config: &Config) {
+    let wanted =
+        u64::from(config.max_clients) + 32 + config.rocksdb_max_open_files.max(1024) as u64;
+    match rlimit(wanted) {
+        Ok(limit) if limit < wanted => log::warn!(
+            "only {limit} file descriptors are allowed, {wanted} would be needed for maxclients {}",
+            config.max_clients
+        ),
+        Ok(_) => {}
+        Err(error) => log::warn!("cannot raise the limit of file descriptors: {error}"),
+    }
+}
+
+#[allow(unsafe_code)]
+fn rlimit(wanted: u64) -> std::io::Result<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both calls get a valid, initialised struct that outlives them.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        if limit.rlim_cur < wanted {
+            limit.rlim_max = limit.rlim_max.max(wanted);
+            limit.rlim_cur = wanted;
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &limit) != 0 {
+                libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+                limit.rlim_cur = limit.rlim_max;
+                libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+            }
+        }
+    }
+    Ok(limit.rlim_cur)
+}

@@ -1,0 +1,67 @@
+//! Threads beside the IO threads: one deletes what expired and what is left of
+//! dead collections, one keeps the binlog within its bounds.
+
+mod binlog_trim;
+mod expire;
+
+use crate::state::Server;
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// A sign to stop that threads can sleep on.
+#[derive(Default)]
+struct StopSign {
+    stop: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl StopSign {
+    /// Sleeps; returns whether to stop.
+    fn sleep(&self, duration: Duration) -> bool {
+        let mut stop = self.stop.lock();
+        if !*stop {
+            self.changed.wait_for(&mut stop, duration);
+        }
+        *stop
+    }
+
+    fn set(&self) {
+        *self.stop.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// The running threads.
+pub struct Jobs {
+    sign: Arc<StopSign>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Jobs {
+    /// Starts them.
+    pub fn start(server: &Arc<Server>) -> io::Result<Jobs> {
+        let sign = Arc::<StopSign>::default();
+        let jobs: [(&str, fn(Arc<Server>, &StopSign)); 2] =
+            [("expire", expire::run), ("binlog-trim", binlog_trim::run)];
+        let mut threads = Vec::new();
+        for (name, job) in jobs {
+            let (server, sign) = (server.clone(), sign.clone());
+            let thread = Builder::new().name(name.to_owned());
+            threads.push(thread.spawn(move || job(server, &sign))?);
+        }
+        Ok(Jobs { sign, threads })
+    }
+
+    /// Stops them and waits for that.
+    pub fn stop(self) {
+        self.sign.set();
+        for thread in self.threads {
+            if thread.join().is_err() {
+                log::error!("a background thread had panicked");
+            }
+        }
+    }
+}

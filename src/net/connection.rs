@@ -1,0 +1,373 @@
+//! One connection: its socket, what was read of requests, what waits to be sent.
+
+use crate::exec::{Executor, Outcome};
+use crate::resp::{Limits, Parser, Progress, Reply};
+use crate::state::mailbox::Socket;
+use crate::state::{ClientInfo, Session};
+use mio::{Interest, Registry, Token};
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// While this many bytes of replies wait for the peer, its requests wait too.
+pub const OUTPUT_PAUSE: usize = 1 << 20;
+/// Bytes read from one connection before the others have their turn.
+const READ_BUDGET: usize = 256 << 10;
+/// Requests of one connection before the others have their turn.
+const REQUEST_BUDGET: u32 = 2048;
+/// Buffers that grew past this are freed once they are empty.
+const KEEP_BUFFER: usize = 64 << 10;
+/// Memory reserved at once for a request that is still arriving.
+const GROW: usize = 1 << 20;
+
+/// How a turn of a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing more to read or run.
+    Idle,
+    /// The budget or the tick is used up; there is more.
+    More,
+    /// Requests wait until a pause ends.
+    Paused,
+    /// The peer is gone, or its requests cannot be read.
+    Closed,
+}
+
+/// See the module.
+pub struct Connection {
+    socket: Socket,
+    /// The client.
+    pub session: Session,
+    parser: Parser,
+    /// Bytes of a request that has not arrived whole, or waits; run up to `run`.
+    input: Vec<u8>,
+    run: usize,
+    /// Replies; sent up to `sent`.
+    pub reply: Reply,
+    sent: usize,
+    /// Where this tick's replies begin, and how many there are.
+    tick_start: usize,
+    tick_replies: u32,
+    /// Whether it is on the thread's list of connections with replies of this tick.
+    pub in_tick: bool,
+    /// Whether it is on the thread's list of connections to look at again.
+    pub in_pending: bool,
+    /// Whether the socket may have more to read.
+    readable: bool,
+    /// The peer will send no more, or must not be listened to any more.
+    ended: bool,
+}
+
+impl Connection {
+    /// Registers a socket under `token`.
+    pub fn new(
+        mut socket: Socket,
+        info: Arc<ClientInfo>,
+        authenticated: bool,
+        registry: &Registry,
+        token: Token,
+    ) -> io::Result<Connection> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        match &mut socket {
+            Socket::Tcp(s) => registry.register(s, token, interest)?,
+            Socket::Unix(s) => registry.register(s, token, interest)?,
+        }
+        Ok(Connection {
+            socket,
+            session: Session::new(info, authenticated),
+            parser: Parser::new(),
+            input: Vec::new(),
+            run: 0,
+            reply: Reply::new(false),
+            sent: 0,
+            tick_start: 0,
+            tick_replies: 0,
+            in_tick: false,
+            in_pending: false,
+            readable: true,
+            ended: false,
+        })
+    }
+
+    /// Takes the socket off the poll.
+    pub fn deregister(&mut self, registry: &Registry) {
+        let done = match &mut self.socket {
+            Socket::Tcp(s) => registry.deregister(s),
+            Socket::Unix(s) => registry.deregister(s),
+        };
+        if let Err(error) = done {
+            log::debug!("deregister: {error}");
+        }
+    }
+
+    /// Notes that the socket has something to read.
+    pub fn set_readable(&mut self) {
+        self.readable = true;
+    }
+
+    /// Bytes of replies not yet sent.
+    pub fn unsent(&self) -> usize {
+        self.reply.len() - self.sent
+    }
+
+    /// Whether it should be closed once its replies are sent.
+    pub fn is_ending(&self) -> bool {
+        self.ended || self.session.close_after_reply
+    }
+
+    /// Whether replies of this tick wait for its commit.
+    pub fn has_replies(&self) -> bool {
+        self.tick_replies > 0 || self.unsent() > 0
+    }
+
+    /// Reads and runs requests until there are none, the budget is used up or
+    /// the tick is full.
+    pub fn turn(&mut self, executor: &mut Executor, scratch: &mut [u8]) -> Turn {
+        let mut requests = 0;
+        let mut bytes = 0;
+        loop {
+            match self.run_buffered(executor, &mut requests) {
+                Turn::Idle => {}
+                other => return other,
+            }
+            let held_back = self.unsent() > OUTPUT_PAUSE;
+            if !self.readable || held_back || self.is_ending() {
+                return Turn::Idle;
+            }
+            if bytes >= READ_BUDGET {
+                return Turn::More;
+            }
+            match self.read(executor, scratch, &mut requests) {
+                Ok((0, Turn::Idle)) => return Turn::Idle,
+                Ok((n, Turn::Idle)) => bytes += n,
+                Ok((_, other)) => return other,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    log::debug!("client {}: {error}", self.session.info.id.0);
+                    return Turn::Closed;
+                }
+            }
+        }
+    }
+
+    /// One read. Requests that arrive whole are run right out of `scratch`.
+    fn read(
+        &mut self,
+        executor: &mut Executor,
+        scratch: &mut [u8],
+        requests: &mut u32,
+    ) -> io::Result<(usize, Turn)> {
+        let n = match self.receive(scratch) {
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                return Ok((0, Turn::Idle));
+            }
+            Err(error) => return Err(error),
+        };
+        if n == 0 {
+            self.ended = true;
+            self.readable = false;
+            return Ok((0, Turn::Idle));
+        }
+        let stats = &executor.server().stats;
+        stats.net_input_bytes.add(n as u64);
+        let now_ms = executor.now_ms();
+        self.session.info.active_ms.store(now_ms, Ordering::Relaxed);
+        let arrived = &scratch[..n];
+        if !self.input.is_empty() {
+            self.append(arrived);
+            return Ok((n, Turn::Idle));
+        }
+        let (used, turn) = self.run_requests(executor, arrived, requests);
+        self.append(&arrived[used..]);
+        let limit = executor.config().client_query_buffer_limit_bytes;
+        if self.input.len() as u64 > limit {
+            log::warn!(
+                "client {} at {}: its request is longer than client-query-buffer-limit",
+                self.session.info.id.0,
+                self.session.info.addr
+            );
+            executor.server().stats.query_limit_disconnections.add(1);
+            return Ok((n, Turn::Closed));
+        }
+        Ok((n, turn))
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &mut self.socket {
+            Socket::Tcp(s) => s.read(into),
+            Socket::Unix(s) => s.read(into),
+        }
+    }
+
+    /// Keeps bytes of a request for later. Memory grows with what has arrived,
+    /// never with what was announced.
+    fn append(&mut self, bytes: &[u8]) {
+        if self.input.capacity() - self.input.len() < bytes.len() {
+            let announced = self.parser.wanted().unwrap_or(0);
+            self.input.reserve(bytes.len().max(announced.min(GROW)));
+        }
+        self.input.extend_from_slice(bytes);
+        let info = &self.session.info;
+        info.query_bytes.store(self.input.len(), Ordering::Relaxed);
+        info.query_capacity
+            .store(self.input.capacity(), Ordering::Relaxed);
+    }
+
+    /// Runs what was kept.
+    fn run_buffered(&mut self, executor: &mut Executor, requests: &mut u32) -> Turn {
+        if self.input.len() == self.run {
+            return Turn::Idle;
+        }
+        let input = std::mem::take(&mut self.input);
+        let (used, turn) = self.run_requests(executor, &input[self.run..], requests);
+        self.input = input;
+        self.run += used;
+        let limit = executor.config().client_query_buffer_limit_bytes;
+        if (self.input.len() - self.run) as u64 > limit {
+            executor.server().stats.query_limit_disconnections.add(1);
+            return Turn::Closed;
+        }
+        if self.run == self.input.len() {
+            self.input.clear();
+            self.input.shrink_to(KEEP_BUFFER);
+            self.run = 0;
+        } else if self.run >= KEEP_BUFFER {
+            self.input.drain(..self.run);
+            self.run = 0;
+        }
+        let waiting = self.input.len() - self.run;
+        self.session
+            .info
+            .query_bytes
+            .store(waiting, Ordering::Relaxed);
+        turn
+    }
+
+    /// Runs the whole requests at the front of `input`; returns their length.
+    fn run_requests(
+        &mut self,
+        executor: &mut Executor,
+        input: &[u8],
+        requests: &mut u32,
+    ) -> (usize, Turn) {
+        let mut used = 0;
+        let max_bulk_len = executor.config().proto_max_bulk_len_bytes as usize;
+        while used < input.len() {
+            if self.is_ending() {
+                return (input.len(), Turn::Idle);
+            }
+            if self.unsent() > OUTPUT_PAUSE {
+                // Goes on when the peer has taken its replies.
+                return (used, Turn::Idle);
+            }
+            if *requests >= REQUEST_BUDGET || executor.is_full() {
+                return (used, Turn::More);
+            }
+            let limits = Limits {
+                max_bulk_len,
+                authenticated: self.session.authenticated,
+            };
+            match self.parser.advance(&input[used..], &limits) {
+                Ok(Progress::Incomplete) => return (used, Turn::Idle),
+                Ok(Progress::Complete { consumed }) => {
+                    let outcome = self.run_one(executor, &input[used..]);
+                    self.parser.reset();
+                    if outcome == Outcome::Paused {
+                        return (used, Turn::Paused);
+                    }
+                    used += consumed;
+                    *requests += 1;
+                }
+                Err(error) => {
+                    self.reply.error(&format!("ERR {error}"));
+                    self.tick_replies += 1;
+                    self.ended = true;
+                    log::debug!("client {}: {error}", self.session.info.id.0);
+                    return (input.len(), Turn::Idle);
+                }
+            }
+        }
+        (used, Turn::Idle)
+    }
+
+    fn run_one(&mut self, executor: &mut Executor, input: &[u8]) -> Outcome {
+        let args = self.parser.args(input);
+        if args.is_empty() {
+            return Outcome::Done;
+        }
+        let info = &self.session.info;
+        let argv_bytes = args.iter().map(|arg| arg.len()).sum();
+        info.argv_bytes.store(argv_bytes, Ordering::Relaxed);
+        let before = self.reply.len();
+        let outcome = executor.run(&mut self.session, &args, &mut self.reply);
+        if self.reply.len() > before {
+            self.tick_replies += 1;
+        }
+        self.reply.resp3 = self.session.resp3;
+        outcome
+    }
+
+    /// The tick was committed: its replies may go out.
+    pub fn release(&mut self) {
+        self.tick_start = self.reply.len();
+        self.tick_replies = 0;
+    }
+
+    /// The tick could not be committed: each of its replies becomes this error.
+    pub fn fail(&mut self, text: &str) {
+        self.reply.truncate(self.tick_start);
+        for _ in 0..self.tick_replies {
+            self.reply.error(text);
+        }
+        self.release();
+    }
+
+    /// Appends bytes that are no reply to a request (MONITOR, pushes).
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.reply.raw(bytes);
+    }
+
+    /// Sends replies until all are gone or the socket takes no more; says how
+    /// many bytes went. Whoever calls this has seen to the commit first.
+    pub fn send(&mut self) -> io::Result<usize> {
+        let mut total = 0;
+        while self.sent < self.tick_start {
+            let waiting = &self.reply.buf[self.sent..self.tick_start];
+            let sent = match &mut self.socket {
+                Socket::Tcp(s) => s.write(waiting),
+                Socket::Unix(s) => s.write(waiting),
+            };
+            match sent {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    self.sent += n;
+                    total += n;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.forget_sent();
+        let info = &self.session.info;
+        info.output_bytes.store(self.unsent(), Ordering::Relaxed);
+        info.output_capacity
+            .store(self.reply.buf.capacity(), Ordering::Relaxed);
+        Ok(total)
+    }
+
+    fn forget_sent(&mut self) {
+        if self.sent == self.reply.len() {
+            self.reply.truncate(0);
+            self.reply.buf.shrink_to(KEEP_BUFFER);
+        } else if self.sent >= OUTPUT_PAUSE {
+            self.reply.buf.drain(..self.sent);
+        } else {
+            return;
+        }
+        self.sent = 0;
+        self.tick_start = self.reply.len();
+    }
+}

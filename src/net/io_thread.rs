@@ -1,0 +1,343 @@
+//! An IO thread: a poll, the connections it owns, and one executor.
+
+use super::connection::{Connection, OUTPUT_PAUSE, Turn};
+use crate::exec::Executor;
+use crate::state::mailbox::Socket;
+use crate::state::{ClientId, ClientInfo, Mailbox, Message, Server};
+use crossbeam_channel::Receiver;
+use mio::{Events, Poll, Token, Waker};
+use rustc_hash::FxHashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// The token of the mailbox's Waker; connections have lower ones.
+const MAILBOX: Token = Token(usize::MAX);
+/// Events taken from one poll.
+const EVENTS: usize = 1024;
+/// Bytes that one read takes at most.
+const SCRATCH: usize = 64 << 10;
+/// How often idle connections and paused clients are looked at.
+const CRON: Duration = Duration::from_secs(1);
+/// How often a thread with paused clients looks whether the pause is over.
+const PAUSE_CHECK: Duration = Duration::from_millis(10);
+/// How long a stopping thread tries to send what is left.
+const LAST_SENDS: Duration = Duration::from_millis(500);
+
+/// See the module.
+pub struct IoThread {
+    poll: Poll,
+    mailbox: Receiver<Message>,
+    connections: FxHashMap<Token, Connection>,
+    by_client: FxHashMap<ClientId, Token>,
+    next_token: usize,
+    executor: Executor,
+    scratch: Box<[u8]>,
+    /// Connections with more to read or run, for the next tick.
+    pending: Vec<Token>,
+    /// Connections with replies of this tick.
+    replied: Vec<Token>,
+    paused: Vec<Token>,
+    last_cron: Instant,
+    stopping: bool,
+}
+
+impl IoThread {
+    /// A thread's loop, and the mailbox to reach it.
+    pub fn new() -> io::Result<(Poll, Mailbox, Receiver<Message>)> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), MAILBOX)?);
+        let (mailbox, receiver) = Mailbox::new(waker);
+        Ok((poll, mailbox, receiver))
+    }
+
+    /// The thread itself, to be run with [`IoThread::run`].
+    pub fn with(poll: Poll, mailbox: Receiver<Message>, server: Arc<Server>) -> IoThread {
+        IoThread {
+            poll,
+            mailbox,
+            connections: FxHashMap::default(),
+            by_client: FxHashMap::default(),
+            next_token: 0,
+            executor: Executor::new(server),
+            scratch: vec![0; SCRATCH].into_boxed_slice(),
+            pending: Vec::new(),
+            replied: Vec::new(),
+            paused: Vec::new(),
+            last_cron: Instant::now(),
+            stopping: false,
+        }
+    }
+
+    /// Serves until told to stop.
+    ///
+    /// # Errors
+    /// The poll fails.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.stopping {
+            let timeout = self.timeout();
+            match self.poll.poll(&mut events, Some(timeout)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            self.executor.start_tick();
+            let mut mail = false;
+            let earlier = std::mem::take(&mut self.pending);
+            for event in &events {
+                let token = event.token();
+                if token == MAILBOX {
+                    mail = true;
+                    continue;
+                }
+                if let Some(connection) = self.connections.get_mut(&token) {
+                    if event.is_readable() || event.is_read_closed() || event.is_error() {
+                        connection.set_readable();
+                    }
+                    if event.is_writable() && connection.unsent() > 0 {
+                        self.send(token);
+                    }
+                }
+                self.turn(token);
+            }
+            if mail {
+                self.read_mail();
+            }
+            for token in earlier {
+                if let Some(connection) = self.connections.get_mut(&token) {
+                    connection.in_pending = false;
+                    self.turn(token);
+                }
+            }
+            self.finish_tick();
+            if self.last_cron.elapsed() >= CRON {
+                self.cron();
+            }
+            self.resume_paused(false);
+        }
+        self.finish();
+        Ok(())
+    }
+
+    fn timeout(&self) -> Duration {
+        if !self.pending.is_empty() {
+            Duration::ZERO
+        } else if !self.paused.is_empty() {
+            PAUSE_CHECK
+        } else {
+            CRON.saturating_sub(self.last_cron.elapsed())
+                .max(Duration::from_millis(1))
+        }
+    }
+
+    /// Lets one connection read and run.
+    fn turn(&mut self, token: Token) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        let turn = connection.turn(&mut self.executor, &mut self.scratch);
+        if (connection.has_replies() || connection.is_ending()) && !connection.in_tick {
+            connection.in_tick = true;
+            self.replied.push(token);
+        }
+        match turn {
+            Turn::Idle => {}
+            Turn::More => self.look_again(token),
+            Turn::Paused => self.paused.push(token),
+            Turn::Closed => self.close(token),
+        }
+        if self.executor.is_full() {
+            self.finish_tick();
+            self.executor.start_tick();
+        }
+    }
+
+    fn look_again(&mut self, token: Token) {
+        if let Some(connection) = self.connections.get_mut(&token)
+            && !connection.in_pending
+        {
+            connection.in_pending = true;
+            self.pending.push(token);
+        }
+    }
+
+    /// I1: commits, makes durable, and only then sends.
+    fn finish_tick(&mut self) {
+        let done = self.executor.finish_tick();
+        let failure = done.err().map(|error| error.to_string());
+        for token in std::mem::take(&mut self.replied) {
+            if let Some(connection) = self.connections.get_mut(&token) {
+                connection.in_tick = false;
+                match &failure {
+                    None => connection.release(),
+                    Some(text) => connection.fail(text),
+                }
+                self.send(token);
+            }
+        }
+    }
+
+    fn send(&mut self, token: Token) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        let held_back = connection.unsent() > OUTPUT_PAUSE;
+        match connection.send() {
+            Ok(n) => self.executor.server().stats.net_output_bytes.add(n as u64),
+            Err(error) => {
+                log::debug!("client {}: {error}", connection.session.info.id.0);
+                return self.close(token);
+            }
+        }
+        let unsent = connection.unsent();
+        if unsent == 0 && connection.is_ending() {
+            return self.close(token);
+        }
+        if held_back && unsent <= OUTPUT_PAUSE {
+            self.look_again(token);
+        }
+        let limit = self
+            .executor
+            .config()
+            .client_output_buffer_limit
+            .normal
+            .hard_bytes;
+        if limit > 0 && unsent as u64 > limit {
+            log::warn!("client {}: output buffer limit", token.0);
+            self.executor
+                .server()
+                .stats
+                .output_limit_disconnections
+                .add(1);
+            self.close(token);
+        }
+    }
+
+    fn read_mail(&mut self) {
+        while let Ok(message) = self.mailbox.try_recv() {
+            match message {
+                Message::Serve(socket, info) => self.serve(socket, info),
+                Message::Kill(client) => {
+                    if let Some(token) = self.by_client.get(&client).copied() {
+                        self.close(token);
+                    }
+                }
+                Message::Write(client, bytes) => self.push(client, &bytes),
+                Message::Resume => self.resume_paused(true),
+                Message::Stop => self.stopping = true,
+            }
+        }
+    }
+
+    fn serve(&mut self, socket: Socket, info: Arc<ClientInfo>) {
+        let token = Token(self.next_token);
+        self.next_token = (self.next_token + 1) % MAILBOX.0;
+        let id = info.id;
+        let authenticated = self.executor.config().requirepass.0.is_empty();
+        let registry = self.poll.registry();
+        match Connection::new(socket, info, authenticated, registry, token) {
+            Ok(connection) => {
+                self.connections.insert(token, connection);
+                self.by_client.insert(id, token);
+                self.turn(token);
+            }
+            Err(error) => {
+                log::warn!("cannot serve client {}: {error}", id.0);
+                self.executor.server().clients.remove(id);
+            }
+        }
+    }
+
+    fn push(&mut self, client: ClientId, bytes: &[u8]) {
+        let Some(token) = self.by_client.get(&client).copied() else {
+            return;
+        };
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.push(bytes);
+            if !connection.in_tick {
+                connection.in_tick = true;
+                self.replied.push(token);
+            }
+        }
+    }
+
+    fn close(&mut self, token: Token) {
+        let Some(mut connection) = self.connections.remove(&token) else {
+            return;
+        };
+        connection.deregister(self.poll.registry());
+        let id = connection.session.info.id;
+        self.by_client.remove(&id);
+        self.executor.server().clients.remove(id);
+    }
+
+    /// Lets paused clients try again, if the pause is over or `always`.
+    fn resume_paused(&mut self, always: bool) {
+        if self.paused.is_empty() {
+            return;
+        }
+        let now_ms = crate::base::clock::unix_ms();
+        if always || self.executor.server().pause_at(now_ms).is_none() {
+            for token in std::mem::take(&mut self.paused) {
+                self.look_again(token);
+            }
+        }
+    }
+
+    fn cron(&mut self) {
+        self.last_cron = Instant::now();
+        let timeout_ms = self.executor.config().timeout_s * 1000;
+        let now_ms = self.executor.now_ms();
+        let overdue: Vec<Token> = self
+            .connections
+            .iter()
+            .filter(|(_, c)| {
+                let info = &c.session.info;
+                let idle_ms = now_ms.saturating_sub(info.active_ms.load(Ordering::Relaxed));
+                let idle = timeout_ms > 0 && idle_ms > timeout_ms && !exempt_from_timeout(info);
+                idle || info.kill.load(Ordering::Acquire)
+            })
+            .map(|(token, _)| *token)
+            .collect();
+        for token in overdue {
+            self.close(token);
+        }
+    }
+
+    /// Sends what is left for a moment, then closes everything.
+    fn finish(&mut self) {
+        self.finish_tick();
+        let deadline = Instant::now() + LAST_SENDS;
+        loop {
+            let waiting: Vec<Token> = self
+                .connections
+                .iter()
+                .filter(|(_, c)| c.unsent() > 0)
+                .map(|(token, _)| *token)
+                .collect();
+            if waiting.is_empty() || Instant::now() >= deadline {
+                break;
+            }
+            for token in waiting {
+                self.send(token);
+            }
+            std::thread::yield_now();
+        }
+        for token in self.connections.keys().copied().collect::<Vec<_>>() {
+            self.close(token);
+        }
+    }
+}
+
+fn exempt_from_timeout(info: &ClientInfo) -> bool {
+    use crate::state::clients::ClientFlags;
+    info.flags().intersects(
+        ClientFlags::MONITOR
+            | ClientFlags::BLOCKED
+            | ClientFlags::PUBSUB
+            | ClientFlags::REPLICA
+            | ClientFlags::MASTER,
+    )
+}

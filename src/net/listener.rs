@@ -1,0 +1,285 @@
+//! The listening sockets, and what happens to a new connection before it is
+//! handed to an IO thread.
+
+use crate::base::clock;
+use crate::state::clients::ClientFlags;
+use crate::state::config::Config;
+use crate::state::mailbox::Socket;
+use crate::state::{ClientInfo, Message, Server};
+use mio::net::{TcpListener, UnixListener};
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket as RawSocket, TcpKeepalive, Type};
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Connections accepted from one socket before the others have their turn.
+const ACCEPT_BUDGET: usize = 1000;
+
+/// Why the server cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// An address cannot be bound.
+    #[error("cannot listen on {address}: {error}")]
+    Bind {
+        /// As configured.
+        address: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Nothing is left to listen on.
+    #[error("there is no address to listen on: set `port` or `unixsocket`")]
+    Nothing,
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+/// All listening sockets.
+pub struct Listeners {
+    all: Vec<Listener>,
+    next_thread: usize,
+}
+
+impl Listeners {
+    /// Binds what the configuration says.
+    ///
+    /// # Errors
+    /// An address that is not marked optional (`-`) cannot be bound.
+    pub fn bind(config: &Config) -> Result<Listeners, ListenError> {
+        let mut all = Vec::new();
+        if config.port != 0 {
+            for address in &config.bind {
+                let optional = address.starts_with('-');
+                let host = address.trim_start_matches('-');
+                match bind_tcp(host, config.port, config.tcp_backlog) {
+                    Ok(listener) => all.push(Listener::Tcp(listener)),
+                    Err(error) if optional => log::info!("not listening on {host}: {error}"),
+                    Err(error) => {
+                        let address = format!("{host}:{}", config.port);
+                        return Err(ListenError::Bind { address, error });
+                    }
+                }
+            }
+        }
+        if let Some(path) = config.path(&config.unixsocket) {
+            let bound = bind_unix(&path, config.unixsocketperm);
+            let listener = bound.map_err(|error| ListenError::Bind {
+                address: path.display().to_string(),
+                error,
+            })?;
+            all.push(Listener::Unix(listener, path));
+        }
+        if all.is_empty() {
+            return Err(ListenError::Nothing);
+        }
+        Ok(Listeners {
+            all,
+            next_thread: 0,
+        })
+    }
+
+    /// Puts all sockets on the poll, under tokens from 0 on.
+    pub fn register(&mut self, registry: &Registry) -> io::Result<()> {
+        for (i, listener) in self.all.iter_mut().enumerate() {
+            match listener {
+                Listener::Tcp(l) => registry.register(l, Token(i), Interest::READABLE)?,
+                Listener::Unix(l, _) => registry.register(l, Token(i), Interest::READABLE)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all sockets off the poll and closes them.
+    pub fn close(&mut self, registry: &Registry) {
+        for listener in &mut self.all {
+            let gone = match listener {
+                Listener::Tcp(l) => registry.deregister(l),
+                Listener::Unix(l, path) => {
+                    let gone = registry.deregister(l);
+                    remove_socket_file(path);
+                    gone
+                }
+            };
+            if let Err(error) = gone {
+                log::debug!("deregister: {error}");
+            }
+        }
+        self.all.clear();
+    }
+
+    /// The addresses that are listened on, for the log.
+    pub fn addresses(&self) -> Vec<String> {
+        let name = |listener: &Listener| match listener {
+            Listener::Tcp(l) => l
+                .local_addr()
+                .map_or_else(|e| e.to_string(), |a| a.to_string()),
+            Listener::Unix(_, path) => path.display().to_string(),
+        };
+        self.all.iter().map(name).collect()
+    }
+
+    /// Accepts what waits on the socket with this token; says whether more may wait.
+    pub fn accept(&mut self, token: Token, server: &Server) -> bool {
+        for _ in 0..ACCEPT_BUDGET {
+            let accepted = match self.all.get(token.0) {
+                Some(Listener::Tcp(l)) => l.accept().map(|(s, peer)| {
+                    let laddr = s
+                        .local_addr()
+                        .map_or_else(|_| String::new(), |a| a.to_string());
+                    let local = peer.ip().to_canonical().is_loopback();
+                    (Socket::Tcp(s), peer.to_string(), laddr, local)
+                }),
+                Some(Listener::Unix(l, path)) => l.accept().map(|(s, _)| {
+                    let name = format!("{}:0", path.display());
+                    (Socket::Unix(s), name.clone(), name, true)
+                }),
+                None => return false,
+            };
+            match accepted {
+                Ok((socket, addr, laddr, local)) => {
+                    self.welcome(socket, addr, laddr, local, server);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // Out of descriptors, say: the connection stays in the queue.
+                    log::warn!("accept: {error}");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn welcome(
+        &mut self,
+        socket: Socket,
+        addr: String,
+        laddr: String,
+        local: bool,
+        server: &Server,
+    ) {
+        let config = server.config.load();
+        if let Some(refusal) = refusal(&config, server, local) {
+            server.stats.rejected_connections.add(1);
+            return refuse(socket, refusal);
+        }
+        server.stats.connections.add(1);
+        let (fd, flags) = match &socket {
+            Socket::Tcp(s) => {
+                if let Err(error) = set_options(s, config.tcp_keepalive_s) {
+                    log::debug!("{addr}: {error}");
+                }
+                (s.as_raw_fd(), ClientFlags::empty())
+            }
+            Socket::Unix(s) => (s.as_raw_fd(), ClientFlags::UNIX_SOCKET),
+        };
+        let mailboxes = server.mailboxes();
+        let thread = self.next_thread % mailboxes.len().max(1);
+        self.next_thread = self.next_thread.wrapping_add(1);
+        let id = server.clients.new_id();
+        let now_ms = clock::unix_ms();
+        let info = ClientInfo::new(id, addr, laddr, fd, thread, now_ms, flags);
+        let info = Arc::new(info);
+        server.clients.add(info.clone());
+        if let Some(mailbox) = mailboxes.get(thread) {
+            mailbox.send(Message::Serve(socket, info));
+        }
+    }
+}
+
+fn refusal(config: &Config, server: &Server, local: bool) -> Option<&'static str> {
+    if server.clients.len() >= config.max_clients as usize {
+        return Some("-ERR max number of clients reached\r\n");
+    }
+    let protected = config.protected_mode && config.requirepass.0.is_empty();
+    (protected && !local).then_some(
+        "-DENIED Kedis is running in protected mode: no password is set, so only \
+         connections from this machine are taken. To connect from elsewhere set \
+         `requirepass` to a password, or `protected-mode no` if the network around \
+         the server is trusted.\r\n",
+    )
+}
+
+/// Best effort: the peer may already be gone, and must not hold us up.
+fn refuse(socket: Socket, text: &str) {
+    let sent = match socket {
+        Socket::Tcp(mut s) => s.write(text.as_bytes()),
+        Socket::Unix(mut s) => s.write(text.as_bytes()),
+    };
+    if let Err(error) = sent {
+        log::debug!("a refused client did not hear why: {error}");
+    }
+}
+
+fn set_options(socket: &mio::net::TcpStream, keepalive_s: u64) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    if keepalive_s > 0 {
+        let every = Duration::from_secs((keepalive_s / 3).max(1));
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(keepalive_s))
+            .with_interval(every)
+            .with_retries(3);
+        SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
+    }
+    Ok(())
+}
+
+fn bind_tcp(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {
+    let address = resolve(host, port)?;
+    let socket = RawSocket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&SockAddr::from(address))?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    socket.set_nonblocking(true)?;
+    Ok(TcpListener::from_std(socket.into()))
+}
+
+fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
+    let ip: IpAddr = match host {
+        "*" => IpAddr::from([0, 0, 0, 0]),
+        "::*" => IpAddr::from([0u16; 8]),
+        _ => match host.parse() {
+            Ok(ip) => ip,
+            Err(_) => {
+                let mut found = (host, port).to_socket_addrs()?;
+                return found
+                    .next()
+                    .ok_or_else(|| io::ErrorKind::AddrNotAvailable.into());
+            }
+        },
+    };
+    Ok(SocketAddr::new(ip, port))
+}
+
+fn bind_unix(path: &Path, permissions: u32) -> io::Result<UnixListener> {
+    remove_socket_file(path);
+    let listener = UnixListener::bind(path)?;
+    if permissions != 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
+    }
+    Ok(listener)
+}
+
+/// A socket file of an earlier run would be in the way.
+fn remove_socket_file(path: &Path) {
+    use std::os::unix::fs::FileTypeExt;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    if is_socket && let Err(error) = std::fs::remove_file(path) {
+        log::warn!("cannot remove {}: {error}", path.display());
+    }
+}

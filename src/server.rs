@@ -1,0 +1,256 @@
+//! Start and stop of a server.
+//!
+//! Start: database, IO threads, background threads, listening sockets; the
+//! main thread then accepts until it is told to stop. Stop: the sockets close,
+//! the IO threads commit and send what they have, the background threads end,
+//! the database is flushed, so that the next start has nothing to replay.
+
+use crate::base::clock;
+use crate::commands::registry;
+use crate::jobs::Jobs;
+use crate::net::{IoThread, ListenError, Listeners};
+use crate::state::Server;
+use crate::state::config::{AppendFsync, Compression as ConfigCompression, Config, memory_budget};
+use crate::state::mailbox::{Mailbox, Message};
+use crate::state::server::Shutdown;
+use crate::storage::options::{Compression, StorageConfig};
+use crate::storage::{Engine, StorageError};
+use mio::{Events, Poll, Token, Waker};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// The token of the main thread's Waker; listening sockets have lower ones.
+const WAKE: Token = Token(usize::MAX);
+/// How often the main thread's cron runs.
+const CRON: Duration = Duration::from_secs(1);
+
+/// Why a server does not start, or ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The database.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The network.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The system.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Runs a server until SIGTERM, SIGINT or SHUTDOWN. `ready` is told the shared
+/// state once all is up.
+///
+/// # Errors
+/// The database cannot be opened, an address cannot be bound, a thread cannot
+/// be started.
+pub fn run(
+    config: Config,
+    config_file: Option<PathBuf>,
+    ready: impl FnOnce(&Arc<Server>),
+) -> Result<(), ServerError> {
+    let started = Instant::now();
+    let mut listeners = Listeners::bind(&config)?;
+    let engine = Engine::open(storage_config(&config))?;
+    engine.set_fsync_each(config.appendfsync == AppendFsync::Always);
+    let io_threads = config.io_thread_count();
+    let port = u64::from(config.port);
+    let run_id = run_id()?;
+    let commands = registry().len();
+    let server = Server::new(engine, config, config_file, run_id, commands);
+    let server = Arc::new(server);
+    server.port.store(port, Ordering::Relaxed);
+    let mut poll = Poll::new()?;
+    let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
+    let signal = watch_signals(&waker)?;
+    let threads = start_io_threads(&server, io_threads, waker)?;
+    let jobs = Jobs::start(&server)?;
+    listeners.register(poll.registry())?;
+    ready(&server);
+    log::info!(
+        "ready on {} after {} ms, {} keys, {io_threads} IO threads",
+        listeners.addresses().join(", "),
+        started.elapsed().as_millis(),
+        keys(&server),
+    );
+    let how = accept_loop(&mut poll, &mut listeners, &server, &signal)?;
+    log::info!("stopping");
+    listeners.close(poll.registry());
+    stop(&server, threads, jobs, how);
+    Ok(())
+}
+
+fn accept_loop(
+    poll: &mut Poll,
+    listeners: &mut Listeners,
+    server: &Server,
+    signal: &AtomicBool,
+) -> io::Result<Shutdown> {
+    let mut events = Events::with_capacity(64);
+    let mut again: Vec<Token> = Vec::new();
+    let mut last_cron = Instant::now();
+    loop {
+        let timeout = match again.is_empty() {
+            true => CRON.saturating_sub(last_cron.elapsed()),
+            false => Duration::ZERO,
+        };
+        match poll.poll(&mut events, Some(timeout)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if signal.load(Ordering::Acquire) {
+            return Ok(Shutdown { save: true });
+        }
+        if let Some(how) = server.shutdown_request() {
+            return Ok(how);
+        }
+        let ready: Vec<Token> = events
+            .iter()
+            .map(|e| e.token())
+            .chain(again.drain(..))
+            .collect();
+        for token in ready {
+            if token != WAKE && listeners.accept(token, server) {
+                again.push(token);
+            }
+        }
+        if last_cron.elapsed() >= CRON {
+            last_cron = Instant::now();
+            cron(server);
+        }
+    }
+}
+
+/// Once a second: `appendfsync everysec`. A backlog that was refused for lack of
+/// descriptors is tried again by the accept of the next connection.
+fn cron(server: &Server) {
+    let fsync = server.config.load().appendfsync;
+    if fsync == AppendFsync::Everysec
+        && let Err(error) = server.engine.sync_wal()
+    {
+        log::error!("fsync: {error}");
+    }
+}
+
+fn start_io_threads(
+    server: &Arc<Server>,
+    count: usize,
+    main_waker: Arc<Waker>,
+) -> io::Result<Vec<(Mailbox, JoinHandle<()>)>> {
+    let mut prepared = Vec::new();
+    for _ in 0..count.max(1) {
+        prepared.push(IoThread::new()?);
+    }
+    let mailboxes = prepared
+        .iter()
+        .map(|(_, mailbox, _)| mailbox.clone())
+        .collect();
+    server.set_threads(mailboxes, main_waker);
+    let mut threads = Vec::new();
+    for (i, (poll, mailbox, receiver)) in prepared.into_iter().enumerate() {
+        let server = server.clone();
+        let handle = Builder::new().name(format!("io-{i}")).spawn(move || {
+            if let Err(error) = IoThread::with(poll, receiver, server).run() {
+                log::error!("IO thread {i}: {error}");
+                std::process::abort();
+            }
+        })?;
+        threads.push((mailbox, handle));
+    }
+    Ok(threads)
+}
+
+fn stop(server: &Server, threads: Vec<(Mailbox, JoinHandle<()>)>, jobs: Jobs, how: Shutdown) {
+    for (mailbox, _) in &threads {
+        mailbox.send(Message::Stop);
+    }
+    for (_, handle) in threads {
+        if handle.join().is_err() {
+            log::error!("an IO thread had panicked");
+        }
+    }
+    jobs.stop();
+    let flushed = match how.save {
+        true => server.engine.flush_memtables(),
+        false => server.engine.sync_wal(),
+    };
+    match flushed {
+        Ok(()) => log::info!("all is on disk, bye"),
+        Err(error) => log::error!("the last flush failed: {error}"),
+    }
+}
+
+/// A flag that SIGTERM and SIGINT set, waking the main thread. A second signal
+/// ends the process at once.
+fn watch_signals(waker: &Arc<Waker>) -> io::Result<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let flag = Arc::new(AtomicBool::new(false));
+    let (sender, receiver) = std::os::unix::net::UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, flag.clone())?;
+        signal_hook::flag::register(signal, flag.clone())?;
+        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+    }
+    let waker = waker.clone();
+    Builder::new().name("signals".into()).spawn(move || {
+        use std::io::Read;
+        let mut byte = [0];
+        while let Ok(1) = (&receiver).read(&mut byte) {
+            if let Err(error) = waker.wake() {
+                log::error!("cannot wake the main thread: {error}");
+            }
+        }
+    })?;
+    Ok(flag)
+}
+
+fn storage_config(config: &Config) -> StorageConfig {
+    StorageConfig {
+        databases: config.databases.min(u32::from(u16::MAX)) as u16,
+        memory_budget: memory_budget(config),
+        write_buffer_size: config.rocksdb_write_buffer_size_bytes,
+        max_write_buffer_number: config.rocksdb_max_write_buffer_number,
+        target_file_size: config.rocksdb_target_file_size_bytes,
+        block_size: config.rocksdb_block_size_bytes,
+        bloom_bits: f64::from(config.rocksdb_bloom_bits),
+        max_background_jobs: config.background_jobs(),
+        rate_limit: config.rocksdb_rate_limit_bytes_per_s,
+        max_open_files: config.rocksdb_max_open_files,
+        compression: compression(config.rocksdb_compression),
+        bottommost_compression: compression(config.rocksdb_bottommost_compression),
+        binlog_enabled: config.binlog_enabled,
+        string_inline_max: config.string_inline_max_bytes as usize,
+        packed_max_bytes: config.packed_max_bytes as usize,
+        packed_max_entries: config.packed_max_entries as usize,
+        ..StorageConfig::new(config.data_dir())
+    }
+}
+
+fn compression(configured: ConfigCompression) -> Compression {
+    match configured {
+        ConfigCompression::None => Compression::None,
+        ConfigCompression::Lz4 => Compression::Lz4,
+        ConfigCompression::Zstd => Compression::Zstd,
+    }
+}
+
+fn run_id() -> io::Result<String> {
+    let mut bytes = [0u8; 20];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+fn keys(server: &Server) -> u64 {
+    let keyspaces = server.engine.all_keyspaces();
+    keyspaces.iter().map(|(_, ks)| ks.counts().keys).sum()
+}
+
+/// When the server was started, for INFO.
+pub fn uptime_s(server: &Server) -> u64 {
+    clock::unix_ms().saturating_sub(server.started_ms) / 1000
+}
