@@ -144,7 +144,7 @@ fn start_io_threads(
 ) -> io::Result<Vec<(Mailbox, JoinHandle<()>)>> {
     let mut prepared = Vec::new();
     for _ in 0..count.max(1) {
-        prepared.push(IoThread::new()?);
+        prepared.push(IoThread::prepare()?);
     }
     let mailboxes = prepared
         .iter()

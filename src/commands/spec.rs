@@ -245,6 +245,9 @@ pub enum Handler {
     Container,
 }
 
+/// Finds in the arguments which DB besides the client's a command touches.
+pub type OtherDb = fn(&[&[u8]]) -> Option<crate::storage::DbIndex>;
+
 /// To which group a command belongs, as COMMAND DOCS says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
@@ -324,7 +327,7 @@ pub struct Command {
     pub subcommands: &'static [Command],
     /// For commands that touch a second DB: which one, from the arguments. The
     /// keys are locked there too.
-    pub other_db: Option<fn(&[&[u8]]) -> Option<crate::storage::DbIndex>>,
+    pub other_db: Option<OtherDb>,
 }
 
 impl Command {
@@ -409,10 +412,7 @@ impl Command {
     }
 
     /// Says which DB besides the client's the command touches.
-    pub const fn other_db(
-        mut self,
-        other_db: fn(&[&[u8]]) -> Option<crate::storage::DbIndex>,
-    ) -> Command {
+    pub const fn other_db(mut self, other_db: OtherDb) -> Command {
         self.other_db = Some(other_db);
         self
     }

@@ -101,7 +101,7 @@ impl Executor {
     pub fn is_full(&self) -> bool {
         self.commands >= self.config.tick_max_commands
             || self.txn.pending_bytes() as u64 >= self.config.tick_max_bytes
-            || self.last_us - self.tick_started_us >= u64::from(self.config.tick_max_us)
+            || self.last_us - self.tick_started_us >= self.config.tick_max_us
     }
 
     /// Ends a tick: commits what is pending and makes it durable.

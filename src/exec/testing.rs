@@ -23,6 +23,7 @@ pub const START_MS: u64 = 1_800_000_000_000;
 
 impl Client {
     /// A client of a new, empty server.
+    #[allow(clippy::new_without_default)] // a test's client is not a value to default
     pub fn new() -> Client {
         Client::with(|_| {})
     }

@@ -34,6 +34,8 @@ impl StopSign {
     }
 }
 
+type Job = fn(Arc<Server>, &StopSign);
+
 /// The running threads.
 pub struct Jobs {
     sign: Arc<StopSign>,
@@ -44,8 +46,7 @@ impl Jobs {
     /// Starts them.
     pub fn start(server: &Arc<Server>) -> io::Result<Jobs> {
         let sign = Arc::<StopSign>::default();
-        let jobs: [(&str, fn(Arc<Server>, &StopSign)); 2] =
-            [("expire", expire::run), ("binlog-trim", binlog_trim::run)];
+        let jobs: [(&str, Job); 2] = [("expire", expire::run), ("binlog-trim", binlog_trim::run)];
         let mut threads = Vec::new();
         for (name, job) in jobs {
             let (server, sign) = (server.clone(), sign.clone());

@@ -44,8 +44,9 @@ pub struct IoThread {
 }
 
 impl IoThread {
-    /// A thread's loop, and the mailbox to reach it.
-    pub fn new() -> io::Result<(Poll, Mailbox, Receiver<Message>)> {
+    /// What [`IoThread::with`] needs, made before the thread is started, and the
+    /// mailbox to reach it.
+    pub fn prepare() -> io::Result<(Poll, Mailbox, Receiver<Message>)> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), MAILBOX)?);
         let (mailbox, receiver) = Mailbox::new(waker);

@@ -109,7 +109,7 @@ impl Engine {
         let own_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;
         check_format(&db, &own_cf)?;
-        let hash_key = own_row_or_insert(&db, &own_cf, own::HASH_KEY, || random_bytes::<16>())?;
+        let hash_key = own_row_or_insert(&db, &own_cf, own::HASH_KEY, random_bytes::<16>)?;
         let hash_key = <[u8; 16]>::try_from(hash_key.as_slice())
             .map_err(|_| crate::encoding::Corrupt("hash key"))?;
         let replication_id = own_row_or_insert(&db, &own_cf, own::REPLICATION_ID, || {
