@@ -12,10 +12,8 @@ use crate::state::Server;
 use crate::storage::{DbIndex, StorageError, Txn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How often the whole TTL index is looked at, not only its new part.
-const FULL_PASS: Duration = Duration::from_secs(60);
 /// Rows that one reclaim slice removes.
 const RECLAIM_SLICE: usize = 4096;
 /// After a storage error the thread waits this long.
@@ -25,7 +23,6 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     let mut job = Expire {
         txn: Txn::new(server.engine.clone()),
         server,
-        last_full: Instant::now(),
         reclaim_allowance: 0,
     };
     loop {
@@ -47,7 +44,6 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
 struct Expire {
     txn: Txn,
     server: Arc<Server>,
-    last_full: Instant,
     /// Rows that may be reclaimed now.
     reclaim_allowance: u64,
 }
@@ -58,15 +54,11 @@ impl Expire {
         if self.server.engine.has_failed() {
             return Ok(sign.sleep(AFTER_ERROR));
         }
-        let full = self.last_full.elapsed() >= FULL_PASS;
-        if full {
-            self.last_full = Instant::now();
-        }
         let per_second = self.server.config.load().reclaim_rows_per_s;
         let refill = per_second * period.as_millis() as u64 / 1000;
         self.reclaim_allowance = (self.reclaim_allowance + refill).min(per_second);
         for (db, _) in self.server.engine.all_keyspaces() {
-            if self.server.active_expire.load(Ordering::Relaxed) && self.expire(db, full, sign)? {
+            if self.server.active_expire.load(Ordering::Relaxed) && self.expire(db, sign)? {
                 return Ok(true);
             }
             if self.reclaim(db, sign)? {
@@ -76,31 +68,40 @@ impl Expire {
         Ok(false)
     }
 
-    fn expire(&mut self, db: DbIndex, full: bool, sign: &StopSign) -> Result<bool, StorageError> {
+    fn expire(&mut self, db: DbIndex, sign: &StopSign) -> Result<bool, StorageError> {
         let limit = self.server.config.load().expire_slice_keys as usize;
+        let now_ms = clock::unix_ms();
+        let Some(mut pass) = self.txn.begin_expire(db, now_ms) else {
+            return Ok(false);
+        };
         loop {
-            let now_ms = clock::unix_ms();
-            if self.is_paused(now_ms) {
+            if self.is_paused(clock::unix_ms()) {
                 return Ok(false);
             }
-            let slice = self.txn.expire_slice(db, now_ms, limit, full)?;
+            let slice = self.txn.expire_slice(&mut pass, limit)?;
             self.server.stats.expired_keys.add(self.txn.take_expired());
-            if !slice.more || slice.removed == 0 {
-                return Ok(false);
+            if !slice.more {
+                break;
             }
             if sign.sleep(Duration::ZERO) {
                 return Ok(true);
             }
         }
+        self.txn.end_expire(pass);
+        Ok(false)
     }
 
     fn reclaim(&mut self, db: DbIndex, sign: &StopSign) -> Result<bool, StorageError> {
+        let Some(mut pass) = self.txn.begin_reclaim(db) else {
+            return Ok(false);
+        };
         while self.reclaim_allowance > 0 {
             let limit = RECLAIM_SLICE.min(self.reclaim_allowance as usize);
-            let slice = self.txn.reclaim_slice(db, clock::unix_ms(), limit)?;
+            let slice = self.txn.reclaim_slice(&mut pass, limit)?;
             self.server.stats.reclaimed_rows.add(slice.removed as u64);
             self.reclaim_allowance -= self.reclaim_allowance.min(slice.removed as u64);
             if !slice.more {
+                self.txn.end_reclaim(pass);
                 break;
             }
             if sign.sleep(Duration::ZERO) {

@@ -2,6 +2,7 @@
 //! durability order, checkpoints.
 
 use super::binlog::Binlog;
+use super::expiry::LowMark;
 use super::locks::Locks;
 use super::options::{RocksOptions, StorageConfig};
 use super::{DbIndex, Result, StorageError};
@@ -33,11 +34,10 @@ pub struct Keyspace {
     pub(super) cf: ColumnFamily,
     keys: AtomicU64,
     expires: AtomicU64,
-    /// No TTL row stands before this time, but for those that the expire
-    /// thread's regular full pass finds.
-    pub(super) ttl_low_ms: AtomicU64,
-    /// Whether reclaim rows may be waiting.
-    pub(super) reclaim_waiting: AtomicBool,
+    /// No TTL row stands before this time.
+    pub(super) ttl_low_ms: LowMark,
+    /// No reclaim row stands before this id.
+    pub(super) reclaim_low: LowMark,
 }
 
 impl Keyspace {
@@ -415,8 +415,8 @@ impl Keyspace {
             cf,
             keys: AtomicU64::new(0),
             expires: AtomicU64::new(0),
-            ttl_low_ms: AtomicU64::new(0),
-            reclaim_waiting: AtomicBool::new(true),
+            ttl_low_ms: LowMark::default(),
+            reclaim_low: LowMark::default(),
         }
     }
 }

@@ -1,14 +1,63 @@
 //! Slices of background work on the data: keys whose time is over, and the
 //! rows of dead collections. The expire thread calls these in turns; each slice
 //! is one commit, made of the same steps as a client's command.
+//!
+//! What was deleted leaves tombstones at the front of the TTL index and of the
+//! reclaim queue. A [`LowMark`] keeps passes from crawling over them, and the
+//! slices of one pass go on where the slice before stopped.
 
+use super::engine::Keyspace;
 use super::keyspace::{KeyMeta, Value, decode_reclaim};
 use super::scan::Direction;
 use super::txn::Txn;
 use super::{DbIndex, Result};
 use crate::encoding::meta::MetaView;
 use crate::encoding::{CollectionId, Kind, keys};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A lower bound of the rows that wait in an index, kept right although rows
+/// are written while a pass reads: a writer announces a row after it is
+/// committed; a pass raises the mark only as far as no announcement came in.
+#[derive(Debug, Default)]
+pub(super) struct LowMark {
+    low: AtomicU64,
+    announcements: AtomicU64,
+}
+
+/// The state of a [`LowMark`] when a pass began.
+#[derive(Debug, Clone, Copy)]
+struct LowMarkSeen {
+    low: u64,
+    announcements: u64,
+}
+
+impl LowMark {
+    /// A row at `at` was committed. `u64::MAX` announces nothing.
+    pub(super) fn announce(&self, at: u64) {
+        if at != u64::MAX {
+            self.announcements.fetch_add(1, Ordering::SeqCst);
+            self.low.fetch_min(at, Ordering::SeqCst);
+        }
+    }
+
+    fn begin(&self) -> LowMarkSeen {
+        LowMarkSeen {
+            announcements: self.announcements.load(Ordering::SeqCst),
+            low: self.low.load(Ordering::SeqCst),
+        }
+    }
+
+    /// The pass that began with `seen` left nothing before `low`. An announcement
+    /// since then may be of a row that it did not see: either it is counted by
+    /// now, and the old mark comes back, or it lowers the new mark itself.
+    fn end(&self, seen: LowMarkSeen, low: u64) {
+        self.low.store(low, Ordering::SeqCst);
+        if self.announcements.load(Ordering::SeqCst) != seen.announcements {
+            self.low.fetch_min(seen.low, Ordering::SeqCst);
+        }
+    }
+}
 
 /// What a slice has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,72 +68,98 @@ pub struct Slice {
     pub more: bool,
 }
 
-/// A margin for TTL rows written by a thread whose turn began a while ago.
-const LOW_MARK_MARGIN_MS: u64 = 2_000;
+/// One way through the due part of a DB's TTL index.
+pub struct ExpirePass {
+    db: DbIndex,
+    keyspace: Arc<Keyspace>,
+    now_ms: u64,
+    seen: LowMarkSeen,
+    next: keys::RowKey,
+    /// The earliest expiry of a key that was left because somebody held it.
+    left_ms: u64,
+    /// The DB got another keyspace on the way (SWAPDB): the next pass does it.
+    broken: bool,
+}
+
+/// One way through a DB's reclaim queue.
+pub struct ReclaimPass {
+    db: DbIndex,
+    keyspace: Arc<Keyspace>,
+    seen: LowMarkSeen,
+    next: u64,
+    broken: bool,
+}
 
 /// Dead collections with more rows than this go by a range deletion.
 const RANGE_DELETE_ROWS: u64 = 1_024;
 
 impl Txn {
-    /// Deletes up to `limit` keys of `db` whose time is over. A key that
-    /// somebody holds is left for the next slice. `full` looks at the whole TTL
-    /// index, not only at what lies behind the low mark.
-    pub fn expire_slice(
-        &mut self,
-        db: DbIndex,
-        now_ms: u64,
-        limit: usize,
-        full: bool,
-    ) -> Result<Slice> {
-        self.begin(now_ms);
+    /// Begins a pass over the keys of `db` that are due at `now_ms`; `None` if
+    /// there can be none.
+    pub fn begin_expire(&mut self, db: DbIndex, now_ms: u64) -> Option<ExpirePass> {
+        let keyspace = self.engine.keyspace(db)?;
+        let seen = keyspace.ttl_low_ms.begin();
+        (seen.low <= now_ms).then(|| ExpirePass {
+            db,
+            keyspace,
+            now_ms,
+            seen,
+            next: keys::ttl_from(seen.low),
+            left_ms: u64::MAX,
+            broken: false,
+        })
+    }
+
+    /// Deletes up to `limit` keys whose time is over. A key that somebody holds
+    /// is left for the next pass.
+    pub fn expire_slice(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Slice> {
+        self.begin(pass.now_ms);
         self.start_command();
-        let Some(keyspace) = self.keyspace(db).cloned() else {
+        if !self.has_keyspace(pass.db, &pass.keyspace) {
+            pass.broken = true;
             self.commit()?;
             return Ok(Slice::default());
-        };
-        let low = match full {
-            true => 0,
-            false => keyspace.ttl_low_ms.load(Ordering::Relaxed),
-        };
-        let due = self.due_keys(db, low, now_ms, limit)?;
-        let more = due.len() >= limit;
-        let mut skipped = false;
+        }
+        let due = self.due_keys(pass, limit)?;
         let mut removed = 0;
         for (expire_ms, key) in &due {
-            if !self.try_lock(db, key) {
-                skipped = true;
+            if !self.try_lock(pass.db, key) {
+                pass.left_ms = pass.left_ms.min(*expire_ms);
                 continue;
             }
-            removed += usize::from(self.expire_key(db, *expire_ms, key)?);
+            removed += usize::from(self.expire_key(pass.db, *expire_ms, key)?);
         }
-        let done_ms = match due.last() {
-            Some((expire_ms, _)) if more => *expire_ms,
-            _ => now_ms,
-        };
         self.commit()?;
-        if !skipped {
-            let mark = done_ms.saturating_sub(LOW_MARK_MARGIN_MS).max(low);
-            keyspace.ttl_low_ms.store(mark, Ordering::Relaxed);
-        }
+        let more = due.len() >= limit;
         Ok(Slice { removed, more })
     }
 
-    fn due_keys(
-        &mut self,
-        db: DbIndex,
-        low_ms: u64,
-        now_ms: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, Vec<u8>)>> {
-        let from = keys::ttl_from(low_ms);
-        let to = keys::ttl_from(now_ms.saturating_add(1));
-        let mut rows = self.scan(db, &from, &to, Direction::Forward)?;
+    /// Ends a pass whose last slice had no more to do.
+    pub fn end_expire(&mut self, pass: ExpirePass) {
+        if !pass.broken {
+            let low = pass.left_ms.min(pass.now_ms + 1);
+            pass.keyspace.ttl_low_ms.end(pass.seen, low);
+        }
+    }
+
+    fn has_keyspace(&self, db: DbIndex, keyspace: &Keyspace) -> bool {
+        self.keyspace(db).is_some_and(|ks| ks.id == keyspace.id)
+    }
+
+    fn due_keys(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Vec<(u64, Vec<u8>)>> {
+        let to = keys::ttl_from(pass.now_ms.saturating_add(1));
+        let mut rows = self.scan(pass.db, &pass.next, &to, Direction::Forward)?;
         let mut due = Vec::new();
         while due.len() < limit
             && let Some((row_key, _)) = rows.next()?
         {
             let (expire_ms, key) = keys::split_ttl(row_key)?;
             due.push((expire_ms, key.to_vec()));
+        }
+        drop(rows);
+        if let Some((expire_ms, key)) = due.last() {
+            pass.next = keys::ttl(*expire_ms, key);
+            pass.next.push(0);
         }
         Ok(due)
     }
@@ -108,46 +183,68 @@ impl Txn {
         Ok(true)
     }
 
-    /// Removes up to about `limit` element rows of dead collections of `db`.
-    /// Nobody can reach these rows, so no key is locked and nothing is logged.
-    pub fn reclaim_slice(&mut self, db: DbIndex, now_ms: u64, limit: usize) -> Result<Slice> {
+    /// Begins a pass over the dead collections of `db`; `None` if there are none.
+    pub fn begin_reclaim(&mut self, db: DbIndex) -> Option<ReclaimPass> {
+        let keyspace = self.engine.keyspace(db)?;
+        let seen = keyspace.reclaim_low.begin();
+        (seen.low != u64::MAX).then_some(ReclaimPass {
+            db,
+            keyspace,
+            seen,
+            next: seen.low,
+            broken: false,
+        })
+    }
+
+    /// Removes about `limit` element rows of dead collections. Nobody can reach
+    /// these rows, so no key is locked and nothing is logged.
+    pub fn reclaim_slice(&mut self, pass: &mut ReclaimPass, limit: usize) -> Result<Slice> {
+        let now_ms = self.now_ms();
         self.begin(now_ms);
         self.start_command();
-        let waiting = self
-            .keyspace(db)
-            .is_some_and(|ks| ks.reclaim_waiting.swap(false, Ordering::AcqRel));
-        if !waiting {
-            self.commit()?;
-            return Ok(Slice::default());
-        }
         let mut slice = Slice::default();
-        for (id, kind, rows) in self.dead_collections(db, limit)? {
-            slice.removed += self.reclaim_collection(db, id, kind, rows)?;
+        if !self.has_keyspace(pass.db, &pass.keyspace) {
+            pass.broken = true;
+            self.commit()?;
+            return Ok(slice);
+        }
+        let dead = self.dead_collections(pass.db, pass.next, limit)?;
+        slice.more = dead.len() >= limit;
+        for (id, kind, rows) in dead {
             if slice.removed >= limit {
                 slice.more = true;
                 break;
             }
-        }
-        if slice.removed > 0
-            && let Some(keyspace) = self.keyspace(db)
-        {
-            keyspace.reclaim_waiting.store(true, Ordering::Release);
+            slice.removed += self.reclaim_collection(pass.db, id, kind, rows)?;
+            pass.next = id.0 + 1;
         }
         self.commit()?;
         Ok(slice)
     }
 
+    /// Ends a pass whose last slice had no more to do.
+    pub fn end_reclaim(&mut self, pass: ReclaimPass) {
+        if !pass.broken {
+            pass.keyspace.reclaim_low.end(pass.seen, u64::MAX);
+        }
+    }
+
     /// How many dead collections wait in `db`, counted up to `limit`.
     pub fn reclaim_backlog(&mut self, db: DbIndex, limit: usize) -> Result<usize> {
-        Ok(self.dead_collections(db, limit)?.len())
+        let low = self
+            .engine
+            .keyspace(db)
+            .map_or(u64::MAX, |ks| ks.reclaim_low.begin().low);
+        Ok(self.dead_collections(db, low, limit)?.len())
     }
 
     fn dead_collections(
         &mut self,
         db: DbIndex,
+        from: u64,
         limit: usize,
     ) -> Result<Vec<(CollectionId, Kind, u64)>> {
-        let from = keys::reclaim(CollectionId(0));
+        let from = keys::reclaim(CollectionId(from));
         let to = [crate::encoding::tag::RECLAIM + 1];
         let mut rows = self.scan(db, &from, &to, Direction::Forward)?;
         let mut dead = Vec::new();

@@ -118,7 +118,7 @@ impl View {
         value[0] = old.meta.kind as u8;
         value[1..].copy_from_slice(&rows_of(old)?.to_be_bytes());
         self.put(keyspace, &keys::reclaim(id), &value);
-        self.announce_reclaim(keyspace);
+        self.note_reclaim(keyspace, id);
         Ok(())
     }
 }
@@ -168,6 +168,7 @@ impl Txn {
             }
             if new.expire_ms != 0 {
                 self.put(keyspace, &keys::ttl(new.expire_ms, key), &[new.kind as u8]);
+                self.note_ttl(keyspace, new.expire_ms);
             }
         } else if old.is_some_and(|m| m.kind != new.kind) && new.expire_ms != 0 {
             self.put(keyspace, &keys::ttl(new.expire_ms, key), &[new.kind as u8]);

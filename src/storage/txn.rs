@@ -16,6 +16,7 @@ use super::engine::{Engine, Keyspace, fail_point};
 use super::locks::{Locks, Owner, Stripe, TryLock};
 use super::overlay::{self, Overlay, Pending, Step};
 use super::{DbIndex, Result, StorageError};
+use crate::encoding::CollectionId;
 use crate::encoding::own::{Counts, KeyspaceId};
 use parking_lot::lock_api::{ArcRwLockReadGuard, ArcRwLockWriteGuard};
 use parking_lot::{RawRwLock, RwLock};
@@ -23,7 +24,6 @@ use rocksdb::{DBPinnableSlice, ReadOptions, WriteBatch};
 use smallvec::SmallVec;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A row as it was read: from the pending batch or from RocksDB, without a copy.
 pub enum Row<'a> {
@@ -56,7 +56,9 @@ struct Delta {
     keyspace: KeyspaceId,
     keys: i64,
     expires: i64,
-    reclaim: bool,
+    /// The earliest TTL row and the lowest reclaim row written; `u64::MAX`: none.
+    ttl_ms: u64,
+    reclaim: u64,
 }
 
 /// Where [`Txn::rollback`] goes back to.
@@ -190,8 +192,16 @@ impl View {
         delta.expires += expires;
     }
 
-    pub(super) fn announce_reclaim(&mut self, keyspace: KeyspaceId) {
-        self.delta(keyspace).reclaim = true;
+    /// Notes that a TTL row was written, for the expire thread.
+    pub(super) fn note_ttl(&mut self, keyspace: KeyspaceId, expire_ms: u64) {
+        let delta = self.delta(keyspace);
+        delta.ttl_ms = delta.ttl_ms.min(expire_ms);
+    }
+
+    /// Notes that a reclaim row was written, for the expire thread.
+    pub(super) fn note_reclaim(&mut self, keyspace: KeyspaceId, id: CollectionId) {
+        let delta = self.delta(keyspace);
+        delta.reclaim = delta.reclaim.min(id.0);
     }
 
     fn delta(&mut self, keyspace: KeyspaceId) -> &mut Delta {
@@ -202,7 +212,8 @@ impl View {
                     keyspace,
                     keys: 0,
                     expires: 0,
-                    reclaim: false,
+                    ttl_ms: u64::MAX,
+                    reclaim: u64::MAX,
                 });
                 self.deltas.len() - 1
             }
@@ -505,9 +516,10 @@ impl Txn {
         }
         engine.publish_log(&commit.state);
         drop(commit);
-        for delta in view.deltas.iter().filter(|d| d.reclaim) {
+        for delta in &view.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
-                keyspace.reclaim_waiting.store(true, Ordering::Release);
+                keyspace.ttl_low_ms.announce(delta.ttl_ms);
+                keyspace.reclaim_low.announce(delta.reclaim);
             }
         }
         fail_point("after-commit")
