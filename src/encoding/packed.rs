@@ -7,7 +7,7 @@
 //! zset   score (8 raw bytes), member …  ascending
 //! ```
 
-pub use super::reader::put_bytes;
+pub use super::reader::{len_prefix, put_bytes};
 use super::{Corrupt, reader::Reader, score};
 
 /// The byte strings of a packed hash, set or list, one after the other.

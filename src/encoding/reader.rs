@@ -72,15 +72,24 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends a length: one byte below 255, else `FF` and four bytes.
-pub fn put_len(out: &mut Vec<u8>, len: usize) {
+/// A length as it stands before its bytes: one byte below 255, else `FF` and four bytes.
+pub fn len_prefix(len: usize, buffer: &mut [u8; 5]) -> &[u8] {
     match u8::try_from(len) {
-        Ok(short) if short < 0xFF => out.push(short),
+        Ok(short) if short < 0xFF => {
+            buffer[0] = short;
+            buffer.split_at(1).0
+        }
         _ => {
-            out.push(0xFF);
-            out.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes());
+            let [a, b, c, d] = u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes();
+            *buffer = [0xFF, a, b, c, d];
+            buffer
         }
     }
+}
+
+/// Appends a length, see [`len_prefix`].
+pub fn put_len(out: &mut Vec<u8>, len: usize) {
+    out.extend_from_slice(len_prefix(len, &mut [0; 5]));
 }
 
 /// Appends a length and the bytes.

@@ -162,6 +162,15 @@ impl View {
         }
     }
 
+    /// The row under `key` if this turn wrote it. That is all there can be of a
+    /// collection which this turn made, and costs no read of the storage engine.
+    pub fn pending_row(&self, db: DbIndex, key: &[u8]) -> Option<&[u8]> {
+        match self.overlay.get(self.keyspace(db)?.id, key) {
+            Pending::Put(value) => Some(value),
+            Pending::Deleted | Pending::Unknown => None,
+        }
+    }
+
     /// How many keys were deleted because their time was over since the last call.
     pub fn take_expired(&mut self) -> u64 {
         std::mem::take(&mut self.expired)

@@ -5,7 +5,13 @@
 //! meta row, changed, and saved; whether the elements are packed into the meta
 //! row or stand in rows of their own is known inside the module only.
 
+pub mod hashed;
+pub mod members;
+pub mod set;
 pub mod string;
+
+#[cfg(test)]
+mod members_tests;
 
 use crate::encoding::Kind;
 use crate::storage::{DbIndex, KeyMeta, StorageError, View};

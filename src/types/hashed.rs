@@ -1,0 +1,475 @@
+//! The rows of one collection that stand in hash order: point access, walks,
+//! scan cursors, random samples. Hashes, sets and the member side of sorted
+//! sets are made of them once they are too large for their meta row.
+//!
+//! The order is that of `h(member)`, a keyed hash, then of the member's bytes.
+//! As nobody without the key can choose hashes, rows are spread evenly over the
+//! range of the hash. Two things rest on that:
+//!
+//! * A scan cursor is a place in the range of the hash, nothing is remembered
+//!   between calls. Members of one place go out together; writes in between can
+//!   neither move a member nor hide it, so SCAN's guarantee holds.
+//! * A uniform sample takes one of equally wide buckets of the range, and one of
+//!   [`SLOTS`] slots in it; it is the slot's member if the bucket has that many,
+//!   else another try. Each member owns one slot, so all are equally likely
+//!   whatever the gaps between their hashes.
+
+use super::OpResult;
+use crate::encoding::keys::{self, RowKey};
+use crate::encoding::{CollectionId, Corrupt, Kind};
+use crate::storage::scan::Direction;
+use crate::storage::txn::Row;
+use crate::storage::{DbIndex, Txn, View};
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+/// Cursors are this many bits shorter than hashes: they stay below 2^53, for
+/// clients that read them as doubles.
+const CURSOR_SHIFT: u32 = 11;
+
+/// Members that a bucket of the sampling has on average.
+const BUCKET_MEMBERS: u64 = 16;
+
+/// Slots of a bucket. More members than that in one bucket are about as likely
+/// as a collision of two 64-bit hashes.
+const SLOTS: u64 = 64;
+
+/// Up to this many members a sample is found by counting.
+const COUNTED_MAX: u64 = 64;
+
+/// Tries after which a sample is taken where it can be had: with a right count
+/// that many misses in a row do not happen.
+const MAX_TRIES: u32 = 2000;
+
+/// How many rows a walk passes in the time that one sample by buckets takes.
+const ROWS_PER_SAMPLE: u64 = 128;
+
+/// Repeated samples are drawn in blocks of this many.
+const BLOCK: u64 = 4096;
+
+/// Bytes of members and values that a block of samples may hold.
+const BLOCK_BYTES: usize = 16 << 20;
+
+/// The rows of one collection under one tag.
+#[derive(Debug, Clone, Copy)]
+pub struct HashedRows {
+    /// The DB that the collection is in.
+    pub db: DbIndex,
+    /// The tag of its rows.
+    pub tag: u8,
+    /// The collection.
+    pub id: CollectionId,
+}
+
+impl HashedRows {
+    /// The rows of a hash, a set, or the member side of a sorted set.
+    pub fn new(db: DbIndex, kind: Kind, id: CollectionId) -> HashedRows {
+        let tag = kind.element_tags().first().copied().unwrap_or_default();
+        HashedRows { db, tag, id }
+    }
+
+    /// The key of a member's row.
+    pub fn key(&self, view: &View, member: &[u8]) -> RowKey {
+        let hash = view.engine().hash.hash(member);
+        keys::hashed(self.tag, self.id, hash, member)
+    }
+
+    /// The value of a member.
+    pub fn get<'v>(&self, view: &'v View, member: &[u8]) -> OpResult<Option<Row<'v>>> {
+        Ok(view.row(self.db, &self.key(view, member))?)
+    }
+
+    /// Writes a member's row.
+    pub fn put(&self, txn: &mut Txn, member: &[u8], value: &[u8]) -> OpResult<()> {
+        let key = self.key(txn, member);
+        Ok(txn.put_row(self.db, &key, value)?)
+    }
+
+    /// Deletes a member's row; says whether there was one.
+    pub fn delete(&self, txn: &mut Txn, member: &[u8]) -> OpResult<bool> {
+        let key = self.key(txn, member);
+        let found = txn.row(self.db, &key)?.is_some();
+        if found {
+            txn.delete_row(self.db, &key)?;
+        }
+        Ok(found)
+    }
+
+    /// Walks over members and values until told to stop.
+    pub fn for_each(
+        &self,
+        view: &mut View,
+        mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> OpResult<()> {
+        let (from, to) = (self.first(), self.end());
+        self.walk(view, &from, &to, |_, member, value| each(member, value))
+    }
+
+    /// Walks over at least `count` members from the cursor on. Returns where to
+    /// go on: 0 at the end.
+    pub fn scan(
+        &self,
+        view: &mut View,
+        cursor: u64,
+        count: u64,
+        mut each: impl FnMut(&[u8], &[u8]),
+    ) -> OpResult<u64> {
+        if cursor > u64::MAX >> CURSOR_SHIFT {
+            return Ok(0);
+        }
+        let from = keys::hashed_from(self.tag, self.id, cursor << CURSOR_SHIFT);
+        let (mut seen, mut last, mut next) = (0, None, 0);
+        self.walk(view, &from, &self.end(), |hash, member, value| {
+            let place = hash >> CURSOR_SHIFT;
+            if seen >= count && last != Some(place) {
+                next = place;
+                return ControlFlow::Break(());
+            }
+            (seen, last) = (seen + 1, Some(place));
+            each(member, value);
+            ControlFlow::Continue(())
+        })?;
+        Ok(next)
+    }
+
+    /// Copies members from `walk` on into `chunk`, as many as it takes, and
+    /// moves `walk` on.
+    pub fn fill(&self, view: &mut View, walk: &mut Walk, chunk: &mut Chunk) -> OpResult<()> {
+        chunk.clear();
+        if walk.done {
+            return Ok(());
+        }
+        let from = walk.from.take().unwrap_or_else(|| self.first());
+        let mut last = None;
+        self.walk(view, &from, &self.end(), |hash, member, _| {
+            if chunk.spans.len() >= walk.members || chunk.bytes.len() >= walk.max_bytes {
+                // After the last one taken: the next key in order has one more zero byte.
+                let mut next = keys::hashed_from(self.tag, self.id, chunk.last_hash());
+                next.extend_from_slice(chunk.last());
+                next.push(0);
+                last = Some(next);
+                return ControlFlow::Break(());
+            }
+            chunk.push(hash, member);
+            ControlFlow::Continue(())
+        })?;
+        walk.done = last.is_none();
+        walk.from = last;
+        walk.members = (walk.members * 4).min(Walk::MAX_MEMBERS);
+        Ok(())
+    }
+
+    /// Calls `each` with a member drawn uniformly. `len` is how many there are.
+    pub fn sample(
+        &self,
+        view: &mut View,
+        len: u64,
+        mut each: impl FnMut(&[u8], &[u8]),
+    ) -> OpResult<()> {
+        if len <= COUNTED_MAX {
+            let index = fastrand::u64(..len.max(1));
+            self.nth(view, &self.first(), &self.end(), index, &mut each)?;
+            return Ok(());
+        }
+        let buckets = len / BUCKET_MEMBERS;
+        let bound = |bucket: u64| {
+            let wide = (u128::from(bucket) << 64).div_ceil(u128::from(buckets));
+            match u64::try_from(wide) {
+                Ok(hash) => keys::hashed_from(self.tag, self.id, hash),
+                Err(_) => self.end(),
+            }
+        };
+        for _ in 0..MAX_TRIES {
+            let bucket = fastrand::u64(..buckets);
+            let slot = fastrand::u64(..SLOTS);
+            let (from, to) = (bound(bucket), bound(bucket + 1));
+            if self.nth(view, &from, &to, slot, &mut each)? {
+                return Ok(());
+            }
+        }
+        self.nth(view, &self.first(), &self.end(), 0, &mut each)?;
+        Ok(())
+    }
+
+    /// Calls `each` with `count` different members, all if there are no more.
+    /// Every choice of as many is equally likely; their order means nothing.
+    pub fn sample_distinct(
+        &self,
+        view: &mut View,
+        len: u64,
+        count: u64,
+        mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> OpResult<()> {
+        if count.saturating_mul(ROWS_PER_SAMPLE) >= len {
+            let (mut left, mut wanted) = (len, count.min(len));
+            return self.for_each(view, |member, value| {
+                let chosen = select(&mut left, &mut wanted);
+                match chosen {
+                    true => each(member, value)?,
+                    false if wanted == 0 => return ControlFlow::Break(()),
+                    false => {}
+                }
+                ControlFlow::Continue(())
+            });
+        }
+        let mut drawn: HashSet<Box<[u8]>> = HashSet::new();
+        let mut stop = false;
+        let mut tries = count.saturating_mul(8).saturating_add(64);
+        while (drawn.len() as u64) < count && !stop && tries > 0 {
+            tries -= 1;
+            self.sample(view, len, |member, value| {
+                if !drawn.contains(member) {
+                    drawn.insert(member.into());
+                    stop = each(member, value).is_break();
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with `count` members drawn independently, each uniformly.
+    pub fn sample_repeats(
+        &self,
+        view: &mut View,
+        len: u64,
+        count: u64,
+        mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> OpResult<()> {
+        let mut left = count;
+        while left > 0 {
+            let block = left.min(BLOCK);
+            left -= block;
+            let by_walk = block.saturating_mul(ROWS_PER_SAMPLE) >= len;
+            if by_walk && let Some(samples) = self.sample_block(view, len, block)? {
+                for &(at, split, end) in &samples.spans {
+                    let member = samples.bytes.get(at..split).unwrap_or_default();
+                    let value = samples.bytes.get(split..end).unwrap_or_default();
+                    if each(member, value).is_break() {
+                        return Ok(());
+                    }
+                }
+                continue;
+            }
+            let mut stop = false;
+            for _ in 0..block {
+                self.sample(view, len, |member, value| {
+                    stop = each(member, value).is_break();
+                })?;
+                if stop {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws `count` indices and collects their members in one walk; `None` if
+    /// they are too large to be held together.
+    fn sample_block(&self, view: &mut View, len: u64, count: u64) -> OpResult<Option<Block>> {
+        let mut wanted: Vec<(u64, usize)> = (0..count as usize)
+            .map(|order| (fastrand::u64(..len.max(1)), order))
+            .collect();
+        wanted.sort_unstable();
+        let mut block = Block {
+            bytes: Vec::new(),
+            spans: vec![(0, 0, 0); wanted.len()],
+        };
+        let (mut index, mut next) = (0, 0);
+        self.for_each(view, |member, value| {
+            let at = block.bytes.len();
+            while let Some((_, order)) = wanted.get(next).filter(|(i, _)| *i == index) {
+                if block.bytes.len() == at {
+                    block.bytes.extend_from_slice(member);
+                    block.bytes.extend_from_slice(value);
+                }
+                let split = at + member.len();
+                block.spans[*order] = (at, split, split + value.len());
+                next += 1;
+            }
+            index += 1;
+            match next < wanted.len() && block.bytes.len() <= BLOCK_BYTES {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        match next == wanted.len() {
+            true => Ok(Some(block)),
+            false if block.bytes.len() > BLOCK_BYTES => Ok(None),
+            false => Err(Corrupt("collection count").into()),
+        }
+    }
+
+    /// Calls `each` with the `index`-th member of a range; says whether it has
+    /// that many.
+    fn nth(
+        &self,
+        view: &mut View,
+        from: &[u8],
+        to: &[u8],
+        index: u64,
+        each: &mut impl FnMut(&[u8], &[u8]),
+    ) -> OpResult<bool> {
+        let (mut left, mut found) = (index, false);
+        self.walk(view, from, to, |_, member, value| {
+            if left == 0 {
+                each(member, value);
+                found = true;
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    fn walk(
+        &self,
+        view: &mut View,
+        from: &[u8],
+        to: &[u8],
+        mut each: impl FnMut(u64, &[u8], &[u8]) -> ControlFlow<()>,
+    ) -> OpResult<()> {
+        let mut rows = view.scan(self.db, from, to, Direction::Forward)?;
+        while let Some((key, value)) = rows.next()? {
+            let (hash, member) = keys::split_hashed(key)?;
+            if each(hash, member, value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn first(&self) -> RowKey {
+        keys::element_prefix(self.tag, self.id)
+    }
+
+    fn end(&self) -> RowKey {
+        keys::element_end(self.tag, self.id)
+    }
+}
+
+/// Whether the next of `left` elements is one of `wanted` chosen from them.
+pub(super) fn select(left: &mut u64, wanted: &mut u64) -> bool {
+    let chosen = *wanted > 0 && fastrand::u64(..(*left).max(1)) < *wanted;
+    *left = left.saturating_sub(1);
+    *wanted -= u64::from(chosen);
+    chosen
+}
+
+/// Samples in the order in which they were drawn.
+struct Block {
+    bytes: Vec<u8>,
+    /// Beginning of the member, of the value, and its end.
+    spans: Vec<(usize, usize, usize)>,
+}
+
+/// How far a walk in chunks has come. The first chunk is small, for those who
+/// stop early.
+#[derive(Debug)]
+pub struct Walk {
+    from: Option<RowKey>,
+    done: bool,
+    /// How many members the next chunk takes.
+    members: usize,
+    max_bytes: usize,
+}
+
+impl Walk {
+    const FIRST_MEMBERS: usize = 128;
+    const MAX_MEMBERS: usize = 16 << 10;
+    /// Bytes of all chunks of those who walk over several collections at once.
+    const TOTAL_BYTES: usize = 32 << 20;
+
+    /// The beginning of one of `walks` walks at the same time.
+    pub fn one_of(walks: usize) -> Walk {
+        Walk {
+            from: None,
+            done: false,
+            members: Walk::FIRST_MEMBERS,
+            max_bytes: (Walk::TOTAL_BYTES / walks.max(1)).clamp(1 << 10, 1 << 20),
+        }
+    }
+
+    /// Whether the end was reached.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Notes that all went into one chunk.
+    pub(super) fn finish(&mut self) {
+        self.done = true;
+    }
+}
+
+/// Members copied out of a collection, with their hashes.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    hash: u64,
+    start: usize,
+    end: usize,
+}
+
+impl Chunk {
+    /// How many members it holds.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// The member at an index; empty if there is none.
+    pub fn member(&self, index: usize) -> &[u8] {
+        self.spans
+            .get(index)
+            .and_then(|span| self.bytes.get(span.start..span.end))
+            .unwrap_or_default()
+    }
+
+    /// The hash of the member at an index.
+    pub fn hash(&self, index: usize) -> Option<u64> {
+        self.spans.get(index).map(|span| span.hash)
+    }
+
+    /// All members.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).map(|index| self.member(index))
+    }
+
+    /// Adds a member.
+    pub fn push(&mut self, hash: u64, member: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(member);
+        let end = self.bytes.len();
+        self.spans.push(Span { hash, start, end });
+    }
+
+    /// Forgets all members.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans.clear();
+    }
+
+    /// Puts the members in hash order.
+    pub fn sort(&mut self) {
+        let bytes = &self.bytes;
+        let key = |span: &Span| (span.hash, bytes.get(span.start..span.end));
+        self.spans.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+    }
+
+    fn last(&self) -> &[u8] {
+        self.member(self.len().wrapping_sub(1))
+    }
+
+    fn last_hash(&self) -> u64 {
+        self.spans.last().map_or(0, |span| span.hash)
+    }
+}

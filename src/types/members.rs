@@ -1,0 +1,532 @@
+//! The map from a member to a value that hashes and sets are (a set's values
+//! are empty).
+//!
+//! Small ones stand packed in their meta row, in the order of insertion; larger
+//! ones in rows of their own ([`super::hashed`]), in hash order. Which form a
+//! key has is known here only. A change that would make a packed map too large
+//! turns it into rows; it never turns back.
+//!
+//! Load or open a key, change it, save it: the meta row is written at the end,
+//! once, and only if something in it changed. The count is that of the members
+//! whatever repeats in the arguments, because each change asks first.
+//!
+//! A packed set whose members are all integers answers in numeric order.
+
+use super::hashed::{Chunk, HashedRows, Walk, select};
+use super::{OpResult, lookup};
+use crate::base::num;
+use crate::encoding::meta::Counted;
+use crate::encoding::packed::{self, len_prefix};
+use crate::encoding::{Corrupt, Kind, Meta};
+use crate::storage::txn::Row;
+use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
+use smallvec::SmallVec;
+use std::ops::{ControlFlow, Range};
+
+/// A hash or a set under work.
+#[derive(Debug)]
+pub struct Members {
+    db: DbIndex,
+    kind: Kind,
+    /// The head of the meta row as it was found.
+    old: Option<Meta>,
+    form: Form,
+    /// Whether the meta row must be written.
+    changed: bool,
+}
+
+#[derive(Debug)]
+enum Form {
+    Packed {
+        body: Value,
+        len: usize,
+    },
+    Rows {
+        rows: HashedRows,
+        len: u64,
+        /// The collection was made in this turn: all its rows are pending.
+        fresh: bool,
+    },
+}
+
+/// One entry of a packed map.
+#[derive(Debug, Clone)]
+struct Entry<'a> {
+    member: &'a [u8],
+    value: &'a [u8],
+    /// Where it stands in the body, lengths included.
+    range: Range<usize>,
+    /// Where the value stands, its length included.
+    value_at: usize,
+}
+
+impl Members {
+    /// An empty hash or set that is no key yet.
+    pub fn empty(db: DbIndex, kind: Kind) -> Members {
+        let (body, len) = (Value::new(), 0);
+        Members {
+            db,
+            kind,
+            old: None,
+            form: Form::Packed { body, len },
+            changed: false,
+        }
+    }
+
+    /// The hash or set at `key`, if there is one.
+    pub fn load(view: &mut View, db: DbIndex, key: &[u8], kind: Kind) -> OpResult<Option<Members>> {
+        lookup(view, db, key, kind)?
+            .map(|found| Members::from_meta(db, found))
+            .transpose()
+    }
+
+    /// The hash or set at `key`, or an empty one.
+    pub fn open(view: &mut View, db: DbIndex, key: &[u8], kind: Kind) -> OpResult<Members> {
+        let found = Members::load(view, db, key, kind)?;
+        Ok(found.unwrap_or_else(|| Members::empty(db, kind)))
+    }
+
+    /// What a look-up found; it must be a hash or a set.
+    pub fn from_meta(db: DbIndex, found: KeyMeta) -> OpResult<Members> {
+        let kind = found.meta.kind;
+        let form = if found.meta.rows {
+            let Counted { id, count } = found.counted()?;
+            Form::Rows {
+                rows: HashedRows::new(db, kind, id),
+                len: count,
+                fresh: false,
+            }
+        } else {
+            let items = packed::items(&found.body);
+            let count = items.map(|item| item.map(drop)).try_fold(0, |n, item| {
+                item?;
+                Ok::<usize, Corrupt>(n + 1)
+            })?;
+            let len = match kind {
+                Kind::Hash if count % 2 == 1 => return Err(Corrupt("packed hash").into()),
+                Kind::Hash => count / 2,
+                _ => count,
+            };
+            let body = found.body;
+            Form::Packed { body, len }
+        };
+        Ok(Members {
+            db,
+            kind,
+            old: Some(found.meta),
+            form,
+            changed: false,
+        })
+    }
+
+    /// How many members there are.
+    pub fn len(&self) -> u64 {
+        match &self.form {
+            Form::Packed { len, .. } => *len as u64,
+            Form::Rows { len, .. } => *len,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a look-up of a member reads a row.
+    pub fn in_rows(&self) -> bool {
+        matches!(self.form, Form::Rows { .. })
+    }
+
+    /// The value of a member.
+    pub fn get<'a>(&'a self, view: &'a View, member: &[u8]) -> OpResult<Option<Row<'a>>> {
+        match &self.form {
+            Form::Packed { body, .. } => {
+                Ok(find(body, self.kind, member)?.map(|entry| Row::Pending(entry.value)))
+            }
+            Form::Rows { rows, fresh, .. } if *fresh => {
+                let key = rows.key(view, member);
+                Ok(view.pending_row(self.db, &key).map(Row::Pending))
+            }
+            Form::Rows { rows, .. } => rows.get(view, member),
+        }
+    }
+
+    /// Whether a member is there.
+    pub fn contains(&self, view: &View, member: &[u8]) -> OpResult<bool> {
+        Ok(self.get(view, member)?.is_some())
+    }
+
+    /// Sets the value of a member; says whether it is a new one.
+    pub fn insert(&mut self, txn: &mut Txn, member: &[u8], value: &[u8]) -> OpResult<bool> {
+        let has_values = self.kind == Kind::Hash;
+        let Form::Packed { body, .. } = &self.form else {
+            let is_new = self.get(txn, member)?.is_none();
+            if is_new {
+                self.append(txn, member, value)?;
+            } else if let (Form::Rows { rows, .. }, true) = (&self.form, has_values) {
+                rows.put(txn, member, value)?;
+            }
+            return Ok(is_new);
+        };
+        match find(body, self.kind, member)? {
+            Some(entry) if has_values => {
+                let place = entry.value_at..entry.range.end;
+                self.replace(txn, member, place, value)?;
+                Ok(false)
+            }
+            Some(_) => Ok(false),
+            None => {
+                self.append(txn, member, value)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Adds a member that the caller knows to be new.
+    pub fn append(&mut self, txn: &mut Txn, member: &[u8], value: &[u8]) -> OpResult<()> {
+        self.changed = true;
+        if let Form::Packed { body, len } = &mut self.form {
+            let config = &txn.engine().config;
+            let more = member.len() + value.len() + 10;
+            if *len < config.packed_max_entries && body.len() + more <= config.packed_max_bytes {
+                put_bytes(body, member);
+                if self.kind == Kind::Hash {
+                    put_bytes(body, value);
+                }
+                *len += 1;
+                return Ok(());
+            }
+            self.promote(txn)?;
+        }
+        if let Form::Rows { rows, len, .. } = &mut self.form {
+            rows.put(txn, member, value)?;
+            *len = len.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// Writes another value over the one that stands at `place` of the body.
+    fn replace(
+        &mut self,
+        txn: &mut Txn,
+        member: &[u8],
+        place: Range<usize>,
+        value: &[u8],
+    ) -> OpResult<()> {
+        let Form::Packed { body, .. } = &mut self.form else {
+            return Ok(());
+        };
+        let (mut buffer, old) = ([0; 5], place.len());
+        let prefix = len_prefix(value.len(), &mut buffer);
+        let new = prefix.len() + value.len();
+        if new > old && body.len() - old + new > txn.engine().config.packed_max_bytes {
+            self.promote(txn)?;
+            if let Form::Rows { rows, .. } = &self.form {
+                rows.put(txn, member, value)?;
+            }
+            return Ok(());
+        }
+        resize_gap(body, place.clone(), new);
+        let (head, tail) = body[place.start..place.start + new].split_at_mut(prefix.len());
+        head.copy_from_slice(prefix);
+        tail.copy_from_slice(value);
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Removes a member; says whether it was there.
+    pub fn remove(&mut self, txn: &mut Txn, member: &[u8]) -> OpResult<bool> {
+        let removed = match &mut self.form {
+            Form::Packed { body, len } => {
+                let range = find(body, self.kind, member)?.map(|entry| entry.range);
+                if let Some(range) = range.clone() {
+                    resize_gap(body, range, 0);
+                    *len -= 1;
+                }
+                range.is_some()
+            }
+            Form::Rows { rows, len, .. } => {
+                let removed = rows.delete(txn, member)?;
+                *len = len.saturating_sub(u64::from(removed));
+                removed
+            }
+        };
+        self.changed |= removed;
+        Ok(removed)
+    }
+
+    /// Moves a packed map into rows.
+    fn promote(&mut self, txn: &mut Txn) -> OpResult<()> {
+        if let Form::Packed { body, len } = &self.form {
+            let rows = HashedRows::new(self.db, self.kind, txn.new_id());
+            for entry in entries(body, self.kind) {
+                let entry = entry?;
+                rows.put(txn, entry.member, entry.value)?;
+            }
+            self.form = Form::Rows {
+                rows,
+                len: *len as u64,
+                fresh: true,
+            };
+            self.changed = true;
+        }
+        Ok(())
+    }
+
+    /// Writes what changed to the key that this was loaded from; an empty map
+    /// is no key any more.
+    pub fn save(self, txn: &mut Txn, key: &[u8]) -> OpResult<()> {
+        if !self.changed {
+            return Ok(());
+        }
+        if self.is_empty() {
+            if let Some(meta) = self.old {
+                let body = Value::new();
+                // Its rows, if it had any, were deleted one by one.
+                txn.unlink_key(self.db, key, &KeyMeta { meta, body })?;
+            }
+            return Ok(());
+        }
+        let expire_ms = self.old.map_or(0, |meta| meta.expire_ms);
+        let (meta, body) = self.encode(expire_ms);
+        Ok(txn.put_key(self.db, key, self.old.as_ref(), meta, &body)?)
+    }
+
+    /// Writes this (made with [`Members::empty`]) to a key in place of whatever
+    /// is there; an empty one only removes that.
+    pub fn save_over(self, txn: &mut Txn, key: &[u8], expire_ms: u64) -> OpResult<()> {
+        let old = txn.lookup(self.db, key)?;
+        match &old {
+            Some(old) if self.is_empty() => txn.remove_key(self.db, key, old)?,
+            None if self.is_empty() => {}
+            old => {
+                let (meta, body) = self.encode(expire_ms);
+                txn.replace_key(self.db, key, old.as_ref(), meta, &body)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode(&self, expire_ms: u64) -> (Meta, SmallVec<[u8; 128]>) {
+        let meta = Meta {
+            kind: self.kind,
+            rows: self.in_rows(),
+            expire_ms,
+        };
+        let body = match &self.form {
+            Form::Packed { body, .. } => body.clone(),
+            Form::Rows { rows, len, .. } => {
+                let (id, count) = (rows.id, *len);
+                Value::from_slice(&Counted { id, count }.encode())
+            }
+        };
+        (meta, body)
+    }
+}
+
+/// Walks and samples.
+impl Members {
+    /// Walks over members and values until told to stop.
+    pub fn for_each(
+        &self,
+        view: &mut View,
+        mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> OpResult<()> {
+        let body = match &self.form {
+            Form::Packed { body, .. } => body,
+            Form::Rows { rows, .. } => return rows.for_each(view, each),
+        };
+        if let Some(members) = self.in_numeric_order(body)? {
+            for (_, member) in members {
+                if each(member, &[]).is_break() {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        for entry in entries(body, self.kind) {
+            let entry = entry?;
+            if each(entry.member, entry.value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks from a cursor (0: the beginning) over at least `count` members.
+    /// Returns where to go on, 0 at the end. A packed map goes out as a whole.
+    pub fn scan(
+        &self,
+        view: &mut View,
+        cursor: u64,
+        count: u64,
+        mut each: impl FnMut(&[u8], &[u8]),
+    ) -> OpResult<u64> {
+        if let Form::Rows { rows, .. } = &self.form {
+            return rows.scan(view, cursor, count, each);
+        }
+        self.for_each(view, |member, value| {
+            each(member, value);
+            ControlFlow::Continue(())
+        })?;
+        Ok(0)
+    }
+
+    /// Copies members from `walk` on into `chunk` and moves `walk` on.
+    pub fn fill(&self, view: &mut View, walk: &mut Walk, chunk: &mut Chunk) -> OpResult<()> {
+        if let Form::Rows { rows, .. } = &self.form {
+            return rows.fill(view, walk, chunk);
+        }
+        chunk.clear();
+        if !walk.is_done() {
+            walk.finish();
+            self.copy_all(view, chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Adds all members to `chunk`.
+    pub fn copy_all(&self, view: &mut View, chunk: &mut Chunk) -> OpResult<()> {
+        let engine = view.engine().clone();
+        self.for_each(view, |member, _| {
+            chunk.push(engine.hash.hash(member), member);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Calls `each` with a member drawn uniformly.
+    pub fn sample(&self, view: &mut View, each: impl FnMut(&[u8], &[u8])) -> OpResult<()> {
+        match &self.form {
+            Form::Packed { body, len } => sample_packed(body, self.kind, *len, each),
+            Form::Rows { rows, len, .. } => rows.sample(view, *len, each),
+        }
+    }
+
+    /// Calls `each` with `count` different members, all if there are no more.
+    /// Every choice of as many is equally likely; their order means nothing.
+    pub fn sample_distinct(
+        &self,
+        view: &mut View,
+        count: u64,
+        mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> OpResult<()> {
+        if let Form::Rows { rows, len, .. } = &self.form {
+            return rows.sample_distinct(view, *len, count, each);
+        }
+        let (mut left, mut wanted) = (self.len(), count.min(self.len()));
+        self.for_each(view, |member, value| match select(&mut left, &mut wanted) {
+            true => each(member, value),
+            false => ControlFlow::Continue(()),
+        })
+    }
+
+    /// Calls `each` with `count` members drawn independently, each uniformly.
+    pub fn sample_repeats(
+        &self,
+        view: &mut View,
+        count: u64,
+        mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> OpResult<()> {
+        let body = match &self.form {
+            Form::Packed { body, .. } => body,
+            Form::Rows { rows, len, .. } => {
+                return rows.sample_repeats(view, *len, count, each);
+            }
+        };
+        let all = entries(body, self.kind).collect::<Result<SmallVec<[Entry<'_>; 16]>, _>>()?;
+        for _ in 0..count {
+            let Some(entry) = all.get(fastrand::usize(..all.len().max(1))) else {
+                break;
+            };
+            if each(entry.member, entry.value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The members of a packed set by value, if they are all integers.
+    #[allow(clippy::type_complexity)]
+    fn in_numeric_order<'a>(
+        &self,
+        body: &'a [u8],
+    ) -> OpResult<Option<SmallVec<[(i64, &'a [u8]); 32]>>> {
+        if self.kind != Kind::Set {
+            return Ok(None);
+        }
+        let mut members = SmallVec::new();
+        for member in packed::items(body) {
+            let member = member?;
+            let Some(number) = num::parse_i64(member) else {
+                return Ok(None);
+            };
+            members.push((number, member));
+        }
+        members.sort_unstable_by_key(|(number, _)| *number);
+        Ok(Some(members))
+    }
+}
+
+fn sample_packed(
+    body: &[u8],
+    kind: Kind,
+    len: usize,
+    mut each: impl FnMut(&[u8], &[u8]),
+) -> OpResult<()> {
+    if let Some(entry) = entries(body, kind).nth(fastrand::usize(..len.max(1))) {
+        let entry = entry?;
+        each(entry.member, entry.value);
+    }
+    Ok(())
+}
+
+/// The entries of a packed body.
+fn entries(body: &[u8], kind: Kind) -> impl Iterator<Item = Result<Entry<'_>, Corrupt>> {
+    let mut items = packed::items(body);
+    std::iter::from_fn(move || {
+        let start = body.len() - items.rest().len();
+        let member = items.next()?;
+        let value_at = body.len() - items.rest().len();
+        let value = match kind {
+            Kind::Hash => items.next().unwrap_or(Err(Corrupt("packed hash"))),
+            _ => Ok(&[][..]),
+        };
+        let end = body.len() - items.rest().len();
+        Some(member.and_then(|member| {
+            Ok(Entry {
+                member,
+                value: value?,
+                range: start..end,
+                value_at,
+            })
+        }))
+    })
+}
+
+fn find<'a>(body: &'a [u8], kind: Kind, member: &[u8]) -> Result<Option<Entry<'a>>, Corrupt> {
+    for entry in entries(body, kind) {
+        let entry = entry?;
+        if entry.member == member {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}
+
+fn put_bytes(body: &mut Value, bytes: &[u8]) {
+    body.extend_from_slice(len_prefix(bytes.len(), &mut [0; 5]));
+    body.extend_from_slice(bytes);
+}
+
+/// Makes the bytes at `place` be `new` bytes, of any content, and moves what follows.
+fn resize_gap(body: &mut Value, place: Range<usize>, new: usize) {
+    let (old_len, end) = (body.len(), place.start + new);
+    let new_len = old_len - place.len() + new;
+    if new_len > old_len {
+        body.resize(new_len, 0);
+    }
+    if end != place.end {
+        body.copy_within(place.end..old_len, end);
+    }
+    body.truncate(new_len);
+}

@@ -1,0 +1,299 @@
+//! Intersection, union and difference of sets, member by member.
+//!
+//! Memory is bounded by the number of sets, not by their sizes: sets in rows
+//! all stand in the order of the same hash, so they are either merged like
+//! sorted files, a chunk of each at a time, or one of them is walked and the
+//! others are asked for each member, whichever reads less.
+
+use super::OpResult;
+use super::hashed::{Chunk, Walk};
+use super::members::Members;
+use crate::base::num;
+use crate::encoding::Kind;
+use crate::storage::{DbIndex, View};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+
+/// Which members of several sets are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Those in all sets.
+    Intersection,
+    /// Those in any set.
+    Union,
+    /// Those in the first set and no other.
+    Difference,
+}
+
+/// A look-up of a row costs as much as reading this many rows in order.
+const LOOKUP_COST: u64 = 8;
+
+/// Unions up to this many members keep the order in which they come.
+const SMALL_UNION: u64 = 512;
+
+/// An operation under way: call [`Algebra::advance`], look at [`Algebra::member`].
+#[derive(Debug)]
+pub struct Algebra {
+    operation: Operation,
+    plan: Plan,
+}
+
+#[derive(Debug)]
+enum Plan {
+    /// No result.
+    Empty,
+    /// Walk over the first set, ask the others.
+    Ask {
+        base: Box<Source>,
+        others: Vec<Members>,
+    },
+    /// Walk over all sets in hash order.
+    Merge(Merge),
+    /// All that is wanted.
+    Collected { chunk: Chunk, next: usize },
+}
+
+/// A set being walked over; `at` is the member that is due.
+#[derive(Debug)]
+struct Source {
+    set: Members,
+    walk: Walk,
+    chunk: Chunk,
+    at: usize,
+}
+
+#[derive(Debug)]
+struct Merge {
+    sources: Vec<Source>,
+    /// The hashes that are due, with the source that has them.
+    due: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The sources that have the current member; they move on with the next call.
+    group: Vec<usize>,
+}
+
+impl Algebra {
+    /// Looks all sets up (a missing one is empty).
+    ///
+    /// # Errors
+    /// `WrongType` if any key is no set.
+    pub fn new(
+        view: &mut View,
+        db: DbIndex,
+        keys: &[&[u8]],
+        operation: Operation,
+    ) -> OpResult<Algebra> {
+        let mut sets = Vec::with_capacity(keys.len());
+        for key in keys {
+            sets.push(Members::load(view, db, key, Kind::Set)?);
+        }
+        let plan = match operation {
+            Operation::Union => Plan::for_union(view, sets.into_iter().flatten().collect())?,
+            Operation::Intersection => match sets.into_iter().collect::<Option<Vec<_>>>() {
+                Some(mut sets) => {
+                    sets.sort_by_key(Members::len);
+                    Plan::for_few(sets)
+                }
+                None => Plan::Empty,
+            },
+            Operation::Difference => {
+                let mut sets = sets.into_iter();
+                match sets.next().flatten() {
+                    Some(first) => {
+                        let mut sets: Vec<Members> =
+                            std::iter::once(first).chain(sets.flatten()).collect();
+                        // The larger ones are likelier to have a member.
+                        if let Some(others) = sets.get_mut(1..) {
+                            others.sort_by_key(|set| Reverse(set.len()));
+                        }
+                        Plan::for_few(sets)
+                    }
+                    None => Plan::Empty,
+                }
+            }
+        };
+        Ok(Algebra { operation, plan })
+    }
+
+    /// Goes to the next member of the result; says whether there is one.
+    pub fn advance(&mut self, view: &mut View) -> OpResult<bool> {
+        match &mut self.plan {
+            Plan::Empty => Ok(false),
+            Plan::Collected { chunk, next } => {
+                *next += 1;
+                Ok(*next <= chunk.len())
+            }
+            Plan::Ask { base, others } => {
+                let wanted = self.operation == Operation::Intersection;
+                'next: while base.step(view, false)? {
+                    for other in others.iter() {
+                        if other.contains(view, base.member())? != wanted {
+                            continue 'next;
+                        }
+                    }
+                    return Ok(true);
+                }
+                Ok(false)
+            }
+            Plan::Merge(merge) => {
+                while merge.advance(view)? {
+                    let wanted = match self.operation {
+                        Operation::Union => true,
+                        Operation::Intersection => merge.group.len() == merge.sources.len(),
+                        Operation::Difference => merge.group == [0],
+                    };
+                    if wanted {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// The member that [`Algebra::advance`] went to.
+    pub fn member(&self) -> &[u8] {
+        match &self.plan {
+            Plan::Empty => &[],
+            Plan::Collected { chunk, next } => chunk.member(next.wrapping_sub(1)),
+            Plan::Ask { base, .. } => base.member(),
+            Plan::Merge(merge) => merge.member(),
+        }
+    }
+}
+
+impl Plan {
+    /// For intersection and difference: the first set bounds the result.
+    fn for_few(mut sets: Vec<Members>) -> Plan {
+        let merged = sets
+            .iter()
+            .fold(0, |sum: u64, s| sum.saturating_add(s.len()));
+        let base = sets.first().map_or(0, Members::len);
+        let per_member = sets.iter().skip(1).fold(1, |sum: u64, set| {
+            sum.saturating_add(if set.in_rows() { LOOKUP_COST } else { 1 })
+        });
+        if base.saturating_mul(per_member) > merged {
+            return Plan::Merge(Merge::new(sets));
+        }
+        match sets.is_empty() {
+            true => Plan::Empty,
+            false => {
+                let others = sets.split_off(1);
+                sets.pop().map_or(Plan::Empty, |first| Plan::Ask {
+                    base: Box::new(Source::new(first, 1)),
+                    others,
+                })
+            }
+        }
+    }
+
+    fn for_union(view: &mut View, sets: Vec<Members>) -> OpResult<Plan> {
+        let all = sets
+            .iter()
+            .fold(0, |sum: u64, s| sum.saturating_add(s.len()));
+        if all > SMALL_UNION {
+            return Ok(Plan::Merge(Merge::new(sets)));
+        }
+        let mut everything = Chunk::default();
+        for set in &sets {
+            set.copy_all(view, &mut everything)?;
+        }
+        let mut seen = HashSet::with_capacity(everything.len());
+        let mut members: Vec<&[u8]> = everything.iter().collect();
+        members.retain(|member| seen.insert(*member));
+        if members.iter().all(|m| num::parse_i64(m).is_some()) {
+            members.sort_by_cached_key(|m| num::parse_i64(m));
+        }
+        let mut chunk = Chunk::default();
+        for member in members {
+            chunk.push(0, member);
+        }
+        Ok(Plan::Collected { chunk, next: 0 })
+    }
+}
+
+impl Source {
+    fn new(set: Members, walks: usize) -> Source {
+        Source {
+            set,
+            walk: Walk::one_of(walks),
+            chunk: Chunk::default(),
+            at: usize::MAX,
+        }
+    }
+
+    /// Goes to the next member; says whether there is one.
+    fn step(&mut self, view: &mut View, in_hash_order: bool) -> OpResult<bool> {
+        self.at = self.at.wrapping_add(1);
+        if self.at < self.chunk.len() {
+            return Ok(true);
+        }
+        self.set.fill(view, &mut self.walk, &mut self.chunk)?;
+        if in_hash_order && !self.set.in_rows() {
+            self.chunk.sort();
+        }
+        self.at = 0;
+        Ok(!self.chunk.is_empty())
+    }
+
+    fn member(&self) -> &[u8] {
+        self.chunk.member(self.at)
+    }
+}
+
+impl Merge {
+    fn new(sets: Vec<Members>) -> Merge {
+        let count = sets.len();
+        let source = |set| Source::new(set, count);
+        Merge {
+            group: (0..count).collect(),
+            sources: sets.into_iter().map(source).collect(),
+            due: BinaryHeap::new(),
+        }
+    }
+
+    /// Goes to the next member that any source has, and sees who has it.
+    fn advance(&mut self, view: &mut View) -> OpResult<bool> {
+        for index in self.group.drain(..) {
+            if let Some(source) = self.sources.get_mut(index)
+                && source.step(view, true)?
+                && let Some(hash) = source.chunk.hash(source.at)
+            {
+                self.due.push(Reverse((hash, index)));
+            }
+        }
+        let lowest = self.due.peek().map(|due| due.0.0);
+        while let Some(&Reverse((hash, index))) = self.due.peek()
+            && Some(hash) == lowest
+        {
+            self.due.pop();
+            self.group.push(index);
+        }
+        if self.group.len() > 1 {
+            self.part_equal_hashes();
+        }
+        Ok(!self.group.is_empty())
+    }
+
+    /// Different members may have the same hash: those that are not the first
+    /// of them in the order of bytes stay due.
+    fn part_equal_hashes(&mut self) {
+        let member_of = |index: &usize| self.sources.get(*index).map(Source::member);
+        let first = self.group.iter().map(member_of).min().flatten();
+        let due = &mut self.due;
+        self.group.retain(|index| {
+            let has_it = member_of(index) == first;
+            if !has_it
+                && let Some(source) = self.sources.get(*index)
+                && let Some(hash) = source.chunk.hash(source.at)
+            {
+                due.push(Reverse((hash, *index)));
+            }
+            has_it
+        });
+    }
+
+    fn member(&self) -> &[u8] {
+        let source = self.group.first().and_then(|i| self.sources.get(*i));
+        source.map_or(&[], Source::member)
+    }
+}
