@@ -122,12 +122,14 @@ fn accept_loop(
         if last_cron.elapsed() >= CRON {
             last_cron = Instant::now();
             cron(server);
+            // A connection that was left in the queue for lack of descriptors
+            // causes no second event.
+            again = listeners.tokens();
         }
     }
 }
 
-/// Once a second: `appendfsync everysec`. A backlog that was refused for lack of
-/// descriptors is tried again by the accept of the next connection.
+/// Once a second: `appendfsync everysec`.
 fn cron(server: &Server) {
     let fsync = server.config.load().appendfsync;
     if fsync == AppendFsync::Everysec

@@ -126,12 +126,10 @@ impl Executor {
     /// Runs one request and writes its reply.
     pub fn run(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         let start = reply.len();
-        let server = self.server.clone();
         let found = match self.admit(session, args) {
             Ok(found) => found,
             Err(error) => {
-                server.stats.error(&error.to_string());
-                reply.error(&error.to_string());
+                self.fail(&error, reply);
                 self.suppress(session, reply, start);
                 return Outcome::Done;
             }
@@ -140,8 +138,8 @@ impl Executor {
         if self.is_paused(command) {
             return Outcome::Paused;
         }
-        if server.clients.monitors() > 0 {
-            monitor::feed(&server, session, command, args);
+        if self.server.clients.monitors() > 0 {
+            monitor::feed(&self.server, session, command, args);
         }
         self.commands += 1;
         session
@@ -151,14 +149,18 @@ impl Executor {
         let done = self.call(session, command, args, reply);
         let failed = done.is_err();
         if let Err(error) = done {
-            let text = error.to_string();
             reply.truncate(start);
-            reply.error(&text);
-            server.stats.error(&text);
+            self.fail(&error, reply);
         }
         self.suppress(session, reply, start);
         self.count(session, found, args, failed);
         Outcome::Done
+    }
+
+    fn fail(&self, error: &Error, reply: &mut Reply) {
+        let text = error.to_string();
+        reply.error(&text);
+        self.server.stats.error(&text);
     }
 
     /// The rungs before the command runs.

@@ -255,7 +255,23 @@ impl IoThread {
         let Some(token) = self.by_client.get(&client).copied() else {
             return;
         };
+        let limit = self
+            .executor
+            .config()
+            .client_output_buffer_limit
+            .pubsub
+            .hard_bytes;
         if let Some(connection) = self.connections.get_mut(&token) {
+            // Nobody paces what is pushed: a client that does not read must go.
+            if limit > 0 && connection.unsent() as u64 > limit {
+                log::warn!("client {}: too slow for what it asked to see", client.0);
+                self.executor
+                    .server()
+                    .stats
+                    .output_limit_disconnections
+                    .add(1);
+                return self.close(token);
+            }
             connection.push(bytes);
             if !connection.in_tick {
                 connection.in_tick = true;

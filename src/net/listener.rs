@@ -114,6 +114,11 @@ impl Listeners {
         self.all.clear();
     }
 
+    /// The tokens of all sockets.
+    pub fn tokens(&self) -> Vec<Token> {
+        (0..self.all.len()).map(Token).collect()
+    }
+
     /// The addresses that are listened on, for the log.
     pub fn addresses(&self) -> Vec<String> {
         let name = |listener: &Listener| match listener {
