@@ -21,7 +21,13 @@ pub mod error;
 pub mod registry;
 pub mod spec;
 
+pub mod scan;
+
 mod connection;
+mod databases;
+mod expire;
+mod keys;
+mod object;
 
 pub use context::{ReadCtx, SessionCtx, WriteCtx};
 pub use error::{CmdResult, Error};
@@ -29,4 +35,11 @@ pub use registry::{Registry, registry};
 pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec};
 
 /// The tables of all families.
-pub const FAMILIES: &[&[Command]] = &[connection::COMMANDS];
+pub const FAMILIES: &[&[Command]] = &[
+    connection::COMMANDS,
+    databases::COMMANDS,
+    expire::COMMANDS,
+    keys::COMMANDS,
+    object::COMMANDS,
+    scan::COMMANDS,
+];

@@ -46,6 +46,8 @@ bitflags::bitflags! {
         const SLOW = 1 << 17;
         /// Known to Sentinel.
         const SENTINEL = 1 << 18;
+        /// Kedis: does not count as an access of its keys.
+        const NO_TOUCH = 1 << 20;
         /// Arguments are secrets: never shown in full anywhere.
         const SENSITIVE = 1 << 19;
     }

@@ -8,6 +8,7 @@ use crate::commands::{
     CmdResult, Command, Error, Flags, Handler, ReadCtx, SessionCtx, WriteCtx, registry,
 };
 use crate::resp::Reply;
+use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::server::PauseMode;
 use crate::state::session::ReplyMode;
@@ -325,6 +326,7 @@ impl Executor {
             return Ok(usize::MAX);
         };
         let db = session.db();
+        self.note_accesses(session, command, indices.iter().map(|&i| args[i]));
         let other = command.other_db.and_then(|other_db| other_db(args));
         let locked = match other {
             None => self.txn.lock(db, indices.iter().map(|&i| args[i])),
@@ -335,6 +337,24 @@ impl Executor {
             ),
         };
         locked.map_err(|error| self.note_failure(error))
+    }
+
+    /// OBJECT IDLETIME and FREQ tell what is noted here.
+    fn note_accesses<'k>(
+        &self,
+        session: &Session,
+        command: &Command,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) {
+        let spared = session.info.flags().contains(ClientFlags::NO_TOUCH);
+        if command.flags.contains(Flags::NO_TOUCH) || spared && command.name != "touch" {
+            return;
+        }
+        let lfu = self.config.lfu();
+        for key in keys {
+            let hash = self.txn.key_hash(session.db(), key);
+            self.server.accesses.touch(hash, self.now_ms, lfu);
+        }
     }
 
     fn begin_exclusive(&mut self) -> Result<(), Error> {

@@ -9,11 +9,13 @@
 //! | [`mailbox`] | messages between threads |
 //! | [`stats`] | counters, per command and overall |
 //! | [`slowlog`] | commands that took long |
+//! | [`access`] | when keys were used last |
 //! | [`cursors`] | where SCAN iterations stand |
 //!
 //! State does not know how connections are served or commands are run: a
 //! command that acts on what lies above leaves a request here.
 
+pub mod access;
 pub mod clients;
 pub mod config;
 pub mod cursors;

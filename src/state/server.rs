@@ -1,5 +1,6 @@
 //! Everything that the threads of a server share.
 
+use super::access::Accesses;
 use super::clients::{ClientId, Clients};
 use super::config::{Config, SharedConfig};
 use super::cursors::Cursors;
@@ -53,6 +54,8 @@ pub struct Server {
     pub stats: Stats,
     /// Slow commands.
     pub slowlog: SlowLog,
+    /// When keys were used last.
+    pub accesses: Accesses,
     /// SCAN iterations.
     pub cursors: Cursors,
     /// 40 hexadecimal digits, new at every start.
@@ -96,6 +99,7 @@ impl Server {
             clients: Clients::default(),
             stats: Stats::new(commands),
             slowlog: SlowLog::default(),
+            accesses: Accesses::new(now_ms),
             cursors: Cursors::default(),
             run_id,
             started_ms: now_ms,

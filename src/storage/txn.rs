@@ -146,6 +146,11 @@ impl View {
         counts
     }
 
+    /// A hash of a key and its DB, for tables in memory.
+    pub fn key_hash(&self, db: DbIndex, key: &[u8]) -> u64 {
+        self.engine.hash.hash(key) ^ u64::from(db.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+
     /// The row under `key` in the keyspace of `db`.
     pub fn row(&self, db: DbIndex, key: &[u8]) -> Result<Option<Row<'_>>> {
         let Some(keyspace) = self.keyspace(db) else {
@@ -341,8 +346,7 @@ impl Txn {
     }
 
     fn stripe(&self, db: DbIndex, key: &[u8]) -> Stripe {
-        let hash = self.engine.hash.hash(key) ^ u64::from(db.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Locks::stripe(hash)
+        Locks::stripe(self.key_hash(db, key))
     }
 
     fn lock_stripes(&mut self, wanted: &mut SmallVec<[Stripe; 8]>) -> Result<usize> {

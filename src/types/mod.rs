@@ -6,7 +6,10 @@
 //! row or stand in rows of their own is known inside the module only.
 
 pub mod hashed;
+pub mod keyspace;
 pub mod members;
+pub mod object;
+pub mod random_key;
 pub mod set;
 pub mod string;
 

@@ -180,6 +180,18 @@ impl Config {
             .collect()
     }
 
+    /// Whether the policy counts how often keys are used, and how.
+    pub fn lfu(&self) -> Option<super::access::Lfu> {
+        let counts = matches!(
+            self.maxmemory_policy,
+            MaxmemoryPolicy::AllkeysLfu | MaxmemoryPolicy::VolatileLfu
+        );
+        counts.then_some(super::access::Lfu {
+            log_factor: self.lfu_log_factor,
+            decay_min: self.lfu_decay_time,
+        })
+    }
+
     /// The directory of the database.
     pub fn data_dir(&self) -> PathBuf {
         self.dir.join(&self.db_name.0)

@@ -141,8 +141,8 @@ params! {
     // Memory and limits
     /// Memory budget of caches, memtables and buffers; 0 takes half of the machine or cgroup.
     max_memory_bytes: u64 = 0 => "maxmemory", bytes(0, u64::MAX);
-    /// What Redis evicts when memory is full; data is on disk here and never evicted.
-    maxmemory_policy: MaxmemoryPolicy = MaxmemoryPolicy::Noeviction => "maxmemory-policy", Kind::Choice(MaxmemoryPolicy::NAMES), Inert;
+    /// Data is on disk and never evicted; an LFU policy lets OBJECT FREQ work.
+    maxmemory_policy: MaxmemoryPolicy = MaxmemoryPolicy::Noeviction => "maxmemory-policy", Kind::Choice(MaxmemoryPolicy::NAMES);
     /// Keys that Redis looks at to evict one.
     maxmemory_samples: u32 = 5 => "maxmemory-samples", int(1, INT), Inert;
     /// Effort that Redis spends on eviction.
@@ -365,10 +365,10 @@ params! {
     activerehashing: bool = true => "activerehashing", Kind::Bool, Inert;
     /// Housekeeping always follows the number of clients.
     dynamic_hz: bool = true => "dynamic-hz", Kind::Bool, Inert;
-    /// No access frequency is kept.
-    lfu_log_factor: u32 = 10 => "lfu-log-factor", COUNT, Inert;
-    /// No access frequency is kept.
-    lfu_decay_time: u32 = 1 => "lfu-decay-time", COUNT, Inert;
+    /// How slowly the frequency that OBJECT FREQ shows rises with use.
+    lfu_log_factor: u32 = 10 => "lfu-log-factor", COUNT;
+    /// Minutes without use after which that frequency falls; 0 for never.
+    lfu_decay_time: u32 = 1 => "lfu-decay-time", COUNT;
     /// Nothing in memory needs defragmenting.
     activedefrag: bool = false => "activedefrag", Kind::Bool, Inert;
     /// Nothing in memory needs defragmenting.

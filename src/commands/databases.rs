@@ -1,0 +1,95 @@
+//! Commands that concern whole DBs. They run while no other thread reads or
+//! writes keys.
+
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, ReadCtx, WriteCtx, args};
+use crate::base::num;
+use crate::storage::DbIndex;
+
+fn dbsize(ctx: &mut ReadCtx<'_>, _: &[&[u8]]) -> CmdResult {
+    let keys = ctx.view.counts(ctx.db).keys;
+    ctx.reply.int(i64::try_from(keys).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// Both ways to flush are the same here: the rows go by a range deletion, and
+/// the disk space comes back in the background.
+fn check_flush_mode(args: &[&[u8]]) -> CmdResult {
+    match args {
+        [_] => Ok(()),
+        [_, mode] if args::is(mode, "SYNC") || args::is(mode, "ASYNC") => Ok(()),
+        _ => Err(Error::Syntax),
+    }
+}
+
+/// Clears a DB; does nothing to one that has no keys.
+fn clear(ctx: &mut WriteCtx<'_>, db: DbIndex) -> CmdResult {
+    if ctx.txn.counts(db).keys > 0 {
+        ctx.txn.clear_db(db)?;
+    }
+    Ok(())
+}
+
+fn flushdb(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    check_flush_mode(args)?;
+    clear(ctx, ctx.db)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn flushall(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    check_flush_mode(args)?;
+    for db in 0..ctx.server.engine.config.databases {
+        clear(ctx, DbIndex(db))?;
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn swapdb(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let number = |arg: &[u8], refusal: &'static str| {
+        num::parse_i64(arg)
+            .and_then(|n| i32::try_from(n).ok())
+            .ok_or(Error::text(refusal))
+    };
+    let a = number(args[1], "ERR invalid first DB index")?;
+    let b = number(args[2], "ERR invalid second DB index")?;
+    let databases = ctx.server.engine.config.databases;
+    let in_range = |n: i32| u16::try_from(n).ok().filter(|n| *n < databases);
+    let (Some(a), Some(b)) = (in_range(a), in_range(b)) else {
+        return Err(Error::text("ERR DB index is out of range"));
+    };
+    if a != b {
+        ctx.txn.swap_dbs(DbIndex(a), DbIndex(b));
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::read("dbsize", 1, dbsize)
+        .flags(Flags::FAST)
+        .categories(&["keyspace"])
+        .doc(
+            Group::Server,
+            "1.0.0",
+            "Says how many keys the DB has, those included whose time is over but that nobody has met yet",
+        ),
+    Command::write("flushdb", -1, flushdb)
+        .flags(Flags::EXCLUSIVE)
+        .categories(&["keyspace", "dangerous"])
+        .doc(Group::Server, "1.0.0", "Deletes all keys of the DB"),
+    Command::write("flushall", -1, flushall)
+        .flags(Flags::EXCLUSIVE)
+        .categories(&["keyspace", "dangerous"])
+        .doc(Group::Server, "1.0.0", "Deletes all keys of all DBs"),
+    Command::write("swapdb", 3, swapdb)
+        .flags(Flags::FAST.union(Flags::EXCLUSIVE))
+        .categories(&["keyspace", "dangerous"])
+        .doc(
+            Group::Server,
+            "4.0.0",
+            "Exchanges two DBs; clients of either see the other's keys from now on",
+        ),
+];

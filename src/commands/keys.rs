@@ -1,0 +1,294 @@
+//! Commands on keys of any type: removal, existence, renaming, copying.
+
+use super::args::{self, Options};
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::base::glob;
+use crate::storage::DbIndex;
+use crate::types::keyspace::{self, Place};
+use crate::types::random_key::random_key;
+
+const SAME_OBJECT: Error = Error::text("ERR source and destination objects are the same");
+
+fn del(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut deleted = 0;
+    for key in &args[1..] {
+        deleted += i64::from(ctx.txn.delete_key(ctx.db, key)?);
+    }
+    ctx.reply.int(deleted);
+    Ok(())
+}
+
+/// EXISTS and TOUCH: a key named twice counts twice.
+fn exists(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut found = 0;
+    for key in &args[1..] {
+        found += i64::from(keyspace::head(ctx.view, ctx.db, key)?.is_some());
+    }
+    ctx.reply.int(found);
+    Ok(())
+}
+
+fn type_of(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let head = keyspace::head(ctx.view, ctx.db, args[1])?;
+    ctx.reply
+        .simple(head.map_or("none", |meta| meta.kind.name()));
+    Ok(())
+}
+
+fn keys(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let pattern = args[1];
+    let (prefix, is_literal) = glob::literal_prefix(pattern);
+    let mark = ctx.reply.begin();
+    let mut matching = 0;
+    if is_literal {
+        if keyspace::head(ctx.view, ctx.db, &prefix)?.is_some() {
+            ctx.reply.bulk(&prefix);
+            matching = 1;
+        }
+    } else {
+        let takes_all = pattern == b"*";
+        let reply = &mut *ctx.reply;
+        keyspace::walk(ctx.view, ctx.db, &prefix, None, None, |key, _| {
+            if takes_all || glob::matches(pattern, key, false) {
+                reply.bulk(key);
+                matching += 1;
+            }
+        })?;
+    }
+    ctx.reply.end_array(mark, matching);
+    Ok(())
+}
+
+fn randomkey(ctx: &mut ReadCtx<'_>, _: &[&[u8]]) -> CmdResult {
+    match random_key(ctx.view, ctx.db)? {
+        Some(key) => ctx.reply.bulk(&key),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+fn rename(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (from, to) = (args[1], args[2]);
+    let Some(found) = ctx.txn.lookup(ctx.db, from)? else {
+        return Err(crate::types::OpError::NoSuchKey.into());
+    };
+    if from != to {
+        keyspace::rename(ctx.txn, ctx.db, from, &found, to)?;
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn renamenx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (from, to) = (args[1], args[2]);
+    let Some(found) = ctx.txn.lookup(ctx.db, from)? else {
+        return Err(crate::types::OpError::NoSuchKey.into());
+    };
+    let free = from != to && keyspace::head(ctx.txn, ctx.db, to)?.is_none();
+    if free {
+        keyspace::rename(ctx.txn, ctx.db, from, &found, to)?;
+    }
+    ctx.reply.int(free.into());
+    Ok(())
+}
+
+/// The DB that an argument names.
+fn db_index(arg: &[u8], databases: u16) -> Result<DbIndex, Error> {
+    let out_of_range = Error::text("ERR DB index is out of range");
+    let number = i32::try_from(args::int(arg)?).map_err(|_| crate::types::OpError::NotInteger)?;
+    match u16::try_from(number) {
+        Ok(index) if index < databases => Ok(DbIndex(index)),
+        _ => Err(out_of_range),
+    }
+}
+
+/// For locking: the DB that an argument names, whether or not there is one.
+fn maybe_db(arg: &[u8]) -> Option<DbIndex> {
+    let number = args::int(arg).ok()?;
+    u16::try_from(number).ok().map(DbIndex)
+}
+
+fn move_other_db(args: &[&[u8]]) -> Option<DbIndex> {
+    maybe_db(args.get(2)?)
+}
+
+fn move_key(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let to = db_index(args[2], ctx.server.engine.config.databases)?;
+    if to == ctx.db {
+        return Err(SAME_OBJECT);
+    }
+    let from = Place {
+        db: ctx.db,
+        key: args[1],
+    };
+    let moved = match ctx.txn.lookup(from.db, from.key)? {
+        Some(found) if keyspace::head(ctx.txn, to, from.key)?.is_none() => {
+            keyspace::move_to_db(ctx.txn, from, &found, to)?;
+            1
+        }
+        _ => 0,
+    };
+    ctx.reply.int(moved);
+    Ok(())
+}
+
+fn copy_other_db(args: &[&[u8]]) -> Option<DbIndex> {
+    let mut options = Options::new(args, 3);
+    let mut db = None;
+    while !options.is_empty() {
+        if options.word("DB") {
+            db = maybe_db(options.value().ok()?);
+        } else {
+            options.value().ok()?;
+        }
+    }
+    db
+}
+
+fn copy(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut to = Place {
+        db: ctx.db,
+        key: args[2],
+    };
+    let mut replace = false;
+    let mut options = Options::new(args, 3);
+    while !options.is_empty() {
+        if options.word("REPLACE") {
+            replace = true;
+        } else if options.left() >= 2 && options.word("DB") {
+            to.db = db_index(options.value()?, ctx.server.engine.config.databases)?;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    let from = Place {
+        db: ctx.db,
+        key: args[1],
+    };
+    if from == to {
+        return Err(SAME_OBJECT);
+    }
+    let Some(found) = ctx.txn.lookup(from.db, from.key)? else {
+        ctx.reply.int(0);
+        return Ok(());
+    };
+    let old = ctx.txn.lookup(to.db, to.key)?;
+    let free = old.is_none() || replace;
+    if free {
+        keyspace::copy(ctx.txn, from.db, &found, to, old.as_ref())?;
+    }
+    ctx.reply.int(free.into());
+    Ok(())
+}
+
+const REMOVED: &[KeySpec] = &[KeySpec::range(
+    1,
+    -1,
+    1,
+    KeyFlags::RM.union(KeyFlags::DELETE),
+)];
+const LOOKED_AT: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::RO)];
+const FROM: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
+const OVERWRITTEN: KeyFlags = KeyFlags::OW.union(KeyFlags::UPDATE);
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::write("del", -2, del)
+        .keys(REMOVED)
+        .categories(&["keyspace"])
+        .doc(
+            Group::Generic,
+            "1.0.0",
+            "Deletes keys and says how many there were",
+        ),
+    Command::write("unlink", -2, del)
+        .flags(Flags::FAST)
+        .keys(REMOVED)
+        .categories(&["keyspace"])
+        .doc(
+            Group::Generic,
+            "4.0.0",
+            "Deletes keys, as DEL does; what they held is reclaimed in the background",
+        ),
+    Command::read("exists", -2, exists)
+        .flags(Flags::FAST.union(Flags::NO_TOUCH))
+        .keys(LOOKED_AT)
+        .categories(&["keyspace"])
+        .doc(
+            Group::Generic,
+            "1.0.0",
+            "Says how many of the keys exist; a key named twice counts twice",
+        ),
+    Command::read("touch", -2, exists)
+        .flags(Flags::FAST)
+        .keys(LOOKED_AT)
+        .categories(&["keyspace"])
+        .doc(
+            Group::Generic,
+            "3.2.1",
+            "Counts as an access of the keys and says how many exist",
+        ),
+    Command::read("type", 2, type_of)
+        .flags(Flags::FAST.union(Flags::NO_TOUCH))
+        .keys(&[KeySpec::at(1, KeyFlags::RO)])
+        .categories(&["keyspace"])
+        .doc(Group::Generic, "1.0.0", "Names the type of a key's value"),
+    Command::read("keys", 2, keys)
+        .flags(Flags::SLOW)
+        .categories(&["keyspace", "dangerous"])
+        .doc(
+            Group::Generic,
+            "1.0.0",
+            "Lists all keys that match a pattern, in one reply: for small DBs only",
+        ),
+    Command::read("randomkey", 1, randomkey)
+        .categories(&["keyspace"])
+        .doc(Group::Generic, "1.0.0", "Returns some key of the DB"),
+    Command::write("rename", 3, rename)
+        .keys(&[KeySpec::at(1, FROM), KeySpec::at(2, OVERWRITTEN)])
+        .categories(&["keyspace"])
+        .doc(
+            Group::Generic,
+            "1.0.0",
+            "Gives a key another name, over whatever had that name",
+        ),
+    Command::write("renamenx", 3, renamenx)
+        .flags(Flags::FAST)
+        .keys(&[
+            KeySpec::at(1, FROM),
+            KeySpec::at(2, KeyFlags::OW.union(KeyFlags::INSERT)),
+        ])
+        .categories(&["keyspace"])
+        .doc(
+            Group::Generic,
+            "1.0.0",
+            "Gives a key another name unless that is taken",
+        ),
+    Command::write("move", 3, move_key)
+        .flags(Flags::FAST)
+        .keys(&[KeySpec::at(
+            1,
+            KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE),
+        )])
+        .other_db(move_other_db)
+        .categories(&["keyspace"])
+        .doc(
+            Group::Generic,
+            "1.0.0",
+            "Moves a key to another DB unless its name is taken there",
+        ),
+    Command::write("copy", -3, copy)
+        .flags(Flags::DENYOOM)
+        .keys(&[
+            KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS)),
+            KeySpec::at(2, OVERWRITTEN),
+        ])
+        .other_db(copy_other_db)
+        .categories(&["keyspace"])
+        .doc(
+            Group::Generic,
+            "6.2.0",
+            "Copies a value and its expiry to another key, perhaps in another DB",
+        ),
+];

@@ -1,0 +1,158 @@
+//! OBJECT: how a value is kept and how often it is used.
+
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx};
+
+use crate::state::config::Config;
+use crate::storage::KeyMeta;
+use crate::types::object::{self, Limit, Limits};
+
+/// The value, or a null reply.
+fn lookup(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<KeyMeta>, Error> {
+    let found = ctx.view.lookup(ctx.db, key)?;
+    if found.is_none() {
+        ctx.reply.null();
+    }
+    Ok(found)
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        hash: Limit {
+            entries: config.hash_max_listpack_entries,
+            value_bytes: config.hash_max_listpack_value_bytes,
+        },
+        set: Limit {
+            entries: config.set_max_listpack_entries,
+            value_bytes: config.set_max_listpack_value_bytes,
+        },
+        intset_entries: config.set_max_intset_entries,
+        zset: Limit {
+            entries: config.zset_max_listpack_entries,
+            value_bytes: config.zset_max_listpack_value_bytes,
+        },
+        list_size: config.list_max_listpack_size,
+    }
+}
+
+fn encoding(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if let Some(found) = lookup(ctx, args[2])? {
+        let limits = limits(&ctx.server.config.load());
+        let name = object::encoding(ctx.view, ctx.db, &found, &limits)?;
+        ctx.reply.bulk(name.as_bytes());
+    }
+    Ok(())
+}
+
+fn refcount(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if lookup(ctx, args[2])?.is_some() {
+        ctx.reply.int(1);
+    }
+    Ok(())
+}
+
+fn idletime(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if lookup(ctx, args[2])?.is_none() {
+        return Ok(());
+    }
+    if ctx.server.config.load().lfu().is_some() {
+        return Err(Error::text(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+        ));
+    }
+    let hash = ctx.view.key_hash(ctx.db, args[2]);
+    let idle_s = ctx.server.accesses.idle_s(hash, ctx.view.now_ms());
+    ctx.reply.int(i64::try_from(idle_s).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+fn freq(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if lookup(ctx, args[2])?.is_none() {
+        return Ok(());
+    }
+    let Some(lfu) = ctx.server.config.load().lfu() else {
+        return Err(Error::text(
+            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+        ));
+    };
+    let hash = ctx.view.key_hash(ctx.db, args[2]);
+    let frequency = ctx.server.accesses.frequency(hash, ctx.view.now_ms(), lfu);
+    ctx.reply.int(frequency.into());
+    Ok(())
+}
+
+fn help(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
+    const LINES: &[&str] = &[
+        "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "ENCODING <key>",
+        "    What Redis would call the form of the value.",
+        "FREQ <key>",
+        "    How often the key was used lately, as a logarithm; with an LFU policy.",
+        "HELP",
+        "    This text.",
+        "IDLETIME <key>",
+        "    For how many seconds the key was not used, as far as the server remembers.",
+        "REFCOUNT <key>",
+        "    Always 1: values are not shared.",
+    ];
+    ctx.reply.array(LINES.len());
+    for line in LINES {
+        ctx.reply.simple(line);
+    }
+    Ok(())
+}
+
+const KEY: &[KeySpec] = &[KeySpec::at(2, KeyFlags::RO)];
+
+/// The table.
+pub const COMMANDS: &[Command] = &[Command::container(
+    "object",
+    -2,
+    &[
+        Command::read("encoding", 3, encoding)
+            .flags(Flags::NO_TOUCH)
+            .keys(KEY)
+            .categories(&["keyspace"])
+            .doc(
+                Group::Generic,
+                "2.2.3",
+                "Says what Redis would call the form of a value",
+            ),
+        Command::read("freq", 3, freq)
+            .flags(Flags::NO_TOUCH)
+            .keys(KEY)
+            .categories(&["keyspace"])
+            .doc(
+                Group::Generic,
+                "4.0.0",
+                "Says how often a key was used lately, as a logarithm",
+            ),
+        Command::read("idletime", 3, idletime)
+            .flags(Flags::NO_TOUCH)
+            .keys(KEY)
+            .categories(&["keyspace"])
+            .doc(
+                Group::Generic,
+                "2.2.3",
+                "Says for how many seconds a key was not used",
+            ),
+        Command::read("refcount", 3, refcount)
+            .flags(Flags::NO_TOUCH)
+            .keys(KEY)
+            .categories(&["keyspace"])
+            .doc(
+                Group::Generic,
+                "2.2.3",
+                "Answers 1 for every key: values are not shared",
+            ),
+        Command::session("help", 2, help)
+            .flags(Flags::LOADING.union(Flags::STALE))
+            .categories(&["keyspace"])
+            .doc(Group::Generic, "6.2.0", "Lists the subcommands of OBJECT"),
+    ],
+)
+.doc(
+    Group::Generic,
+    "2.2.3",
+    "How values are kept and how often they are used",
+)];

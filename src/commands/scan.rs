@@ -1,0 +1,169 @@
+//! SCAN, and how cursors are read.
+//!
+//! A call looks at COUNT keys, from where the cursor's iteration stands (see
+//! [`crate::state::cursors`]); of a pattern with a literal prefix, only at keys
+//! that begin with it.
+
+use super::args::Options;
+use super::spec::Group;
+use super::{CmdResult, Command, Error, ReadCtx};
+use crate::base::{glob, num};
+use crate::types::keyspace;
+
+/// Keys that one call looks at, whatever COUNT says: a client that wants more
+/// calls again, and others get their turn in between.
+const ROWS_MAX: u64 = 1 << 20;
+
+/// Keys that a call without COUNT looks at.
+const ROWS_DEFAULT: u64 = 10;
+
+/// Reads a cursor as C's `strtoull` does, but whole and without overflow: blanks
+/// in front and a sign are taken, a negative number without them is not.
+pub fn parse_cursor(arg: &[u8]) -> Result<u64, Error> {
+    const INVALID: Error = Error::text("ERR invalid cursor");
+    if let Some(cursor) = num::parse_i64(arg) {
+        return u64::try_from(cursor).map_err(|_| INVALID);
+    }
+    let text = arg.split(|byte| *byte == 0).next().unwrap_or_default();
+    let (negative, digits) = match text.trim_ascii_start() {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] | digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return Err(INVALID);
+    }
+    let value = digits.iter().try_fold(0u64, |value, digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit <= 9)?;
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    });
+    match value {
+        Some(value) if negative => Ok(value.wrapping_neg()),
+        Some(value) => Ok(value),
+        None => Err(INVALID),
+    }
+}
+
+struct Request<'a> {
+    pattern: Option<&'a [u8]>,
+    /// The name of a type, lower case.
+    kind: Option<Vec<u8>>,
+    rows: u64,
+}
+
+impl<'a> Request<'a> {
+    fn parse(args: &'a [&'a [u8]]) -> Result<Request<'a>, Error> {
+        let mut request = Request {
+            pattern: None,
+            kind: None,
+            rows: ROWS_DEFAULT,
+        };
+        let mut options = Options::new(args, 2);
+        while !options.is_empty() {
+            if options.left() < 2 {
+                return Err(Error::Syntax);
+            } else if options.word("COUNT") {
+                let count = options.int()?;
+                request.rows = u64::try_from(count).map_err(|_| Error::Syntax)?;
+                if request.rows == 0 {
+                    return Err(Error::Syntax);
+                }
+            } else if options.word("MATCH") {
+                request.pattern = Some(options.value()?).filter(|pattern| *pattern != b"*");
+            } else if options.word("TYPE") {
+                request.kind = Some(options.value()?.to_ascii_lowercase());
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        Ok(request)
+    }
+
+    fn takes(&self, key: &[u8], kind: &str) -> bool {
+        self.kind.as_deref().is_none_or(|k| k == kind.as_bytes())
+            && self.pattern.is_none_or(|p| glob::matches(p, key, false))
+    }
+}
+
+fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let cursor = parse_cursor(args[1])?;
+    let request = Request::parse(args)?;
+    let (prefix, is_literal) = request
+        .pattern
+        .map(glob::literal_prefix)
+        .unwrap_or_default();
+    let mut found = crate::resp::Reply::new(false);
+    let mut matching = 0;
+    let stopped_at = if is_literal {
+        let head = keyspace::head(ctx.view, ctx.db, &prefix)?;
+        if head.is_some_and(|meta| request.takes(&prefix, meta.kind.name())) {
+            found.bulk(&prefix);
+            matching = 1;
+        }
+        None
+    } else {
+        let after = match cursor {
+            0 => None,
+            cursor => ctx.server.cursors.position(cursor),
+        };
+        let rows = Some(request.rows.min(ROWS_MAX));
+        let after = after.as_deref();
+        keyspace::walk(ctx.view, ctx.db, &prefix, after, rows, |key, kind| {
+            if request.takes(key, kind.name()) {
+                found.bulk(key);
+                matching += 1;
+            }
+        })?
+    };
+    let next = match stopped_at {
+        Some(key) => {
+            let max = ctx.server.config.load().scan_cursors_max as usize;
+            ctx.server.cursors.advance(cursor, &key, max)
+        }
+        None => {
+            if cursor != 0 {
+                ctx.server.cursors.finish(cursor);
+            }
+            0
+        }
+    };
+    ctx.reply.array(2);
+    ctx.reply.bulk(next.to_string().as_bytes());
+    ctx.reply.array(matching);
+    ctx.reply.raw(&found.buf);
+    Ok(())
+}
+
+/// The table.
+pub const COMMANDS: &[Command] = &[Command::read("scan", -2, scan)
+    .categories(&["keyspace"])
+    .doc(
+        Group::Generic,
+        "2.8.0",
+        "Walks over the keys, some with every call",
+    )];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_read_as_redis_reads_them() {
+        for (text, cursor) in [
+            (&b"0"[..], Some(0)),
+            (b"17", Some(17)),
+            (b"18446744073709551615", Some(u64::MAX)),
+            (b"18446744073709551616", None),
+            (b"99999999999999999999999", None),
+            (b"-1", None),
+            (b"+5", Some(5)),
+            (b"007", Some(7)),
+            (b"-007", Some(7u64.wrapping_neg())),
+            (b"", None),
+            (b"-", None),
+            (b"1x", None),
+            (b"abc", None),
+        ] {
+            assert_eq!(parse_cursor(text).ok(), cursor, "{text:?}");
+        }
+    }
+}

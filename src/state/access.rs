@@ -1,0 +1,191 @@
+//! When and how often keys were used lately, for OBJECT IDLETIME and FREQ.
+//!
+//! Nothing about accesses goes to disk, and memory is bounded: a table of fixed
+//! size remembers the keys used last, some hundred thousand. Of a key that it
+//! does not know it can say since when it was not used at the least: since the
+//! server started, or since the oldest key that stands where this one would.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Keys that share a place in the table: one cache line.
+const WAYS: usize = 8;
+/// Places; a power of two.
+const SETS: usize = 1 << 14;
+/// Frequency of a key used for the first time.
+const FREQUENCY_FIRST: u8 = 5;
+
+#[repr(align(64))]
+#[derive(Debug, Default)]
+struct Set([AtomicU64; WAYS]);
+
+/// `tag (24) ‖ frequency (8) ‖ Unix s (32)`; 0 if empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slot(u64);
+
+impl Slot {
+    fn new(tag: u64, frequency: u8, at_s: u32) -> Slot {
+        Slot(tag << 40 | u64::from(frequency) << 32 | u64::from(at_s))
+    }
+
+    fn tag(self) -> u64 {
+        self.0 >> 40
+    }
+
+    fn frequency(self) -> u8 {
+        (self.0 >> 32) as u8
+    }
+
+    fn at_s(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// How frequencies rise and fall (`lfu-log-factor`, `lfu-decay-time`).
+#[derive(Debug, Clone, Copy)]
+pub struct Lfu {
+    /// The larger, the more accesses a step up takes.
+    pub log_factor: u32,
+    /// Minutes without access for a step down; 0 for never.
+    pub decay_min: u32,
+}
+
+impl Lfu {
+    fn decayed(self, slot: Slot, now_s: u32) -> u8 {
+        let minutes = now_s.saturating_sub(slot.at_s()) / 60;
+        let steps = minutes.checked_div(self.decay_min).unwrap_or(0);
+        let steps = u8::try_from(steps).unwrap_or(u8::MAX);
+        slot.frequency().saturating_sub(steps)
+    }
+
+    /// Frequencies stand for the logarithm of the number of accesses.
+    fn risen(self, frequency: u8) -> u8 {
+        let base = f64::from(frequency.saturating_sub(FREQUENCY_FIRST));
+        let chance = 1.0 / (base * f64::from(self.log_factor) + 1.0);
+        frequency.saturating_add(u8::from(fastrand::f64() < chance))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Accesses {
+    sets: Box<[Set]>,
+    started_s: u32,
+}
+
+impl Accesses {
+    /// An empty table of a server that starts now.
+    pub fn new(now_ms: u64) -> Accesses {
+        Accesses {
+            sets: (0..SETS).map(|_| Set::default()).collect(),
+            started_s: seconds(now_ms),
+        }
+    }
+
+    /// Notes that the key with this hash is used now; its frequency only with `lfu`.
+    pub fn touch(&self, hash: u64, now_ms: u64, lfu: Option<Lfu>) {
+        let (set, tag) = self.place(hash);
+        let now_s = seconds(now_ms);
+        let mut oldest = (u32::MAX, &set.0[0]);
+        for way in &set.0 {
+            let slot = Slot(way.load(Ordering::Relaxed));
+            if slot.0 != 0 && slot.tag() == tag {
+                let frequency = match lfu {
+                    Some(lfu) => lfu.risen(lfu.decayed(slot, now_s)),
+                    None => slot.frequency(),
+                };
+                let new = Slot::new(tag, frequency, now_s);
+                if new != slot {
+                    way.store(new.0, Ordering::Relaxed);
+                }
+                return;
+            }
+            if slot.at_s() < oldest.0 {
+                oldest = (slot.at_s(), way);
+            }
+        }
+        let slot = Slot::new(tag, FREQUENCY_FIRST, now_s);
+        oldest.1.store(slot.0, Ordering::Relaxed);
+    }
+
+    /// Seconds since the key was used; of a key unknown here: that it was not
+    /// used for at least.
+    pub fn idle_s(&self, hash: u64, now_ms: u64) -> u64 {
+        let (set, tag) = self.place(hash);
+        let used_s = match find(set, tag) {
+            Some(slot) => slot.at_s(),
+            None => {
+                let times = set.0.iter().map(|way| Slot(way.load(Ordering::Relaxed)));
+                let oldest_s = times.map(Slot::at_s).min().unwrap_or(0);
+                oldest_s.max(self.started_s)
+            }
+        };
+        seconds(now_ms).saturating_sub(used_s).into()
+    }
+
+    /// The logarithm of how often the key was used lately, 0 to 255.
+    pub fn frequency(&self, hash: u64, now_ms: u64, lfu: Lfu) -> u8 {
+        let (set, tag) = self.place(hash);
+        find(set, tag).map_or(0, |slot| lfu.decayed(slot, seconds(now_ms)))
+    }
+
+    fn place(&self, hash: u64) -> (&Set, u64) {
+        (&self.sets[hash as usize % SETS], hash >> 40)
+    }
+}
+
+fn find(set: &Set, tag: u64) -> Option<Slot> {
+    let mut slots = set.0.iter().map(|way| Slot(way.load(Ordering::Relaxed)));
+    slots.find(|slot| slot.0 != 0 && slot.tag() == tag)
+}
+
+fn seconds(ms: u64) -> u32 {
+    u32::try_from(ms / 1000).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START_MS: u64 = 1_800_000_000_000;
+
+    #[test]
+    fn a_key_is_idle_since_it_was_used() {
+        let accesses = Accesses::new(START_MS);
+        assert_eq!(accesses.idle_s(7, START_MS + 3_000), 3);
+        accesses.touch(7, START_MS + 4_000, None);
+        assert_eq!(accesses.idle_s(7, START_MS + 9_500), 5);
+        assert_eq!(accesses.idle_s(8, START_MS + 9_500), 9);
+    }
+
+    #[test]
+    fn the_oldest_key_of_a_place_is_forgotten() {
+        let accesses = Accesses::new(START_MS);
+        let key = |n: u64| n << 40;
+        for n in 0..=WAYS as u64 {
+            accesses.touch(key(n), START_MS + 1_000 * n, None);
+        }
+        let now_ms = START_MS + 100_000;
+        assert_eq!(accesses.idle_s(key(1), now_ms), 99);
+        // Key 0 gave way; what is known is that it is as old as the oldest here.
+        assert_eq!(accesses.idle_s(key(0), now_ms), 99);
+    }
+
+    #[test]
+    fn frequencies_rise_with_use_and_fall_with_time() {
+        let accesses = Accesses::new(START_MS);
+        let lfu = Lfu {
+            log_factor: 0,
+            decay_min: 1,
+        };
+        for _ in 0..10 {
+            accesses.touch(7, START_MS, Some(lfu));
+        }
+        assert_eq!(accesses.frequency(7, START_MS, lfu), FREQUENCY_FIRST + 9);
+        assert_eq!(accesses.frequency(7, START_MS + 180_000, lfu), 11);
+        assert_eq!(accesses.frequency(8, START_MS, lfu), 0);
+        for _ in 0..1_000 {
+            accesses.touch(7, START_MS, Some(lfu));
+        }
+        assert_eq!(accesses.frequency(7, START_MS, lfu), u8::MAX);
+    }
+}
