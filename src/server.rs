@@ -215,6 +215,10 @@ fn storage_config(config: &Config) -> StorageConfig {
     StorageConfig {
         databases: config.databases.min(u32::from(u16::MAX)) as u16,
         memory_budget: memory_budget(config),
+        block_cache_percent: config.rocksdb_block_cache_percent,
+        max_total_wal_size: config.rocksdb_max_total_wal_size_bytes,
+        bytes_per_sync: config.rocksdb_bytes_per_sync,
+        statistics: config.rocksdb_statistics,
         write_buffer_size: config.rocksdb_write_buffer_size_bytes,
         max_write_buffer_number: config.rocksdb_max_write_buffer_number,
         target_file_size: config.rocksdb_target_file_size_bytes,

@@ -1,8 +1,10 @@
-//! The binlog-trim thread: drops the oldest entries beyond `binlog-capacity`
-//! and `binlog-max-bytes`.
+//! The binlog-trim thread: drops the oldest entries beyond `binlog-capacity`,
+//! `binlog-max-bytes` and `binlog-max-age`.
 
 use super::StopSign;
+use crate::base::clock;
 use crate::state::Server;
+use crate::storage::binlog::BinlogBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +14,16 @@ const PERIOD: Duration = Duration::from_millis(250);
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     while !sign.sleep(PERIOD) {
         let config = server.config.load();
-        let trimmed = server
-            .engine
-            .trim_binlog(config.binlog_capacity, config.binlog_max_bytes);
-        if let Err(error) = trimmed {
+        let oldest_unix_ms = match config.binlog_max_age_s {
+            0 => 0,
+            age_s => clock::unix_ms().saturating_sub(age_s.saturating_mul(1000)),
+        };
+        let bounds = BinlogBounds {
+            max_entries: config.binlog_capacity,
+            max_bytes: config.binlog_max_bytes,
+            oldest_unix_ms,
+        };
+        if let Err(error) = server.engine.trim_binlog(&bounds) {
             log::error!("binlog-trim thread: {error}");
         }
     }

@@ -146,6 +146,24 @@ impl Binlog {
     }
 }
 
+/// How much of the binlog to keep.
+#[derive(Debug, Clone, Copy)]
+pub struct BinlogBounds {
+    /// Commands.
+    pub max_entries: u64,
+    /// Bytes of commands.
+    pub max_bytes: u64,
+    /// Rows from before this time go.
+    pub oldest_unix_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct RowHead {
+    position: u64,
+    entry: u64,
+    unix_ms: u64,
+}
+
 impl Engine {
     /// Adds the row of this commit to its batch; the caller holds the commit
     /// lock and calls [`Engine::publish_log`] once the batch is written.
@@ -183,56 +201,69 @@ impl Engine {
             .store(state.binlog_entry, Ordering::Release);
     }
 
-    /// Drops the oldest rows until at most `capacity` entries and `max_bytes`
-    /// bytes of commands are left; the cost does not depend on how many go.
-    /// Returns whether anything went.
-    pub fn trim_binlog(&self, capacity: u64, max_bytes: u64) -> Result<bool> {
+    /// Drops the oldest rows until the log is within all bounds; the cost does
+    /// not depend on how many go. Returns whether anything went.
+    pub fn trim_binlog(&self, bounds: &BinlogBounds) -> Result<bool> {
         let range = self.binlog.range();
-        let by_bytes = range.next_position.saturating_sub(max_bytes);
-        let wanted_entry = range.next_entry.saturating_sub(capacity);
-        if by_bytes <= range.first_position && wanted_entry <= range.first_entry {
+        if range.first_position == range.next_position {
             return Ok(false);
         }
-        let by_entries = self.position_of_entry(wanted_entry, range)?;
-        let (position, entry) = self.row_from(by_bytes.max(by_entries), range)?;
-        if position <= range.first_position {
+        let first = self.row_from(range.first_position, range)?;
+        let by_bytes = range.next_position.saturating_sub(bounds.max_bytes);
+        let first_entry = range.next_entry.saturating_sub(bounds.max_entries);
+        let within = by_bytes <= first.position
+            && first_entry <= first.entry
+            && bounds.oldest_unix_ms <= first.unix_ms;
+        if within {
             return Ok(false);
         }
-        let (from, to) = (key(range.first_position), key(position));
-        self.db.delete_range_cf(&self.binlog_cf, from, to)?;
-        self.binlog.first_entry.store(entry, Ordering::Release);
+        let by_entries = self.first_row(range, |row| row.entry >= first_entry)?;
+        let by_age = self.first_row(range, |row| row.unix_ms >= bounds.oldest_unix_ms)?;
+        let to = self.row_from(by_bytes.max(by_entries).max(by_age), range)?;
+        if to.position <= range.first_position {
+            return Ok(false);
+        }
+        let (from, end) = (key(range.first_position), key(to.position));
+        self.db.delete_range_cf(&self.binlog_cf, from, end)?;
+        self.binlog.first_entry.store(to.entry, Ordering::Release);
         self.binlog
             .first_position
-            .store(position, Ordering::Release);
+            .store(to.position, Ordering::Release);
         self.db
-            .delete_file_in_range_cf(&self.binlog_cf, key(0), to)?;
+            .delete_file_in_range_cf(&self.binlog_cf, key(0), end)?;
         Ok(true)
     }
 
-    /// Position and first entry of the first row at or after `at`; the end of
-    /// the log if there is none.
-    fn row_from(&self, at: u64, range: BinlogRange) -> Result<(u64, u64)> {
+    /// The first row at or after `at`; the end of the log if there is none.
+    fn row_from(&self, at: u64, range: BinlogRange) -> Result<RowHead> {
         let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
         rows.seek(key(at.max(range.first_position)));
-        match rows.item() {
-            Some((key, value)) => Ok((position(key)?, Row::decode(value)?.first_entry)),
-            None => {
-                rows.status()?;
-                Ok((range.next_position, range.next_entry))
-            }
+        if let Some((key, value)) = rows.item() {
+            let row = Row::decode(value)?;
+            return Ok(RowHead {
+                position: position(key)?,
+                entry: row.first_entry,
+                unix_ms: row.unix_ms,
+            });
         }
+        rows.status()?;
+        Ok(RowHead {
+            position: range.next_position,
+            entry: range.next_entry,
+            unix_ms: u64::MAX,
+        })
     }
 
-    /// The position of the first row whose entries are all ≥ `entry`, by bisection.
-    fn position_of_entry(&self, entry: u64, range: BinlogRange) -> Result<u64> {
+    /// The position of the first row that `wanted` holds for, by bisection: it
+    /// must hold for all rows after that one.
+    fn first_row(&self, range: BinlogRange, wanted: impl Fn(RowHead) -> bool) -> Result<u64> {
         let (mut low, mut high) = (range.first_position, range.next_position);
         while low < high {
             let middle = low + (high - low) / 2;
-            let (_, first_entry) = self.row_from(middle, range)?;
-            if first_entry < entry {
-                low = middle + 1;
-            } else {
+            if wanted(self.row_from(middle, range)?) {
                 high = middle;
+            } else {
+                low = middle + 1;
             }
         }
         Ok(low)

@@ -18,6 +18,14 @@ pub struct StorageConfig {
     pub databases: u16,
     /// Memory for block cache and memtables together.
     pub memory_budget: u64,
+    /// Share of it that memtables may not take, in percent.
+    pub block_cache_percent: u32,
+    /// The WAL is bounded so that a start replays at most this much.
+    pub max_total_wal_size: u64,
+    /// Files are synced in steps of this size while they are written.
+    pub bytes_per_sync: u64,
+    /// Whether RocksDB counts what it does.
+    pub statistics: bool,
     /// Size of one memtable.
     pub write_buffer_size: u64,
     /// Memtables per column family.
@@ -55,6 +63,10 @@ impl StorageConfig {
             dir,
             databases: 16,
             memory_budget: 512 << 20,
+            block_cache_percent: 70,
+            max_total_wal_size: 256 << 20,
+            bytes_per_sync: 1 << 20,
+            statistics: false,
             write_buffer_size: 32 << 20,
             max_write_buffer_number: 4,
             target_file_size: 64 << 20,
@@ -94,12 +106,6 @@ impl From<Compression> for DBCompressionType {
     }
 }
 
-/// Share of the memory budget that memtables may take, in percent.
-const MEMTABLE_SHARE_PERCENT: u64 = 40;
-
-/// The WAL is bounded so that a start replays at most this much.
-const MAX_TOTAL_WAL_SIZE: u64 = 256 << 20;
-
 /// The options of the database and of its column families, sharing one cache.
 pub struct RocksOptions {
     /// Options of the database itself.
@@ -114,7 +120,8 @@ impl RocksOptions {
     pub fn new(config: &StorageConfig) -> Self {
         let budget = config.memory_budget as usize;
         let cache = Cache::new_hyper_clock_cache(budget, 0);
-        let memtables = (config.memory_budget * MEMTABLE_SHARE_PERCENT / 100) as usize;
+        let memtables = (config.memory_budget / 100
+            * u64::from(100 - config.block_cache_percent.min(95))) as usize;
         let manager =
             WriteBufferManager::new_write_buffer_manager_with_cache(memtables, true, cache.clone());
         let mut db = Options::default();
@@ -123,11 +130,14 @@ impl RocksOptions {
         db.set_write_buffer_manager(&manager);
         db.set_manual_wal_flush(true);
         db.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
-        db.set_max_total_wal_size(MAX_TOTAL_WAL_SIZE);
+        db.set_max_total_wal_size(config.max_total_wal_size);
         db.set_max_background_jobs(config.max_background_jobs.max(2) as i32);
         db.set_max_open_files(config.max_open_files);
-        db.set_bytes_per_sync(1 << 20);
-        db.set_wal_bytes_per_sync(1 << 20);
+        db.set_bytes_per_sync(config.bytes_per_sync);
+        db.set_wal_bytes_per_sync(config.bytes_per_sync);
+        if config.statistics {
+            db.enable_statistics();
+        }
         db.set_keep_log_file_num(4);
         db.set_max_log_file_size(16 << 20);
         db.set_stats_dump_period_sec(0);

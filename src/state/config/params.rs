@@ -308,7 +308,7 @@ params! {
     /// Size of a file of the first level below the top.
     rocksdb_target_file_size_bytes: u64 = 64 * MIB => "rocksdb.target-file-size", bytes(MIB, 4 * GIB), Start;
     /// Bytes of the write-ahead log that force old memtables out; 0 leaves it to RocksDB.
-    rocksdb_max_total_wal_size_bytes: u64 = 512 * MIB => "rocksdb.max-total-wal-size", BYTES, Start;
+    rocksdb_max_total_wal_size_bytes: u64 = 256 * MIB => "rocksdb.max-total-wal-size", BYTES, Start;
     /// Threads for flushes and compactions; 0 takes one per processor, at least two.
     rocksdb_max_background_jobs: u32 = 0 => "rocksdb.max-background-jobs", int(0, 128), Start;
     /// Compression of the upper levels.
@@ -326,7 +326,7 @@ params! {
     /// Bytes written between two requests to the system to start writing them out; 0 makes none.
     rocksdb_bytes_per_sync: u64 = MIB => "rocksdb.bytes-per-sync", BYTES, Start;
     /// Count what RocksDB does, for INFO.
-    rocksdb_statistics: bool = true => "rocksdb.statistics", Kind::Bool, Start;
+    rocksdb_statistics: bool = false => "rocksdb.statistics", Kind::Bool, Start;
 
     // Redis' parameters that have no meaning here
     /// RESTORE always checks payloads in full.
