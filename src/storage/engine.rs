@@ -374,8 +374,14 @@ impl Engine {
         }
     }
 
-    /// Drops the table files that hold nothing but rows of a cleared keyspace.
-    pub fn drop_cleared_files(&self, keyspace: &Keyspace) -> Result<()> {
+    /// Drops the table files of a keyspace that was cleared. The caller lets
+    /// nobody write since, and the clearing is durable: files are dropped
+    /// whatever they hold.
+    pub(super) fn drop_files(&self, keyspace: &Keyspace) -> Result<()> {
+        let size = "rocksdb.total-sst-files-size";
+        if self.db.property_int_value_cf(&keyspace.cf, size)? == Some(0) {
+            return Ok(());
+        }
         self.db
             .delete_file_in_range_cf(&keyspace.cf, &[0x00][..], &[0xFF][..])?;
         Ok(())

@@ -248,6 +248,7 @@ impl Txn {
         };
         let counts = self.counts(db);
         self.delete_rows(db, &[0x00], &[0xFF])?;
+        self.cleared.push(keyspace);
         self.change_counts(keyspace, -(counts.keys as i64), -(counts.expires as i64));
         Ok(())
     }

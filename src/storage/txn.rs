@@ -67,6 +67,7 @@ pub struct Savepoint {
     log: LogSavepoint,
     deltas: SmallVec<[Delta; 2]>,
     swaps: usize,
+    cleared: usize,
 }
 
 /// What a thread reads through. See the module.
@@ -80,6 +81,8 @@ pub struct View {
     deltas: SmallVec<[Delta; 2]>,
     /// Pairs of DBs swapped since the last commit.
     swaps: Vec<(DbIndex, DbIndex)>,
+    /// Keyspaces cleared since the last commit.
+    pub(super) cleared: Vec<KeyspaceId>,
     owner: Owner,
     held: Vec<Stripe>,
     gate: Gate,
@@ -261,6 +264,7 @@ impl Txn {
             log: LogBuffer::default(),
             deltas: SmallVec::new(),
             swaps: Vec::new(),
+            cleared: Vec::new(),
             owner,
             held: Vec::new(),
             gate: Gate::Open,
@@ -392,6 +396,7 @@ impl Txn {
             log: self.log.savepoint(),
             deltas: self.deltas.clone(),
             swaps: self.swaps.len(),
+            cleared: self.cleared.len(),
         }
     }
 
@@ -403,6 +408,7 @@ impl Txn {
                 self.view.refresh_map();
             }
         }
+        self.cleared.truncate(to.cleared);
         self.overlay.rollback(to.overlay);
         self.log.rollback(to.log);
         self.deltas = to.deltas;
@@ -466,7 +472,10 @@ impl Txn {
     /// The batch is lost and the engine refuses writes from then on.
     pub fn commit(&mut self) -> Result<()> {
         let nothing = self.overlay.is_empty() && self.log.is_empty() && self.swaps.is_empty();
-        let done = if nothing { Ok(()) } else { self.write() };
+        let mut done = if nothing { Ok(()) } else { self.write() };
+        if done.is_ok() && !self.cleared.is_empty() {
+            done = self.drop_cleared_files();
+        }
         if let Err(error) = &done {
             self.engine.fail(error);
         }
@@ -474,9 +483,22 @@ impl Txn {
         self.log.clear();
         self.deltas.clear();
         self.swaps.clear();
+        self.cleared.clear();
         self.unlock_since(0);
         self.gate = Gate::Open;
         done
+    }
+
+    /// The space of cleared DBs is free at once. The turn is still an exclusive one.
+    fn drop_cleared_files(&self) -> Result<()> {
+        debug_assert!(matches!(self.gate, Gate::Exclusive(_)));
+        self.engine.make_durable()?;
+        for &id in &self.cleared {
+            if let Some(keyspace) = self.by_id(id) {
+                self.engine.drop_files(keyspace)?;
+            }
+        }
+        Ok(())
     }
 
     /// The keyspace of a DB that is about to be written to.
