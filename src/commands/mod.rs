@@ -27,6 +27,7 @@ mod connection;
 mod databases;
 mod expire;
 mod keys;
+mod lists;
 mod object;
 
 pub use context::{ReadCtx, SessionCtx, WriteCtx};
@@ -40,6 +41,7 @@ pub const FAMILIES: &[&[Command]] = &[
     databases::COMMANDS,
     expire::COMMANDS,
     keys::COMMANDS,
+    lists::COMMANDS,
     object::COMMANDS,
     scan::COMMANDS,
 ];

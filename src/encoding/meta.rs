@@ -112,3 +112,86 @@ impl Counted {
         (u128::from(self.id.0) << 64 | u128::from(self.count)).to_be_bytes()
     }
 }
+
+/// The body of a list in rows: the items stand at the indices `head..tail`,
+/// without gaps, so their number is `tail - head`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListSpan {
+    /// Under which the rows stand.
+    pub id: CollectionId,
+    /// Index of the first item.
+    pub head: i64,
+    /// Index behind the last item.
+    pub tail: i64,
+}
+
+impl ListSpan {
+    /// Reads the body. More items than an `i64` counts are refused.
+    pub fn decode(body: &[u8]) -> Result<ListSpan, Corrupt> {
+        let mut r = Reader::new(body, "meta list");
+        let span = ListSpan {
+            id: CollectionId(r.u64()?),
+            head: r.u64()? as i64,
+            tail: r.u64()? as i64,
+        };
+        match span.tail.checked_sub(span.head) {
+            Some(0..) => Ok(span),
+            _ => Err(Corrupt("meta list")),
+        }
+    }
+
+    /// The body's bytes.
+    pub fn encode(&self) -> [u8; 24] {
+        let mut body = [0; 24];
+        let (id, ends) = body.split_at_mut(8);
+        let (head, tail) = ends.split_at_mut(8);
+        id.copy_from_slice(&self.id.0.to_be_bytes());
+        head.copy_from_slice(&self.head.to_be_bytes());
+        tail.copy_from_slice(&self.tail.to_be_bytes());
+        body
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> u64 {
+        self.tail.abs_diff(self.head)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_spans_have_these_bytes() {
+        let span = ListSpan {
+            id: CollectionId(0x0102),
+            head: -2,
+            tail: 3,
+        };
+        let bytes = span.encode();
+        assert_eq!(
+            bytes,
+            *b"\0\0\0\0\0\0\x01\x02\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFE\0\0\0\0\0\0\0\x03"
+        );
+        assert_eq!(ListSpan::decode(&bytes), Ok(span));
+        assert_eq!(span.len(), 5);
+    }
+
+    #[test]
+    fn impossible_list_spans_are_refused() {
+        for (head, tail) in [(1, 0), (i64::MIN, i64::MAX), (-1, i64::MAX)] {
+            let span = ListSpan {
+                id: CollectionId(1),
+                head,
+                tail,
+            };
+            assert!(ListSpan::decode(&span.encode()).is_err(), "{head}..{tail}");
+        }
+        assert!(ListSpan::decode(&[0; 23]).is_err());
+    }
+}

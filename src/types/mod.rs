@@ -12,6 +12,7 @@ pub mod object;
 pub mod random_key;
 pub mod set;
 pub mod string;
+pub mod list;
 
 #[cfg(test)]
 mod members_tests;

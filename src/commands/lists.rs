@@ -1,0 +1,461 @@
+//! Commands of lists.
+
+use super::args::{self, Options};
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::resp::Reply;
+use crate::storage::scan::Direction;
+use crate::types::OpError;
+use crate::types::list::{self, End, List};
+use std::ops::ControlFlow;
+
+const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
+const OUT_OF_I64: &str =
+    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
+const RANK_ZERO: &str = "ERR RANK can't be zero: use 1 to start from the first match, \
+     2 from the second ... or use negative to start from the end of the list";
+
+fn lpush(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    push(ctx, args, End::Head)
+}
+
+fn rpush(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    push(ctx, args, End::Tail)
+}
+
+fn push(ctx: &mut WriteCtx<'_>, args: &[&[u8]], end: End) -> CmdResult {
+    let list = List::load_or_new(ctx.txn, ctx.db, args[1])?;
+    push_to(ctx, list, end, &args[2..])
+}
+
+fn lpushx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    push_if_exists(ctx, args, End::Head)
+}
+
+fn rpushx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    push_if_exists(ctx, args, End::Tail)
+}
+
+fn push_if_exists(ctx: &mut WriteCtx<'_>, args: &[&[u8]], end: End) -> CmdResult {
+    match List::load(ctx.txn, ctx.db, args[1])? {
+        Some(list) => push_to(ctx, list, end, &args[2..]),
+        None => {
+            ctx.reply.int(0);
+            Ok(())
+        }
+    }
+}
+
+fn push_to(ctx: &mut WriteCtx<'_>, mut list: List<'_>, end: End, items: &[&[u8]]) -> CmdResult {
+    list.push(ctx.txn, end, items)?;
+    reply_len(ctx.reply, list.len());
+    Ok(list.save(ctx.txn)?)
+}
+
+fn lpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    pop(ctx, args, End::Head)
+}
+
+fn rpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    pop(ctx, args, End::Tail)
+}
+
+fn pop(ctx: &mut WriteCtx<'_>, args: &[&[u8]], end: End) -> CmdResult {
+    let count = match args {
+        [_, _] => None,
+        [_, _, count] => Some(args::int_from(count, 0, NOT_POSITIVE)?.unsigned_abs()),
+        [name, ..] => {
+            let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+            return Err(Error::Arity(name.into()));
+        }
+        [] => return Err(Error::Syntax),
+    };
+    let Some(mut list) = List::load(ctx.txn, ctx.db, args[1])? else {
+        match count {
+            Some(_) => ctx.reply.null_array(),
+            None => ctx.reply.null(),
+        }
+        return Ok(());
+    };
+    if let Some(count) = count {
+        ctx.reply.array(count.min(list.len()) as usize);
+    }
+    let reply = &mut *ctx.reply;
+    list.pop(ctx.txn, end, count.unwrap_or(1), |item| reply.bulk(item))?;
+    Ok(list.save(ctx.txn)?)
+}
+
+fn lmpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let asked = Mpop::parse(args, 1)?;
+    for &key in asked.keys {
+        let Some(mut list) = List::load(ctx.txn, ctx.db, key)? else {
+            continue;
+        };
+        ctx.reply.array(2);
+        ctx.reply.bulk(key);
+        ctx.reply.array(asked.count.min(list.len()) as usize);
+        let reply = &mut *ctx.reply;
+        list.pop(ctx.txn, asked.end, asked.count, |item| reply.bulk(item))?;
+        return Ok(list.save(ctx.txn)?);
+    }
+    ctx.reply.null_array();
+    Ok(())
+}
+
+/// What LMPOP and BLMPOP ask for: `numkeys key … LEFT|RIGHT [COUNT count]`.
+#[derive(Debug, Clone, Copy)]
+pub struct Mpop<'a> {
+    /// Where to look, in this order.
+    pub keys: &'a [&'a [u8]],
+    /// Where to pop.
+    pub end: End,
+    /// How many items at the most; at least 1.
+    pub count: u64,
+}
+
+impl<'a> Mpop<'a> {
+    /// Reads the arguments, the number of keys standing at index `at`.
+    pub fn parse(args: &'a [&'a [u8]], at: usize) -> Result<Mpop<'a>, Error> {
+        let mut options = Options::new(args, at);
+        let numkeys = args::int_from(options.value()?, 1, "ERR numkeys should be greater than 0")?;
+        let keys = options.values(usize::try_from(numkeys).map_err(|_| Error::Syntax)?)?;
+        let end = end(options.value()?)?;
+        let mut count = None;
+        while !options.is_empty() {
+            if count.is_some() || !options.word("COUNT") {
+                return Err(Error::Syntax);
+            }
+            let refusal = "ERR count should be greater than 0";
+            count = Some(args::int_from(options.value()?, 1, refusal)?.unsigned_abs());
+        }
+        Ok(Mpop {
+            keys,
+            end,
+            count: count.unwrap_or(1),
+        })
+    }
+}
+
+/// `LEFT` or `RIGHT`.
+pub fn end(arg: &[u8]) -> Result<End, Error> {
+    if args::is(arg, "LEFT") {
+        Ok(End::Head)
+    } else if args::is(arg, "RIGHT") {
+        Ok(End::Tail)
+    } else {
+        Err(Error::Syntax)
+    }
+}
+
+fn lmove(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (from, to) = (end(args[3])?, end(args[4])?);
+    move_one(ctx, (args[1], from), (args[2], to))
+}
+
+fn rpoplpush(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    move_one(ctx, (args[1], End::Tail), (args[2], End::Head))
+}
+
+fn move_one(ctx: &mut WriteCtx<'_>, from: (&[u8], End), to: (&[u8], End)) -> CmdResult {
+    match list::move_one(ctx.txn, ctx.db, from, to)? {
+        Some(item) => ctx.reply.bulk(&item),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+fn llen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let list = List::load(ctx.view, ctx.db, args[1])?;
+    reply_len(ctx.reply, list.map_or(0, |list| list.len()));
+    Ok(())
+}
+
+fn lindex(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let Some(list) = List::load(ctx.view, ctx.db, args[1])? else {
+        ctx.reply.null();
+        return Ok(());
+    };
+    let Some(at) = list.position(args::int(args[2])?) else {
+        ctx.reply.null();
+        return Ok(());
+    };
+    Ok(list.read(ctx.view, at..at + 1, |item| ctx.reply.bulk(item))?)
+}
+
+fn lrange(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (start, stop) = (args::int(args[2])?, args::int(args[3])?);
+    let Some(list) = List::load(ctx.view, ctx.db, args[1])? else {
+        ctx.reply.array(0);
+        return Ok(());
+    };
+    let range = list.positions(start, stop);
+    ctx.reply.array((range.end - range.start) as usize);
+    Ok(list.read(ctx.view, range, |item| ctx.reply.bulk(item))?)
+}
+
+fn lset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut list = List::load(ctx.txn, ctx.db, args[1])?.ok_or(OpError::NoSuchKey)?;
+    let at = list
+        .position(args::int(args[2])?)
+        .ok_or(OpError::IndexOutOfRange)?;
+    list.set(ctx.txn, at, args[3])?;
+    list.save(ctx.txn)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn linsert(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let side = if args::is(args[2], "BEFORE") {
+        End::Head
+    } else if args::is(args[2], "AFTER") {
+        End::Tail
+    } else {
+        return Err(Error::Syntax);
+    };
+    let Some(mut list) = List::load(ctx.txn, ctx.db, args[1])? else {
+        ctx.reply.int(0);
+        return Ok(());
+    };
+    match list.insert(ctx.txn, side, args[3], args[4])? {
+        true => reply_len(ctx.reply, list.len()),
+        false => ctx.reply.int(-1),
+    }
+    Ok(list.save(ctx.txn)?)
+}
+
+fn lrem(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let count = args::int(args[2])?;
+    if count == i64::MIN {
+        return Err(Error::text(OUT_OF_I64));
+    }
+    let (from, limit) = match count {
+        0 => (End::Head, u64::MAX),
+        1.. => (End::Head, count.unsigned_abs()),
+        _ => (End::Tail, count.unsigned_abs()),
+    };
+    let mut removed = 0;
+    if let Some(mut list) = List::load(ctx.txn, ctx.db, args[1])? {
+        removed = list.remove(ctx.txn, from, limit, args[3])?;
+        list.save(ctx.txn)?;
+    }
+    reply_len(ctx.reply, removed);
+    Ok(())
+}
+
+fn ltrim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (start, stop) = (args::int(args[2])?, args::int(args[3])?);
+    if let Some(mut list) = List::load(ctx.txn, ctx.db, args[1])? {
+        list.keep(list.positions(start, stop))?;
+        list.save(ctx.txn)?;
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// What LPOS is to look for.
+struct Wanted {
+    /// Where the search begins.
+    order: Direction,
+    /// Matches to pass over.
+    skip: u64,
+    /// Matches to report; `None` for one, reported without an array.
+    count: Option<u64>,
+    /// Items to compare.
+    maxlen: u64,
+}
+
+impl Wanted {
+    fn parse(args: &[&[u8]]) -> Result<Wanted, Error> {
+        let mut wanted = Wanted {
+            order: Direction::Forward,
+            skip: 0,
+            count: None,
+            maxlen: u64::MAX,
+        };
+        let unlimited = |n: i64| if n == 0 { u64::MAX } else { n.unsigned_abs() };
+        let mut options = Options::new(args, 3);
+        while !options.is_empty() {
+            if options.word("RANK") {
+                let rank = options.int()?;
+                if rank == i64::MIN {
+                    return Err(Error::text(OUT_OF_I64));
+                }
+                if rank == 0 {
+                    return Err(Error::text(RANK_ZERO));
+                }
+                wanted.skip = rank.unsigned_abs() - 1;
+                wanted.order = match rank {
+                    0.. => Direction::Forward,
+                    _ => Direction::Backward,
+                };
+            } else if options.word("COUNT") {
+                let refusal = "ERR COUNT can't be negative";
+                let count = args::int_from(options.value()?, 0, refusal)?;
+                wanted.count = Some(unlimited(count));
+            } else if options.word("MAXLEN") {
+                let refusal = "ERR MAXLEN can't be negative";
+                wanted.maxlen = unlimited(args::int_from(options.value()?, 0, refusal)?);
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+fn lpos(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut wanted = Wanted::parse(args)?;
+    let mark = ctx.reply.begin();
+    let mut found = 0;
+    let limit = wanted.count.unwrap_or(1);
+    if let Some(list) = List::load(ctx.view, ctx.db, args[1])? {
+        let len = list.len();
+        let compared = wanted.maxlen.min(len);
+        let range = match wanted.order {
+            Direction::Forward => 0..compared,
+            Direction::Backward => len - compared..len,
+        };
+        list.visit(ctx.view, range, wanted.order, |at, item: &[u8]| {
+            if item != args[2] {
+                return ControlFlow::Continue(());
+            }
+            if wanted.skip > 0 {
+                wanted.skip -= 1;
+                return ControlFlow::Continue(());
+            }
+            reply_len(ctx.reply, at);
+            found += 1;
+            match found < limit {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+    }
+    if wanted.count.is_some() {
+        ctx.reply.end_array(mark, found as usize);
+    } else if found == 0 {
+        ctx.reply.null();
+    }
+    Ok(())
+}
+
+/// A length or a position; never beyond an `i64`.
+fn reply_len(reply: &mut Reply, len: u64) {
+    reply.int(i64::try_from(len).unwrap_or(i64::MAX));
+}
+
+const READ: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))];
+const LENGTH: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
+const INSERT: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))];
+const UPDATE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))];
+const DELETE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))];
+const POP: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
+const MOVE: &[KeySpec] = &[
+    KeySpec::at(1, POP),
+    KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
+];
+const GROW: Flags = Flags::DENYOOM.union(Flags::FAST);
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::read("lindex", 3, lindex).keys(READ).doc(
+        Group::List,
+        "1.0.0",
+        "Returns the item at an index",
+    ),
+    Command::write("linsert", 5, linsert)
+        .flags(Flags::DENYOOM)
+        .keys(INSERT)
+        .doc(Group::List, "2.2.0", "Inserts an item next to another"),
+    Command::read("llen", 2, llen)
+        .flags(Flags::FAST)
+        .keys(LENGTH)
+        .doc(Group::List, "1.0.0", "Returns how many items a list has"),
+    Command::write("lmove", 5, lmove)
+        .flags(Flags::DENYOOM)
+        .keys(MOVE)
+        .doc(
+            Group::List,
+            "6.2.0",
+            "Takes an item from an end of one list and pushes it at an end of another",
+        ),
+    Command::write("lmpop", -4, lmpop)
+        .keys(&[KeySpec::numkeys(1, POP)])
+        .doc(
+            Group::List,
+            "7.0.0",
+            "Pops items from the first of several lists that exists",
+        ),
+    Command::write("lpop", -2, lpop)
+        .flags(Flags::FAST)
+        .keys(&[KeySpec::at(1, POP)])
+        .doc(Group::List, "1.0.0", "Pops items from the head of a list"),
+    Command::read("lpos", -3, lpos).keys(READ).doc(
+        Group::List,
+        "6.0.6",
+        "Returns the positions of items that equal a value",
+    ),
+    Command::write("lpush", -3, lpush)
+        .flags(GROW)
+        .keys(INSERT)
+        .doc(
+            Group::List,
+            "1.0.0",
+            "Pushes items at the head of a list, which is made if need be",
+        ),
+    Command::write("lpushx", -3, lpushx)
+        .flags(GROW)
+        .keys(INSERT)
+        .doc(
+            Group::List,
+            "2.2.0",
+            "Pushes items at the head of a list that exists",
+        ),
+    Command::read("lrange", 4, lrange).keys(READ).doc(
+        Group::List,
+        "1.0.0",
+        "Returns the items of a range of indices",
+    ),
+    Command::write("lrem", 4, lrem).keys(DELETE).doc(
+        Group::List,
+        "1.0.0",
+        "Removes items that equal a value",
+    ),
+    Command::write("lset", 4, lset)
+        .flags(Flags::DENYOOM)
+        .keys(UPDATE)
+        .doc(Group::List, "1.0.0", "Replaces the item at an index"),
+    Command::write("ltrim", 4, ltrim).keys(DELETE).doc(
+        Group::List,
+        "1.0.0",
+        "Removes all items outside a range of indices",
+    ),
+    Command::write("rpop", -2, rpop)
+        .flags(Flags::FAST)
+        .keys(&[KeySpec::at(1, POP)])
+        .doc(Group::List, "1.0.0", "Pops items from the tail of a list"),
+    Command::write("rpoplpush", 3, rpoplpush)
+        .flags(Flags::DENYOOM)
+        .keys(MOVE)
+        .doc(
+            Group::List,
+            "1.2.0",
+            "Takes the last item of one list and pushes it at the head of another",
+        ),
+    Command::write("rpush", -3, rpush)
+        .flags(GROW)
+        .keys(INSERT)
+        .doc(
+            Group::List,
+            "1.0.0",
+            "Pushes items at the tail of a list, which is made if need be",
+        ),
+    Command::write("rpushx", -3, rpushx)
+        .flags(GROW)
+        .keys(INSERT)
+        .doc(
+            Group::List,
+            "2.2.0",
+            "Pushes items at the tail of a list that exists",
+        ),
+];
