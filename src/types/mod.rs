@@ -7,12 +7,12 @@
 
 pub mod hashed;
 pub mod keyspace;
+pub mod list;
 pub mod members;
 pub mod object;
 pub mod random_key;
 pub mod set;
 pub mod string;
-pub mod list;
 
 #[cfg(test)]
 mod members_tests;
