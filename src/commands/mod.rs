@@ -27,8 +27,10 @@ mod connection;
 mod databases;
 mod expire;
 mod keys;
+mod lcs;
 mod lists;
 mod object;
+mod strings;
 
 pub use context::{ReadCtx, SessionCtx, WriteCtx};
 pub use error::{CmdResult, Error};
@@ -44,4 +46,5 @@ pub const FAMILIES: &[&[Command]] = &[
     lists::COMMANDS,
     object::COMMANDS,
     scan::COMMANDS,
+    strings::COMMANDS,
 ];

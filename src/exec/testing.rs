@@ -105,6 +105,25 @@ impl Client {
         replies.pop().expect("a reply")
     }
 
+    /// What the binlog has, one line per command, without SELECTs.
+    pub fn logged(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let engine = &self.executor.server().engine;
+        let read = engine.read_binlog(0, |_, row| {
+            let mut rest = row.bytes;
+            while let Some((Value::Array(words), used)) = decode(rest).expect("RESP") {
+                let words: Vec<_> = words.iter().filter_map(Value::as_bytes).collect();
+                if words.first() != Some(&&b"SELECT"[..]) {
+                    lines.push(String::from_utf8_lossy(&words.join(&b' ')).into_owned());
+                }
+                rest = &rest[used..];
+            }
+            true
+        });
+        read.expect("a readable binlog");
+        lines
+    }
+
     /// Panics with the faults of the database, if it has any.
     pub fn check(&self) {
         let report = self

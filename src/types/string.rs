@@ -12,6 +12,7 @@
 //! Nobody outside this module knows which of the two forms a value has.
 
 use super::{OpError, OpResult};
+use crate::base::num;
 use crate::encoding::meta::Counted;
 use crate::encoding::{CollectionId, Corrupt, Kind, Meta, keys, tag};
 use crate::storage::scan::Direction;
@@ -395,6 +396,28 @@ pub fn set_over(
     };
     txn.replace_key(db, key, old, new, &body.encode())?;
     Ok(())
+}
+
+/// Adds to a whole number; a key that does not exist counts as 0. Returns the sum.
+pub fn increment(txn: &mut Txn, db: DbIndex, key: &[u8], by: i64) -> OpResult<i64> {
+    let found = txn.peek(db, key, |found| {
+        if found.meta.kind != Kind::String {
+            return Err(OpError::WrongType);
+        }
+        // A long value is no number.
+        let number = (!found.meta.rows).then_some(found.body);
+        let number = number.and_then(num::parse_i64).ok_or(OpError::NotInteger)?;
+        Ok((found.meta, number))
+    })?;
+    let (old, number) = match found.transpose()? {
+        Some((meta, number)) => (Some(meta), number),
+        None => (None, 0),
+    };
+    let sum = number.checked_add(by).ok_or(OpError::Overflow)?;
+    let new = old.unwrap_or(Meta::new(Kind::String));
+    let mut text = itoa::Buffer::new();
+    txn.put_key(db, key, old.as_ref(), new, text.format(sum).as_bytes())?;
+    Ok(sum)
 }
 
 /// Writes the fragments of a value under a new id; its length is still 0.

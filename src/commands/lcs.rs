@@ -1,0 +1,195 @@
+//! LCS: the longest common subsequence of two strings.
+//!
+//! Time and memory are the product of the lengths, so `proto-max-bulk-len`
+//! bounds the table.
+
+use super::args::Options;
+use super::{CmdResult, Error, ReadCtx};
+use crate::resp::Reply;
+use crate::types::OpError;
+use crate::types::string;
+use std::ops::Range;
+
+/// What the client wants to see.
+#[derive(Debug, Default)]
+struct Wish {
+    len: bool,
+    idx: bool,
+    with_match_len: bool,
+    min_match_len: usize,
+}
+
+impl Wish {
+    fn parse(args: &[&[u8]]) -> Result<Wish, Error> {
+        let mut wish = Wish::default();
+        let mut options = Options::new(args, 3);
+        while !options.is_empty() {
+            if options.word("IDX") {
+                wish.idx = true;
+            } else if options.word("LEN") {
+                wish.len = true;
+            } else if options.word("WITHMATCHLEN") {
+                wish.with_match_len = true;
+            } else if options.word("MINMATCHLEN") {
+                // A negative bound bounds nothing.
+                wish.min_match_len = usize::try_from(options.int()?).unwrap_or(0);
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        if wish.len && wish.idx {
+            return Err(Error::text(
+                "ERR If you want both the length and indexes, please just use IDX.",
+            ));
+        }
+        Ok(wish)
+    }
+}
+
+/// The handler.
+pub fn lcs(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    // The lengths first: nothing is read that the table has no room for.
+    let mut len = |key| match string::len(ctx.view, ctx.db, key) {
+        Ok(len) => Ok(len.unwrap_or(0)),
+        Err(OpError::WrongType) => Err(Error::text(
+            "ERR The specified keys must contain string values",
+        )),
+        Err(error) => Err(error.into()),
+    };
+    let (a_len, b_len) = (len(args[1])?, len(args[2])?);
+    let wish = Wish::parse(args)?;
+    let max_bytes = ctx.server.config.load().proto_max_bulk_len_bytes;
+    let cells = cells(a_len, b_len, max_bytes)?;
+    let a = string::get(ctx.view, ctx.db, args[1])?.unwrap_or_default();
+    let b = string::get(ctx.view, ctx.db, args[2])?.unwrap_or_default();
+    let table = Table::new(&a, &b, cells)?;
+    if wish.idx {
+        reply_matches(ctx.reply, &table, &wish);
+    } else if wish.len {
+        ctx.reply.int(i64::from(table.at(a.len(), b.len())));
+    } else {
+        ctx.reply.bulk(&table.common());
+    }
+    Ok(())
+}
+
+/// How many cells the table for strings of these lengths has, if it may.
+fn cells(a_len: u64, b_len: u64, max_bytes: u64) -> Result<usize, Error> {
+    const LEN_MAX: u64 = u32::MAX as u64 - 1;
+    if a_len >= LEN_MAX || b_len >= LEN_MAX {
+        return Err(Error::text("ERR String too long for LCS"));
+    }
+    let cells = (a_len + 1) * (b_len + 1);
+    if cells > max_bytes / size_of::<u32>() as u64 {
+        return Err(Error::text(
+            "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
+        ));
+    }
+    Ok(cells as usize)
+}
+
+fn reply_matches(reply: &mut Reply, table: &Table<'_>, wish: &Wish) {
+    reply.map(2);
+    reply.bulk(b"matches");
+    let mark = reply.begin();
+    let mut matches = 0;
+    table.walk(|in_a, in_b| {
+        if in_a.len() < wish.min_match_len {
+            return;
+        }
+        matches += 1;
+        reply.array(if wish.with_match_len { 3 } else { 2 });
+        for range in [&in_a, &in_b] {
+            reply.array(2);
+            reply.int(range.start as i64);
+            reply.int(range.end as i64 - 1);
+        }
+        if wish.with_match_len {
+            reply.int(in_a.len() as i64);
+        }
+    });
+    reply.end_array(mark, matches);
+    reply.bulk(b"len");
+    reply.int(i64::from(table.at(table.a.len(), table.b.len())));
+}
+
+/// For all prefixes of `a` and `b`, how long their common subsequence is.
+struct Table<'a> {
+    a: &'a [u8],
+    b: &'a [u8],
+    /// Row after row, one row for each prefix of `a`.
+    lens: Vec<u32>,
+}
+
+impl<'a> Table<'a> {
+    fn new(a: &'a [u8], b: &'a [u8], cells: usize) -> Result<Table<'a>, Error> {
+        let width = b.len() + 1;
+        let mut lens: Vec<u32> = Vec::new();
+        if lens.try_reserve_exact(cells).is_err() {
+            return Err(Error::text(
+                "ERR Insufficient memory, failed allocating transient memory for LCS",
+            ));
+        }
+        lens.resize(width, 0);
+        for (row, x) in a.iter().enumerate() {
+            let above = row * width;
+            let mut left = 0;
+            lens.push(left);
+            for (column, y) in b.iter().enumerate() {
+                left = match x == y {
+                    true => lens[above + column] + 1,
+                    false => left.max(lens[above + column + 1]),
+                };
+                lens.push(left);
+            }
+        }
+        Ok(Table { a, b, lens })
+    }
+
+    /// For the first `i` bytes of `a` and the first `j` of `b`.
+    fn at(&self, i: usize, j: usize) -> u32 {
+        self.lens[i * (self.b.len() + 1) + j]
+    }
+
+    /// Calls `each` with the positions of every byte of the subsequence, last first.
+    fn walk_bytes(&self, mut each: impl FnMut(usize, usize)) {
+        let (mut i, mut j) = (self.a.len(), self.b.len());
+        while i > 0 && j > 0 {
+            if self.a[i - 1] == self.b[j - 1] {
+                i -= 1;
+                j -= 1;
+                each(i, j);
+            } else if self.at(i - 1, j) > self.at(i, j - 1) {
+                i -= 1;
+            } else {
+                j -= 1;
+            }
+        }
+    }
+
+    /// Calls `each` with the ranges of every unbroken match, last first.
+    fn walk(&self, mut each: impl FnMut(Range<usize>, Range<usize>)) {
+        let mut run: Option<(Range<usize>, Range<usize>)> = None;
+        self.walk_bytes(|i, j| match &mut run {
+            Some((in_a, in_b)) if in_a.start == i + 1 && in_b.start == j + 1 => {
+                in_a.start = i;
+                in_b.start = j;
+            }
+            _ => {
+                if let Some((in_a, in_b)) = run.replace((i..i + 1, j..j + 1)) {
+                    each(in_a, in_b);
+                }
+            }
+        });
+        if let Some((in_a, in_b)) = run {
+            each(in_a, in_b);
+        }
+    }
+
+    fn common(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.walk_bytes(|i, _| bytes.push(self.a[i]));
+        bytes.reverse();
+        bytes
+    }
+}

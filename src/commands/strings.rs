@@ -1,0 +1,598 @@
+//! Strings: reading, replacing, counting, parts of them. LCS is in [`super::lcs`].
+
+use super::args::{self, Options};
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::base::longdouble::LongDouble;
+use crate::resp::Reply;
+use crate::storage::{DbIndex, KeyMeta, View};
+use crate::types::OpError;
+use crate::types::string::{self, Expiry, Visited};
+use std::ops::Range;
+
+/// Writes the part of a string that `pick` chooses when told the length as one
+/// bulk, straight from where it is stored. Nothing is written if there is no
+/// such key; says whether there is one.
+fn reply_part(
+    view: &mut View,
+    reply: &mut Reply,
+    db: DbIndex,
+    key: &[u8],
+    pick: impl Fn(u64) -> Range<u64>,
+) -> Result<bool, OpError> {
+    let found = string::visit(view, db, key, |bytes| {
+        let range = pick(bytes.len() as u64);
+        reply.bulk(&bytes[range.start as usize..range.end as usize]);
+    })?;
+    if let Some(Visited::Long(long)) = &found {
+        let range = pick(long.len());
+        let len = range.end - range.start;
+        reply.buf.push(b'$');
+        crate::base::num::write_i64(&mut reply.buf, len as i64);
+        reply.buf.extend_from_slice(b"\r\n");
+        long.read_into(view, db, range, &mut reply.buf)?;
+        reply.buf.extend_from_slice(b"\r\n");
+    }
+    Ok(found.is_some())
+}
+
+/// Writes a string, or null if there is no such key; says whether there is one.
+fn reply_value(
+    view: &mut View,
+    reply: &mut Reply,
+    db: DbIndex,
+    key: &[u8],
+) -> Result<bool, OpError> {
+    let found = reply_part(view, reply, db, key, |len| 0..len)?;
+    if !found {
+        reply.null();
+    }
+    Ok(found)
+}
+
+/// How long a string may get, in bytes.
+pub(super) fn max_len(ctx: &WriteCtx<'_>) -> u64 {
+    ctx.server.config.load().proto_max_bulk_len_bytes
+}
+
+fn get(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    reply_value(ctx.view, ctx.reply, ctx.db, args[1])?;
+    Ok(())
+}
+
+fn mget(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    ctx.reply.array(args.len() - 1);
+    for key in &args[1..] {
+        match reply_value(ctx.view, ctx.reply, ctx.db, key) {
+            Ok(_) => {}
+            Err(OpError::WrongType) => ctx.reply.null(),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn strlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let len = string::len(ctx.view, ctx.db, args[1])?.unwrap_or(0);
+    ctx.reply.int(len as i64);
+    Ok(())
+}
+
+fn getrange(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (start, end) = (args::int(args[2])?, args::int(args[3])?);
+    let pick = |len| string::resolve_range(start, end, len);
+    if !reply_part(ctx.view, ctx.reply, ctx.db, args[1], pick)? {
+        ctx.reply.bulk(b"");
+    }
+    Ok(())
+}
+
+/// The options that SET and GETEX share: at most one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ttl<'a> {
+    None,
+    /// KEEPTTL, PERSIST.
+    Word,
+    At(When, &'a [u8]),
+}
+
+/// The meaning of a number that says when a key expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Ex,
+    Px,
+    Exat,
+    Pxat,
+}
+
+impl<'a> Ttl<'a> {
+    /// Takes one option, if the next argument is one of them. The same one may
+    /// come again, another may not.
+    fn take(&mut self, options: &mut Options<'a>, word: &str) -> Result<bool, Error> {
+        if options.word(word) {
+            if !matches!(self, Ttl::None | Ttl::Word) {
+                return Err(Error::Syntax);
+            }
+            *self = Ttl::Word;
+            return Ok(true);
+        }
+        for (name, when) in [
+            ("EX", When::Ex),
+            ("PX", When::Px),
+            ("EXAT", When::Exat),
+            ("PXAT", When::Pxat),
+        ] {
+            if options.word(name) {
+                match self {
+                    Ttl::None => {}
+                    Ttl::At(before, _) if *before == when => {}
+                    _ => return Err(Error::Syntax),
+                }
+                *self = Ttl::At(when, options.value()?);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// When a key expires, Unix ms; `command` is named in the error.
+fn expire_ms(when: When, number: &[u8], now_ms: u64, command: &str) -> Result<u64, Error> {
+    let number = args::int(number)?;
+    let absolute = || {
+        let number = u64::try_from(number).ok().filter(|n| *n > 0)?;
+        let ms = match when {
+            When::Ex | When::Exat => number.checked_mul(1000)?,
+            When::Px | When::Pxat => number,
+        };
+        let ms = match when {
+            When::Ex | When::Px => ms.checked_add(now_ms)?,
+            When::Exat | When::Pxat => ms,
+        };
+        (ms <= i64::MAX.unsigned_abs()).then_some(ms)
+    };
+    absolute()
+        .ok_or_else(|| Error::owned(format!("ERR invalid expire time in '{command}' command")))
+}
+
+/// The options of SET.
+#[derive(Debug)]
+struct SetOptions<'a> {
+    ttl: Ttl<'a>,
+    nx: bool,
+    xx: bool,
+    get: bool,
+}
+
+impl<'a> SetOptions<'a> {
+    fn parse(args: &'a [&'a [u8]]) -> Result<Self, Error> {
+        let mut parsed = SetOptions {
+            ttl: Ttl::None,
+            nx: false,
+            xx: false,
+            get: false,
+        };
+        let mut options = Options::new(args, 3);
+        while !options.is_empty() {
+            if options.word("NX") {
+                parsed.nx = true;
+            } else if options.word("XX") {
+                parsed.xx = true;
+            } else if options.word("GET") {
+                parsed.get = true;
+            } else if !parsed.ttl.take(&mut options, "KEEPTTL")? {
+                return Err(Error::Syntax);
+            }
+        }
+        if parsed.nx && parsed.xx {
+            return Err(Error::Syntax);
+        }
+        Ok(parsed)
+    }
+}
+
+fn set(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if args.len() == 3 {
+        string::set(ctx.txn, ctx.db, args[1], args[2], Expiry::Clear)?;
+        ctx.reply.ok();
+        return Ok(());
+    }
+    let (key, value) = (args[1], args[2]);
+    let options = SetOptions::parse(args)?;
+    let expiry = match options.ttl {
+        Ttl::None => Expiry::Clear,
+        Ttl::Word => Expiry::Keep,
+        Ttl::At(when, number) => Expiry::At(expire_ms(when, number, ctx.txn.now_ms(), "set")?),
+    };
+    if options.get {
+        reply_value(ctx.txn, ctx.reply, ctx.db, key)?;
+    }
+    let old = string::head(ctx.txn, ctx.db, key)?;
+    if (options.nx && old.is_some()) || (options.xx && old.is_none()) {
+        if !options.get {
+            ctx.reply.null();
+        }
+        return Ok(());
+    }
+    set_and_state(ctx, key, old.as_ref(), value, expiry)?;
+    if !options.get {
+        ctx.reply.ok();
+    }
+    Ok(())
+}
+
+/// Sets a key and logs that in absolute terms.
+fn set_and_state(
+    ctx: &mut WriteCtx<'_>,
+    key: &[u8],
+    old: Option<&KeyMeta>,
+    value: &[u8],
+    expiry: Expiry,
+) -> CmdResult {
+    string::set_over(ctx.txn, ctx.db, key, old, value, expiry)?;
+    match expiry {
+        Expiry::Clear => ctx.txn.effect(ctx.db, &[b"SET", key, value]),
+        Expiry::Keep => ctx.txn.effect(ctx.db, &[b"SET", key, value, b"KEEPTTL"]),
+        Expiry::At(ms) => {
+            let mut text = itoa::Buffer::new();
+            let ms = text.format(ms).as_bytes();
+            ctx.txn.effect(ctx.db, &[b"SET", key, value, b"PXAT", ms]);
+        }
+    }
+    Ok(())
+}
+
+fn set_with_expiry(ctx: &mut WriteCtx<'_>, args: &[&[u8]], when: When, command: &str) -> CmdResult {
+    let ms = expire_ms(when, args[2], ctx.txn.now_ms(), command)?;
+    let old = string::head(ctx.txn, ctx.db, args[1])?;
+    set_and_state(ctx, args[1], old.as_ref(), args[3], Expiry::At(ms))?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn setex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    set_with_expiry(ctx, args, When::Ex, "setex")
+}
+
+fn psetex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    set_with_expiry(ctx, args, When::Px, "psetex")
+}
+
+fn setnx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let old = string::head(ctx.txn, ctx.db, args[1])?;
+    if old.is_none() {
+        string::set_over(ctx.txn, ctx.db, args[1], None, args[2], Expiry::Clear)?;
+    }
+    ctx.reply.int(i64::from(old.is_none()));
+    Ok(())
+}
+
+fn getset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    reply_value(ctx.txn, ctx.reply, ctx.db, args[1])?;
+    string::set(ctx.txn, ctx.db, args[1], args[2], Expiry::Clear)?;
+    Ok(())
+}
+
+fn getdel(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if reply_value(ctx.txn, ctx.reply, ctx.db, args[1])? {
+        remove(ctx, args[1])?;
+    }
+    Ok(())
+}
+
+fn remove(ctx: &mut WriteCtx<'_>, key: &[u8]) -> CmdResult {
+    ctx.txn.delete_key(ctx.db, key)?;
+    ctx.txn.effect(ctx.db, &[b"DEL", key]);
+    Ok(())
+}
+
+fn getex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let key = args[1];
+    let mut ttl = Ttl::None;
+    let mut options = Options::new(args, 2);
+    while !options.is_empty() {
+        if !ttl.take(&mut options, "PERSIST")? {
+            return Err(Error::Syntax);
+        }
+    }
+    if !reply_value(ctx.txn, ctx.reply, ctx.db, key)? {
+        return Ok(());
+    }
+    let now_ms = ctx.txn.now_ms();
+    let new_ms = match ttl {
+        Ttl::None => return Ok(()),
+        Ttl::Word => 0,
+        Ttl::At(when, number) => expire_ms(when, number, now_ms, "getex")?,
+    };
+    if new_ms != 0 && new_ms <= now_ms {
+        return remove(ctx, key);
+    }
+    let Some(old) = ctx.txn.lookup(ctx.db, key)? else {
+        return Ok(());
+    };
+    if old.meta.expire_ms == new_ms {
+        return Ok(());
+    }
+    ctx.txn.set_expiry(ctx.db, key, &old, new_ms)?;
+    if new_ms == 0 {
+        ctx.txn.effect(ctx.db, &[b"PERSIST", key]);
+    } else {
+        let mut text = itoa::Buffer::new();
+        let ms = text.format(new_ms).as_bytes();
+        ctx.txn.effect(ctx.db, &[b"PEXPIREAT", key, ms]);
+    }
+    Ok(())
+}
+
+fn mset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    for (key, value) in pairs(args, "mset")? {
+        string::set(ctx.txn, ctx.db, key, value, Expiry::Clear)?;
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn msetnx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    for (key, _) in pairs(args, "msetnx")? {
+        if string::head(ctx.txn, ctx.db, key)?.is_some() {
+            ctx.reply.int(0);
+            return Ok(());
+        }
+    }
+    for (key, value) in pairs(args, "msetnx")? {
+        string::set(ctx.txn, ctx.db, key, value, Expiry::Clear)?;
+    }
+    ctx.reply.int(1);
+    Ok(())
+}
+
+/// Keys and values in turn behind the command's name.
+fn pairs<'a>(
+    args: &'a [&'a [u8]],
+    command: &'static str,
+) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])>, Error> {
+    if args.len().is_multiple_of(2) {
+        return Err(Error::Arity(command.into()));
+    }
+    Ok(args[1..].chunks_exact(2).map(|pair| (pair[0], pair[1])))
+}
+
+fn append(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let max_len = max_len(ctx);
+    let len = string::append(ctx.txn, ctx.db, args[1], args[2], max_len)?;
+    ctx.reply.int(len as i64);
+    Ok(())
+}
+
+fn setrange(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let offset = u64::try_from(args::int(args[2])?)
+        .map_err(|_| Error::text("ERR offset is out of range"))?;
+    let max_len = max_len(ctx);
+    let len = string::set_range(ctx.txn, ctx.db, args[1], offset, args[3], max_len)?;
+    ctx.reply.int(len as i64);
+    Ok(())
+}
+
+fn count(ctx: &mut WriteCtx<'_>, key: &[u8], by: i64) -> CmdResult {
+    let value = string::increment(ctx.txn, ctx.db, key, by)?;
+    ctx.reply.int(value);
+    Ok(())
+}
+
+fn incr(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    count(ctx, args[1], 1)
+}
+
+fn decr(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    count(ctx, args[1], -1)
+}
+
+fn incrby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    count(ctx, args[1], args::int(args[2])?)
+}
+
+fn decrby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let by = args::int(args[2])?
+        .checked_neg()
+        .ok_or(Error::text("ERR decrement would overflow"))?;
+    count(ctx, args[1], by)
+}
+
+fn incrbyfloat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let key = args[1];
+    let old = string::with_value(ctx.txn, ctx.db, key, LongDouble::parse)?;
+    let old = match old {
+        Some(old) => old.ok_or(OpError::NotFloat)?,
+        None => LongDouble::parse(b"0").ok_or(OpError::NotFloat)?,
+    };
+    let sum = old.add(LongDouble::parse(args[2]).ok_or(OpError::NotFloat)?);
+    if !sum.is_finite() {
+        return Err(OpError::NotFinite.into());
+    }
+    let text = sum.to_human();
+    let head = string::head(ctx.txn, ctx.db, key)?;
+    set_and_state(ctx, key, head.as_ref(), &text, Expiry::Keep)?;
+    ctx.reply.bulk(&text);
+    Ok(())
+}
+
+const READ: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))];
+const UPDATE: &[KeySpec] = &[KeySpec::at(
+    1,
+    KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE),
+)];
+const OVERWRITE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))];
+const FAST_GROWTH: Flags = Flags::FAST.union(Flags::DENYOOM);
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::write("append", 3, append)
+        .flags(FAST_GROWTH)
+        .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))])
+        .doc(
+            Group::String,
+            "2.0.0",
+            "Puts bytes behind a string; makes it if it does not exist",
+        ),
+    Command::write("decr", 2, decr)
+        .flags(FAST_GROWTH)
+        .keys(UPDATE)
+        .doc(Group::String, "1.0.0", "Counts a whole number down by one"),
+    Command::write("decrby", 3, decrby)
+        .flags(FAST_GROWTH)
+        .keys(UPDATE)
+        .doc(Group::String, "1.0.0", "Subtracts from a whole number"),
+    Command::read("get", 2, get)
+        .flags(Flags::FAST)
+        .keys(READ)
+        .doc(Group::String, "1.0.0", "Answers the string at a key"),
+    Command::write("getdel", 2, getdel)
+        .flags(Flags::FAST)
+        .keys(&[KeySpec::at(
+            1,
+            KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE),
+        )])
+        .doc(
+            Group::String,
+            "6.2.0",
+            "Answers the string at a key and deletes the key",
+        ),
+    Command::write("getex", -2, getex)
+        .flags(Flags::FAST)
+        .keys(UPDATE)
+        .doc(
+            Group::String,
+            "6.2.0",
+            "Answers the string at a key and changes when the key expires",
+        ),
+    Command::read("getrange", 4, getrange).keys(READ).doc(
+        Group::String,
+        "2.4.0",
+        "Answers the part of a string between two positions",
+    ),
+    Command::write("getset", 3, getset)
+        .flags(FAST_GROWTH)
+        .keys(UPDATE)
+        .doc(
+            Group::String,
+            "1.0.0",
+            "Sets a key and answers the string it held before",
+        ),
+    Command::write("incr", 2, incr)
+        .flags(FAST_GROWTH)
+        .keys(UPDATE)
+        .doc(Group::String, "1.0.0", "Counts a whole number up by one"),
+    Command::write("incrby", 3, incrby)
+        .flags(FAST_GROWTH)
+        .keys(UPDATE)
+        .doc(Group::String, "1.0.0", "Adds to a whole number"),
+    Command::write("incrbyfloat", 3, incrbyfloat)
+        .flags(FAST_GROWTH)
+        .keys(UPDATE)
+        .doc(Group::String, "2.6.0", "Adds to a number with a fraction"),
+    Command::read("lcs", -3, super::lcs::lcs)
+        .keys(&[KeySpec::range(
+            1,
+            1,
+            1,
+            KeyFlags::RO.union(KeyFlags::ACCESS),
+        )])
+        .doc(
+            Group::String,
+            "7.0.0",
+            "Finds the longest bytes that two strings have in common, in order",
+        ),
+    Command::read("mget", -2, mget)
+        .flags(Flags::FAST)
+        .keys(&[KeySpec::range(
+            1,
+            -1,
+            1,
+            KeyFlags::RO.union(KeyFlags::ACCESS),
+        )])
+        .doc(
+            Group::String,
+            "1.0.0",
+            "Answers the strings at several keys",
+        ),
+    Command::write("mset", -3, mset)
+        .flags(Flags::DENYOOM)
+        .keys(&[KeySpec::range(
+            1,
+            -1,
+            2,
+            KeyFlags::OW.union(KeyFlags::UPDATE),
+        )])
+        .doc(Group::String, "1.0.1", "Sets several keys at once"),
+    Command::write("msetnx", -3, msetnx)
+        .flags(Flags::DENYOOM)
+        .keys(&[KeySpec::range(
+            1,
+            -1,
+            2,
+            KeyFlags::OW.union(KeyFlags::INSERT),
+        )])
+        .doc(
+            Group::String,
+            "1.0.1",
+            "Sets several keys at once, if none of them exists",
+        ),
+    Command::write("psetex", 4, psetex)
+        .flags(Flags::DENYOOM)
+        .keys(OVERWRITE)
+        .doc(
+            Group::String,
+            "2.6.0",
+            "Sets a key that expires after some milliseconds",
+        ),
+    Command::write("set", -3, set)
+        .flags(Flags::DENYOOM)
+        .keys(&[KeySpec::at(
+            1,
+            KeyFlags::RW
+                .union(KeyFlags::ACCESS)
+                .union(KeyFlags::UPDATE)
+                .union(KeyFlags::VARIABLE_FLAGS),
+        )])
+        .doc(
+            Group::String,
+            "1.0.0",
+            "Sets a key to a string, whatever it held; conditions and expiry are options",
+        ),
+    Command::write("setex", 4, setex)
+        .flags(Flags::DENYOOM)
+        .keys(OVERWRITE)
+        .doc(
+            Group::String,
+            "2.0.0",
+            "Sets a key that expires after some seconds",
+        ),
+    Command::write("setnx", 3, setnx)
+        .flags(FAST_GROWTH)
+        .keys(&[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::INSERT))])
+        .doc(Group::String, "1.0.0", "Sets a key, if it does not exist"),
+    Command::write("setrange", 4, setrange)
+        .flags(Flags::DENYOOM)
+        .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))])
+        .doc(
+            Group::String,
+            "2.2.0",
+            "Overwrites a part of a string from a position on",
+        ),
+    Command::read("strlen", 2, strlen)
+        .flags(Flags::FAST)
+        .keys(&[KeySpec::at(1, KeyFlags::RO)])
+        .doc(
+            Group::String,
+            "2.2.0",
+            "Answers how many bytes a string has",
+        ),
+    Command::read("substr", 4, getrange).keys(READ).doc(
+        Group::String,
+        "1.0.0",
+        "The old name of GETRANGE",
+    ),
+];
+
+#[cfg(test)]
+mod tests;
