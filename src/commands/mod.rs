@@ -31,6 +31,9 @@ mod lcs;
 mod lists;
 mod object;
 mod strings;
+mod zset_algebra;
+mod zset_range;
+mod zsets;
 
 pub use context::{ReadCtx, SessionCtx, WriteCtx};
 pub use error::{CmdResult, Error};
@@ -47,4 +50,7 @@ pub const FAMILIES: &[&[Command]] = &[
     object::COMMANDS,
     scan::COMMANDS,
     strings::COMMANDS,
+    zsets::COMMANDS,
+    zset_range::COMMANDS,
+    zset_algebra::COMMANDS,
 ];

@@ -6,9 +6,14 @@
 //! body, by type and by the flag ROWS:
 //!   string          the bytes                         ROWS: id (8) ‖ length (8)
 //!   hash, set       packed entries                    ROWS: id (8) ‖ count (8)
-//!   zset            packed entries, in score order    ROWS: id (8) ‖ count (8) ‖ lowest row (see zset)
+//!   zset            packed entries, in score order    ROWS: id (8) ‖ count (8) ‖ first (L) ‖ last (L)
 //!   list            packed entries, in list order     ROWS: id (8) ‖ head (8) ‖ tail (8)
 //! ```
+//!
+//! `first` and `last` of a zset are what stands behind the id in the key of its
+//! first and of its last score row, score (8) ‖ member, cut to 72 bytes, behind
+//! their lengths. No row of the zset stands outside of the two, so nobody walks
+//! over the tombstones that pops leave at the ends.
 
 use super::{CollectionId, Corrupt, Kind, reader::Reader};
 

@@ -13,6 +13,7 @@ pub mod object;
 pub mod random_key;
 pub mod set;
 pub mod string;
+pub mod zset;
 
 #[cfg(test)]
 mod members_tests;

@@ -1,0 +1,424 @@
+//! Unions, intersections and differences of sorted sets and sets. The members
+//! of a set all have the score 1.
+
+use super::args::{self, Options};
+use super::spec::Group;
+use super::zsets::Shape;
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::encoding::Kind;
+use crate::storage::{DbIndex, View};
+use crate::types::zset::{self, Direction, Member, Span, Zset};
+use crate::types::{OpError, OpResult};
+use std::collections::HashMap;
+
+/// Elements that are read at a time where the end may not be needed.
+const CHUNK: u64 = 1024;
+
+/// A look-up costs about as much as passing this many elements of a walk.
+const STEPS_PER_LOOKUP: u64 = 4;
+
+/// What is combined.
+enum Source {
+    Nothing,
+    Zset(Zset),
+}
+
+impl Source {
+    fn open(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Source> {
+        Ok(match view.lookup(db, key)? {
+            None => Source::Nothing,
+            Some(found) => match found.meta.kind {
+                Kind::Zset => Source::Zset(Zset::from_key(db, found)?),
+                _ => return Err(OpError::WrongType),
+            },
+        })
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Source::Nothing => 0,
+            Source::Zset(zset) => zset.len(),
+        }
+    }
+
+    fn score(&self, view: &mut View, member: &[u8]) -> OpResult<Option<f64>> {
+        match self {
+            Source::Nothing => Ok(None),
+            Source::Zset(zset) => zset.score(view, member),
+        }
+    }
+
+    fn for_each(
+        &self,
+        view: &mut View,
+        each: &mut dyn FnMut(f64, &[u8]) -> OpResult<()>,
+    ) -> OpResult<()> {
+        match self {
+            Source::Nothing => Ok(()),
+            Source::Zset(zset) => {
+                zset.walk(view, &Span::all(), Direction::Forward, 0, u64::MAX, each)
+            }
+        }
+    }
+
+    /// Moves the elements from `walk` on into `chunk`, some at a time; false at the end.
+    fn fill(
+        &self,
+        view: &mut View,
+        walk: &mut Walk,
+        chunk: &mut Vec<(f64, Member)>,
+    ) -> OpResult<bool> {
+        chunk.clear();
+        match self {
+            Source::Nothing => {}
+            Source::Zset(zset) => {
+                let push = &mut |score, member: &[u8]| {
+                    chunk.push((score, Member::from_slice(member)));
+                    Ok(())
+                };
+                zset.walk(view, &walk.left, Direction::Forward, 0, CHUNK, push)?;
+                if let Some((score, member)) = chunk.last() {
+                    walk.left = Span::after(*score, member);
+                }
+            }
+        }
+        Ok(!chunk.is_empty())
+    }
+}
+
+/// How far a walk in chunks has come.
+struct Walk {
+    left: Span,
+}
+
+impl Walk {
+    fn new() -> Walk {
+        Walk { left: Span::all() }
+    }
+}
+
+/// How scores of the same member become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Aggregate {
+    Sum,
+    Min,
+    Max,
+}
+
+impl Aggregate {
+    fn join(self, a: f64, b: f64) -> f64 {
+        match self {
+            Aggregate::Sum => number(a + b),
+            Aggregate::Min => a.min(b),
+            Aggregate::Max => a.max(b),
+        }
+    }
+}
+
+/// What is not a number counts as 0: inf − inf, 0 × inf.
+fn number(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score + 0.0 }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Union,
+    Inter,
+    Diff,
+}
+
+/// The operands of an operation and how they are combined.
+struct Operands {
+    sources: Vec<(Source, f64)>,
+    aggregate: Aggregate,
+    with_scores: bool,
+}
+
+/// Which options a command takes.
+#[derive(Debug, Clone, Copy)]
+struct Takes {
+    weights: bool,
+    scores: bool,
+}
+
+/// Reads the number of keys at `at` and the keys behind it.
+fn open_sources(
+    view: &mut View,
+    db: DbIndex,
+    options: &mut Options<'_>,
+    name: &str,
+) -> Result<Vec<(Source, f64)>, Error> {
+    let numkeys = options.int()?;
+    if numkeys < 1 {
+        return Err(Error::owned(format!(
+            "ERR at least 1 input key is needed for '{name}' command"
+        )));
+    }
+    let keys = options.values(usize::try_from(numkeys).unwrap_or(usize::MAX))?;
+    let open = |key: &&[u8]| Ok((Source::open(view, db, key)?, 1.0));
+    keys.iter().map(open).collect()
+}
+
+impl Operands {
+    fn parse(
+        view: &mut View,
+        db: DbIndex,
+        args: &[&[u8]],
+        at: usize,
+        name: &str,
+        takes: Takes,
+    ) -> Result<Operands, Error> {
+        let mut options = Options::new(args, at);
+        let mut operands = Operands {
+            sources: open_sources(view, db, &mut options, name)?,
+            aggregate: Aggregate::Sum,
+            with_scores: false,
+        };
+        while !options.is_empty() {
+            let enough = options.left() > operands.sources.len();
+            if takes.weights && enough && options.word("WEIGHTS") {
+                for (_, weight) in &mut operands.sources {
+                    *weight = args::float(options.value()?)
+                        .map_err(|_| Error::text("ERR weight value is not a float"))?;
+                }
+            } else if takes.weights && options.left() >= 2 && options.word("AGGREGATE") {
+                operands.aggregate = match options.value()? {
+                    word if args::is(word, "SUM") => Aggregate::Sum,
+                    word if args::is(word, "MIN") => Aggregate::Min,
+                    word if args::is(word, "MAX") => Aggregate::Max,
+                    _ => return Err(Error::Syntax),
+                };
+            } else if takes.scores && options.word("WITHSCORES") {
+                operands.with_scores = true;
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        Ok(operands)
+    }
+
+    /// The result, ascending.
+    fn compute(mut self, view: &mut View, operation: Operation) -> OpResult<Vec<(f64, Member)>> {
+        if operation != Operation::Diff {
+            // The order of the sources decides how a sum is rounded.
+            self.sources.sort_by_key(|(source, _)| source.len());
+        }
+        let mut result = match operation {
+            Operation::Union => self.union(view)?,
+            Operation::Inter => self.inter(view)?,
+            Operation::Diff => self.diff(view)?,
+        };
+        result.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
+        Ok(result)
+    }
+
+    fn union(&self, view: &mut View) -> OpResult<Vec<(f64, Member)>> {
+        let mut scores: HashMap<Member, f64> = HashMap::new();
+        for (source, weight) in &self.sources {
+            source.for_each(view, &mut |score, member| {
+                let score = number(score * weight);
+                match scores.get_mut(member) {
+                    Some(sum) => *sum = self.aggregate.join(*sum, score),
+                    None => {
+                        scores.insert(Member::from_slice(member), score);
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(scores.into_iter().map(|(m, score)| (score, m)).collect())
+    }
+
+    fn inter(&self, view: &mut View) -> OpResult<Vec<(f64, Member)>> {
+        let mut result = Vec::new();
+        let Some(((first, weight), others)) = self.sources.split_first() else {
+            return Ok(result);
+        };
+        let (mut walk, mut chunk) = (Walk::new(), Vec::new());
+        while first.fill(view, &mut walk, &mut chunk)? {
+            'members: for (score, member) in chunk.drain(..) {
+                let mut joined = number(score * weight);
+                for (other, weight) in others {
+                    let Some(score) = other.score(view, &member)? else {
+                        continue 'members;
+                    };
+                    joined = self.aggregate.join(joined, number(score * weight));
+                }
+                result.push((joined, member));
+            }
+        }
+        Ok(result)
+    }
+
+    fn diff(&self, view: &mut View) -> OpResult<Vec<(f64, Member)>> {
+        let Some(((first, _), others)) = self.sources.split_first() else {
+            return Ok(Vec::new());
+        };
+        let steps = others.iter().map(|(other, _)| other.len()).sum::<u64>();
+        let lookups = first.len().saturating_mul(others.len() as u64);
+        if steps < lookups.saturating_mul(STEPS_PER_LOOKUP) {
+            let mut left: HashMap<Member, f64> = HashMap::new();
+            first.for_each(view, &mut |score, member| {
+                left.insert(Member::from_slice(member), score);
+                Ok(())
+            })?;
+            for (other, _) in others {
+                other.for_each(view, &mut |_, member| {
+                    left.remove(member);
+                    Ok(())
+                })?;
+            }
+            return Ok(left.into_iter().map(|(m, score)| (score, m)).collect());
+        }
+        let mut result = Vec::new();
+        let (mut walk, mut chunk) = (Walk::new(), Vec::new());
+        while first.fill(view, &mut walk, &mut chunk)? {
+            'members: for (score, member) in chunk.drain(..) {
+                for (other, _) in others {
+                    if other.score(view, &member)?.is_some() {
+                        continue 'members;
+                    }
+                }
+                result.push((score, member));
+            }
+        }
+        Ok(result)
+    }
+}
+
+fn read(ctx: &mut ReadCtx<'_>, args: &[&[u8]], name: &str, operation: Operation) -> CmdResult {
+    let takes = Takes {
+        weights: operation != Operation::Diff,
+        scores: true,
+    };
+    let operands = Operands::parse(ctx.view, ctx.db, args, 1, name, takes)?;
+    let shape = Shape::of(ctx.reply, operands.with_scores);
+    let result = operands.compute(ctx.view, operation)?;
+    ctx.reply.array(shape.len(result.len()));
+    for (score, member) in &result {
+        shape.write(ctx.reply, *score, member);
+    }
+    Ok(())
+}
+
+fn store(ctx: &mut WriteCtx<'_>, args: &[&[u8]], name: &str, operation: Operation) -> CmdResult {
+    let takes = Takes {
+        weights: operation != Operation::Diff,
+        scores: false,
+    };
+    let operands = Operands::parse(ctx.txn, ctx.db, args, 2, name, takes)?;
+    let result = operands.compute(ctx.txn, operation)?;
+    zset::store(ctx.txn, ctx.db, args[1], &result)?;
+    ctx.reply.int(result.len() as i64);
+    Ok(())
+}
+
+fn zunion(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    read(ctx, args, "zunion", Operation::Union)
+}
+
+fn zinter(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    read(ctx, args, "zinter", Operation::Inter)
+}
+
+fn zdiff(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    read(ctx, args, "zdiff", Operation::Diff)
+}
+
+fn zunionstore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    store(ctx, args, "zunionstore", Operation::Union)
+}
+
+fn zinterstore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    store(ctx, args, "zinterstore", Operation::Inter)
+}
+
+fn zdiffstore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    store(ctx, args, "zdiffstore", Operation::Diff)
+}
+
+fn zintercard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut options = Options::new(args, 1);
+    let mut sources = open_sources(ctx.view, ctx.db, &mut options, "zintercard")?;
+    let mut limit = 0;
+    while !options.is_empty() {
+        if options.left() < 2 || !options.word("LIMIT") {
+            return Err(Error::Syntax);
+        }
+        limit = args::int_from(options.value()?, 0, "ERR LIMIT can't be negative")?;
+    }
+    sources.sort_by_key(|(source, _)| source.len());
+    let mut found = 0;
+    if let Some(((first, _), others)) = sources.split_first() {
+        let (mut walk, mut chunk) = (Walk::new(), Vec::new());
+        'walk: while first.fill(ctx.view, &mut walk, &mut chunk)? {
+            'members: for (_, member) in chunk.drain(..) {
+                for (other, _) in others {
+                    if other.score(ctx.view, &member)?.is_none() {
+                        continue 'members;
+                    }
+                }
+                found += 1;
+                if found == limit {
+                    break 'walk;
+                }
+            }
+        }
+    }
+    ctx.reply.int(found);
+    Ok(())
+}
+
+const READS: &[KeySpec] = &[KeySpec::numkeys(1, KeyFlags::RO.union(KeyFlags::ACCESS))];
+const STORES: &[KeySpec] = &[
+    KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
+    KeySpec::numkeys(2, KeyFlags::RO.union(KeyFlags::ACCESS)),
+];
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::read("zunion", -3, zunion).keys(READS).doc(
+        Group::SortedSet,
+        "6.2.0",
+        "Returns the members that any of several sorted sets has",
+    ),
+    Command::read("zinter", -3, zinter).keys(READS).doc(
+        Group::SortedSet,
+        "6.2.0",
+        "Returns the members that all of several sorted sets have",
+    ),
+    Command::read("zdiff", -3, zdiff).keys(READS).doc(
+        Group::SortedSet,
+        "6.2.0",
+        "Returns the members of the first sorted set that no other has",
+    ),
+    Command::read("zintercard", -3, zintercard).keys(READS).doc(
+        Group::SortedSet,
+        "7.0.0",
+        "Counts the members that all of several sorted sets have",
+    ),
+    Command::write("zunionstore", -4, zunionstore)
+        .flags(Flags::DENYOOM)
+        .keys(STORES)
+        .doc(
+            Group::SortedSet,
+            "2.0.0",
+            "Stores the union of several sorted sets",
+        ),
+    Command::write("zinterstore", -4, zinterstore)
+        .flags(Flags::DENYOOM)
+        .keys(STORES)
+        .doc(
+            Group::SortedSet,
+            "2.0.0",
+            "Stores the intersection of several sorted sets",
+        ),
+    Command::write("zdiffstore", -4, zdiffstore)
+        .flags(Flags::DENYOOM)
+        .keys(STORES)
+        .doc(
+            Group::SortedSet,
+            "6.2.0",
+            "Stores what the first sorted set has and no other",
+        ),
+];

@@ -1,0 +1,371 @@
+//! Ranges of sorted sets by rank, by score and by member: reading, counting,
+//! removing, copying them to another key.
+
+use super::args::{self, Options};
+use super::spec::Group;
+use super::zsets::{READS, REMOVES, Shape};
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::base::num;
+use crate::storage::View;
+use crate::types::OpResult;
+use crate::types::zset::{self, Direction, Each, Edit, LexBound, Member, ScoreBound, Span, Zset};
+
+const BAD_SCORE: Error = Error::text("ERR min or max is not a float");
+const BAD_MEMBER: Error = Error::text("ERR min or max not valid string range item");
+
+/// What the bounds of a range are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Rank,
+    Score,
+    Lex,
+}
+
+/// The bounds of a range, low before high but for ranks, which count in the
+/// range's direction.
+#[derive(Debug, Clone, Copy)]
+enum Bounds<'a> {
+    Ranks(i64, i64),
+    Scores(ScoreBound, ScoreBound),
+    Members(LexBound<'a>, LexBound<'a>),
+}
+
+/// A range as a client asked for it.
+#[derive(Debug, Clone, Copy)]
+struct Range<'a> {
+    bounds: Bounds<'a>,
+    direction: Direction,
+    offset: i64,
+    limit: i64,
+    with_scores: bool,
+}
+
+/// What a command fixes; what it leaves open, its options say.
+#[derive(Debug, Clone, Copy)]
+struct Fixed {
+    by: Option<By>,
+    direction: Option<Direction>,
+    /// Whether WITHSCORES may be asked for.
+    scores: bool,
+}
+
+fn score_bound(arg: &[u8]) -> Result<ScoreBound, Error> {
+    let (exclusive, number) = match arg {
+        [b'(', number @ ..] => (true, number),
+        number => (false, number),
+    };
+    let score = num::parse_f64(number).ok_or(BAD_SCORE)?;
+    Ok(ScoreBound { score, exclusive })
+}
+
+fn lex_bound(arg: &[u8]) -> Result<LexBound<'_>, Error> {
+    match arg {
+        b"-" => Ok(LexBound::Min),
+        b"+" => Ok(LexBound::Max),
+        [b'[', member @ ..] => Ok(LexBound::Inclusive(member)),
+        [b'(', member @ ..] => Ok(LexBound::Exclusive(member)),
+        _ => Err(BAD_MEMBER),
+    }
+}
+
+impl<'a> Bounds<'a> {
+    fn parse(by: By, min: &'a [u8], max: &'a [u8]) -> Result<Bounds<'a>, Error> {
+        Ok(match by {
+            By::Rank => Bounds::Ranks(args::int(min)?, args::int(max)?),
+            By::Score => Bounds::Scores(score_bound(min)?, score_bound(max)?),
+            By::Lex => Bounds::Members(lex_bound(min)?, lex_bound(max)?),
+        })
+    }
+
+    /// The elements within, as a span and, for ranks, how many to skip and take.
+    fn resolve(self, zset: &Zset) -> OpResult<(Span, u64, u64)> {
+        Ok(match self {
+            Bounds::Ranks(start, stop) => {
+                let (skip, limit) = ranks(start, stop, zset.len());
+                (Span::all(), skip, limit)
+            }
+            Bounds::Scores(min, max) => (Span::of_scores(min, max), 0, u64::MAX),
+            Bounds::Members(min, max) => (zset.members_between(min, max)?, 0, u64::MAX),
+        })
+    }
+}
+
+/// First rank and number of ranks that `start` and `stop` mean, of `len`.
+fn ranks(start: i64, stop: i64, len: u64) -> (u64, u64) {
+    let absolute = |rank: i64| match rank {
+        0.. => Some(rank.unsigned_abs()),
+        _ => len.checked_sub(rank.unsigned_abs()),
+    };
+    let first = absolute(start).unwrap_or(0);
+    match absolute(stop) {
+        Some(last) if first <= last && first < len => (first, last.min(len - 1) - first + 1),
+        _ => (0, 0),
+    }
+}
+
+impl<'a> Range<'a> {
+    /// Reads bounds from the arguments at `at` and options behind them.
+    fn parse(args: &'a [&'a [u8]], at: usize, fixed: Fixed) -> Result<Range<'a>, Error> {
+        let mut options = Options::new(args, at + 2);
+        let (mut by, mut direction) = (fixed.by, fixed.direction);
+        let (mut offset, mut limit, mut with_scores) = (0, -1, false);
+        while !options.is_empty() {
+            if fixed.scores && options.word("WITHSCORES") {
+                with_scores = true;
+            } else if options.left() >= 3 && options.word("LIMIT") {
+                (offset, limit) = (options.int()?, options.int()?);
+            } else if direction.is_none() && options.word("REV") {
+                direction = Some(Direction::Backward);
+            } else if by.is_none() && options.word("BYLEX") {
+                by = Some(By::Lex);
+            } else if by.is_none() && options.word("BYSCORE") {
+                by = Some(By::Score);
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        let by = by.unwrap_or(By::Rank);
+        let direction = direction.unwrap_or(Direction::Forward);
+        if limit != -1 && by == By::Rank {
+            return Err(Error::text(
+                "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
+            ));
+        }
+        if with_scores && by == By::Lex {
+            return Err(Error::text(
+                "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
+            ));
+        }
+        let swapped = direction == Direction::Backward && by != By::Rank;
+        let (min, max) = match swapped {
+            true => (args[at + 1], args[at]),
+            false => (args[at], args[at + 1]),
+        };
+        Ok(Range {
+            bounds: Bounds::parse(by, min, max)?,
+            direction,
+            offset,
+            limit,
+            with_scores,
+        })
+    }
+
+    fn walk(&self, view: &mut View, zset: &Zset, each: Each<'_>) -> OpResult<()> {
+        let (span, mut skip, mut limit) = self.bounds.resolve(zset)?;
+        if !matches!(self.bounds, Bounds::Ranks(..)) {
+            let Ok(offset) = u64::try_from(self.offset) else {
+                return Ok(());
+            };
+            skip = offset;
+            limit = u64::try_from(self.limit).unwrap_or(u64::MAX);
+        }
+        zset.walk(view, &span, self.direction, skip, limit, each)
+    }
+}
+
+fn read_range(ctx: &mut ReadCtx<'_>, args: &[&[u8]], fixed: Fixed) -> CmdResult {
+    let range = Range::parse(args, 2, fixed)?;
+    let Some(zset) = Zset::open(ctx.view, ctx.db, args[1])? else {
+        ctx.reply.array(0);
+        return Ok(());
+    };
+    let shape = Shape::of(ctx.reply, range.with_scores);
+    shape.array(ctx.reply, |each| range.walk(ctx.view, &zset, each))
+}
+
+const fn fixed(by: By, direction: Direction) -> Fixed {
+    Fixed {
+        by: Some(by),
+        direction: Some(direction),
+        scores: true,
+    }
+}
+
+fn zrange(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let open = Fixed {
+        by: None,
+        direction: None,
+        scores: true,
+    };
+    read_range(ctx, args, open)
+}
+
+fn zrevrange(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    read_range(ctx, args, fixed(By::Rank, Direction::Backward))
+}
+
+fn zrangebyscore(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    read_range(ctx, args, fixed(By::Score, Direction::Forward))
+}
+
+fn zrevrangebyscore(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    read_range(ctx, args, fixed(By::Score, Direction::Backward))
+}
+
+fn zrangebylex(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    read_range(ctx, args, fixed(By::Lex, Direction::Forward))
+}
+
+fn zrevrangebylex(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    read_range(ctx, args, fixed(By::Lex, Direction::Backward))
+}
+
+fn zrangestore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let open = Fixed {
+        by: None,
+        direction: None,
+        scores: false,
+    };
+    let range = Range::parse(args, 3, open)?;
+    let mut found: Vec<(f64, Member)> = Vec::new();
+    if let Some(zset) = Zset::open(ctx.txn, ctx.db, args[2])? {
+        range.walk(ctx.txn, &zset, &mut |score, member| {
+            found.push((score, Member::from_slice(member)));
+            Ok(())
+        })?;
+    }
+    if range.direction == Direction::Backward {
+        found.reverse();
+    }
+    zset::store(ctx.txn, ctx.db, args[1], &found)?;
+    ctx.reply.int(found.len() as i64);
+    Ok(())
+}
+
+fn count(ctx: &mut ReadCtx<'_>, args: &[&[u8]], by: By) -> CmdResult {
+    let bounds = Bounds::parse(by, args[2], args[3])?;
+    let count = match Zset::open(ctx.view, ctx.db, args[1])? {
+        Some(zset) => {
+            let (span, ..) = bounds.resolve(&zset)?;
+            zset.count(ctx.view, &span)?
+        }
+        None => 0,
+    };
+    ctx.reply.int(count as i64);
+    Ok(())
+}
+
+fn zcount(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    count(ctx, args, By::Score)
+}
+
+fn zlexcount(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    count(ctx, args, By::Lex)
+}
+
+fn remove(ctx: &mut WriteCtx<'_>, args: &[&[u8]], by: By) -> CmdResult {
+    let bounds = Bounds::parse(by, args[2], args[3])?;
+    let mut edit = Edit::open(ctx.txn, ctx.db, args[1])?;
+    let mut removed = 0;
+    if edit.existed() {
+        let (span, skip, limit) = bounds.resolve(&edit)?;
+        removed = edit.remove_range(ctx.txn, &span, skip, limit)?;
+        edit.save(ctx.txn)?;
+    }
+    ctx.reply.int(removed as i64);
+    Ok(())
+}
+
+fn zremrangebyrank(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    remove(ctx, args, By::Rank)
+}
+
+fn zremrangebyscore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    remove(ctx, args, By::Score)
+}
+
+fn zremrangebylex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    remove(ctx, args, By::Lex)
+}
+
+const STORES: &[KeySpec] = &[
+    KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
+    KeySpec::at(2, KeyFlags::RO.union(KeyFlags::ACCESS)),
+];
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::read("zrange", -4, zrange).keys(READS).doc(
+        Group::SortedSet,
+        "1.2.0",
+        "Returns a range of members by rank, score or name, in either direction",
+    ),
+    Command::read("zrevrange", -4, zrevrange).keys(READS).doc(
+        Group::SortedSet,
+        "1.2.0",
+        "Returns a range of members by rank, highest score first",
+    ),
+    Command::read("zrangebyscore", -4, zrangebyscore)
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "1.0.5",
+            "Returns the members with scores between two bounds",
+        ),
+    Command::read("zrevrangebyscore", -4, zrevrangebyscore)
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "2.2.0",
+            "Returns the members with scores between two bounds, highest first",
+        ),
+    Command::read("zrangebylex", -4, zrangebylex)
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "2.8.9",
+            "Returns the members between two names, if all scores are equal",
+        ),
+    Command::read("zrevrangebylex", -4, zrevrangebylex)
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "2.8.9",
+            "Returns the members between two names in reverse, if all scores are equal",
+        ),
+    Command::write("zrangestore", -5, zrangestore)
+        .flags(Flags::DENYOOM)
+        .keys(STORES)
+        .doc(
+            Group::SortedSet,
+            "6.2.0",
+            "Stores a range of members under another key",
+        ),
+    Command::read("zcount", 4, zcount)
+        .flags(Flags::FAST)
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "2.0.0",
+            "Counts the members with scores between two bounds",
+        ),
+    Command::read("zlexcount", 4, zlexcount)
+        .flags(Flags::FAST)
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "2.8.9",
+            "Counts the members between two names, if all scores are equal",
+        ),
+    Command::write("zremrangebyrank", 4, zremrangebyrank)
+        .keys(REMOVES)
+        .doc(
+            Group::SortedSet,
+            "2.0.0",
+            "Removes a range of members by rank",
+        ),
+    Command::write("zremrangebyscore", 4, zremrangebyscore)
+        .keys(REMOVES)
+        .doc(
+            Group::SortedSet,
+            "1.2.0",
+            "Removes the members with scores between two bounds",
+        ),
+    Command::write("zremrangebylex", 4, zremrangebylex)
+        .keys(REMOVES)
+        .doc(
+            Group::SortedSet,
+            "2.8.9",
+            "Removes the members between two names, if all scores are equal",
+        ),
+];

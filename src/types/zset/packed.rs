@@ -1,0 +1,216 @@
+//! A small sorted set inside its meta row: the bytes of
+//! [`crate::encoding::packed`], ascending, searched and edited in place.
+
+use super::span::{Place, Span};
+use super::{Direction, Each};
+use crate::encoding::packed::put_scored;
+use crate::encoding::reader::Reader;
+use crate::encoding::{Corrupt, score};
+use crate::storage::Value;
+use crate::types::OpResult;
+use smallvec::SmallVec;
+use std::cmp::Ordering;
+use std::ops::Range;
+
+/// One entry, and where its bytes are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry<'a> {
+    at: usize,
+    end: usize,
+    score: [u8; 8],
+    pub(super) member: &'a [u8],
+}
+
+impl Entry<'_> {
+    pub(super) fn score(&self) -> f64 {
+        score::decode(self.score)
+    }
+
+    fn cmp_place(&self, place: &[u8]) -> Ordering {
+        match place.split_at_checked(8) {
+            Some((score, member)) => self.score[..].cmp(score).then(self.member.cmp(member)),
+            None => self.score[..].cmp(place),
+        }
+    }
+}
+
+/// The entries of a packed body, ascending.
+pub(super) struct Entries<'a> {
+    reader: Reader<'a>,
+    len: usize,
+}
+
+pub(super) fn entries(body: &[u8]) -> Entries<'_> {
+    Entries {
+        reader: Reader::new(body, "packed zset"),
+        len: body.len(),
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<Entry<'a>, Corrupt>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.is_empty() {
+            return None;
+        }
+        let at = self.len - self.reader.rest().len();
+        let entry = self.entry(at);
+        if entry.is_err() {
+            self.reader = Reader::new(&[], "packed zset");
+        }
+        Some(entry)
+    }
+}
+
+impl<'a> Entries<'a> {
+    fn entry(&mut self, at: usize) -> Result<Entry<'a>, Corrupt> {
+        let score = self.reader.array()?;
+        let member = self.reader.bytes()?;
+        Ok(Entry {
+            at,
+            end: self.len - self.reader.rest().len(),
+            score,
+            member,
+        })
+    }
+}
+
+pub(super) fn count(body: &[u8]) -> OpResult<u64> {
+    let mut count = 0;
+    for entry in entries(body) {
+        entry?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+pub(super) fn find<'a>(body: &'a [u8], member: &[u8]) -> OpResult<Option<Entry<'a>>> {
+    for entry in entries(body) {
+        let entry = entry?;
+        if entry.member == member {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}
+
+/// Rank and score of a member.
+pub(super) fn rank(body: &[u8], member: &[u8]) -> OpResult<Option<(u64, f64)>> {
+    for (rank, entry) in (0..).zip(entries(body)) {
+        let entry = entry?;
+        if entry.member == member {
+            return Ok(Some((rank, entry.score())));
+        }
+    }
+    Ok(None)
+}
+
+/// The scores at both ends.
+pub(super) fn end_scores(body: &[u8]) -> OpResult<Option<(f64, f64)>> {
+    let mut ends = None;
+    for entry in entries(body) {
+        let score = entry?.score();
+        ends = Some((ends.map_or(score, |(first, _)| first), score));
+    }
+    Ok(ends)
+}
+
+/// The entries in `span`.
+fn within<'a>(body: &'a [u8], span: &Span) -> OpResult<SmallVec<[Entry<'a>; 64]>> {
+    let mut found = SmallVec::new();
+    for entry in entries(body) {
+        let entry = entry?;
+        if let Some(to) = &span.to
+            && entry.cmp_place(to).is_ge()
+        {
+            break;
+        }
+        if entry.cmp_place(&span.from).is_ge() {
+            found.push(entry);
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn count_within(body: &[u8], span: &Span) -> OpResult<u64> {
+    Ok(within(body, span)?.len() as u64)
+}
+
+pub(super) fn walk(
+    body: &[u8],
+    span: &Span,
+    direction: Direction,
+    skip: u64,
+    limit: u64,
+    each: Each<'_>,
+) -> OpResult<()> {
+    let found = within(body, span)?;
+    let chosen = choose(found.len(), direction, skip, limit);
+    let chosen = found.get(chosen).unwrap_or_default();
+    match direction {
+        Direction::Forward => chosen.iter().try_for_each(|e| each(e.score(), e.member)),
+        Direction::Backward => {
+            let mut reversed = chosen.iter().rev();
+            reversed.try_for_each(|e| each(e.score(), e.member))
+        }
+    }
+}
+
+/// Which of `len` elements are left, as ascending positions, after `skip` from
+/// the end where `direction` starts, if at most `limit` are taken.
+fn choose(len: usize, direction: Direction, skip: u64, limit: u64) -> Range<usize> {
+    let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(len);
+    let taken = usize::try_from(limit).unwrap_or(usize::MAX).min(len - skip);
+    match direction {
+        Direction::Forward => skip..skip + taken,
+        Direction::Backward => len - skip - taken..len - skip,
+    }
+}
+
+/// Puts in a member that is not there.
+pub(super) fn insert(body: &mut Value, score: f64, member: &[u8], place: &Place) -> OpResult<()> {
+    let mut at = body.len();
+    for entry in entries(body) {
+        let entry = entry?;
+        if entry.cmp_place(place).is_gt() {
+            at = entry.at;
+            break;
+        }
+    }
+    let mut bytes = Vec::with_capacity(member.len() + 16);
+    put_scored(&mut bytes, score, member);
+    body.insert_from_slice(at, &bytes);
+    Ok(())
+}
+
+/// Takes a member out; its score, if it was there.
+pub(super) fn remove(body: &mut Value, member: &[u8]) -> OpResult<Option<f64>> {
+    let Some(entry) = find(body, member)? else {
+        return Ok(None);
+    };
+    let (score, bytes) = (entry.score(), entry.at..entry.end);
+    body.drain(bytes);
+    Ok(Some(score))
+}
+
+/// Takes entries out that follow each other; how many there were.
+pub(super) fn remove_run(
+    body: &mut Value,
+    span: &Span,
+    direction: Direction,
+    skip: u64,
+    limit: u64,
+    each: Each<'_>,
+) -> OpResult<u64> {
+    walk(body, span, direction, skip, limit, each)?;
+    let found = within(body, span)?;
+    let chosen = choose(found.len(), direction, skip, limit);
+    let (Some(first), Some(last)) = (found.get(chosen.start), found[chosen.clone()].last()) else {
+        return Ok(0);
+    };
+    let bytes = first.at..last.end;
+    drop(found);
+    body.drain(bytes);
+    Ok(chosen.len() as u64)
+}

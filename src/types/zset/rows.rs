@@ -1,0 +1,369 @@
+//! A sorted set whose elements stand in rows: one by the member's hash, with
+//! the score, and one in score order. The body of the meta row is drawn in
+//! [`crate::encoding::meta`].
+//!
+//! The body knows the first and the last row in score order. Every walk stays
+//! between the two, so what was popped from an end is never met again: its
+//! tombstones lie outside.
+
+use super::span::{Place, Span, just_after, place};
+use super::{Direction, Each, Member};
+use crate::encoding::meta::Counted;
+use crate::encoding::reader::{Reader, put_bytes};
+use crate::encoding::{CollectionId, Corrupt, Kind, RowKey, keys, score, tag};
+use crate::storage::{DbIndex, Txn, View};
+use crate::types::OpResult;
+use crate::types::hashed::HashedRows;
+use std::ops::ControlFlow;
+
+/// Ends are kept up to this many bytes: a long member must not be copied into
+/// its meta row again and again. A cut end still bounds the rows, if less tightly.
+const END_MAX_BYTES: usize = 8 + 64;
+
+/// From this many rows on, what a walk skips is looked up by rank.
+const SKIP_BY_RANK: u64 = 64;
+
+/// A collection in rows, as its meta row describes it.
+#[derive(Debug, Clone)]
+pub(super) struct Rows {
+    db: DbIndex,
+    id: CollectionId,
+    pub(super) count: u64,
+    first: End,
+    last: End,
+    /// The collection was made in this turn: all its rows are pending.
+    fresh: bool,
+}
+
+/// The place of the first or last row, cut to [`END_MAX_BYTES`].
+#[derive(Debug, Clone, Default)]
+struct End {
+    place: Place,
+    /// The row that stood here is gone: all others lie within, but the end must
+    /// be found anew before the body is written.
+    stale: bool,
+}
+
+impl End {
+    fn at(place: &[u8]) -> End {
+        End {
+            place: Place::from_slice(cut(place)),
+            stale: false,
+        }
+    }
+}
+
+fn cut(place: &[u8]) -> &[u8] {
+    place.get(..END_MAX_BYTES).unwrap_or(place)
+}
+
+impl Rows {
+    /// A new collection without elements.
+    pub(super) fn new(db: DbIndex, id: CollectionId) -> Rows {
+        Rows {
+            db,
+            id,
+            count: 0,
+            first: End::default(),
+            last: End::default(),
+            fresh: true,
+        }
+    }
+
+    pub(super) fn decode(db: DbIndex, body: &[u8]) -> OpResult<Rows> {
+        let Counted { id, count } = Counted::decode(body)?;
+        let mut r = Reader::new(body, "zset");
+        r.take(16)?;
+        let first = End::at(r.bytes()?);
+        let last = End::at(r.bytes()?);
+        if first.place.len() < 8 || last.place.len() < 8 {
+            return Err(Corrupt("zset ends").into());
+        }
+        Ok(Rows {
+            db,
+            id,
+            count,
+            first,
+            last,
+            fresh: false,
+        })
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let Rows { id, count, .. } = *self;
+        let mut body = Vec::with_capacity(18 + self.first.place.len() + self.last.place.len());
+        body.extend_from_slice(&Counted { id, count }.encode());
+        put_bytes(&mut body, &self.first.place);
+        put_bytes(&mut body, &self.last.place);
+        body
+    }
+
+    /// The scores at both ends.
+    pub(super) fn end_scores(&self) -> (f64, f64) {
+        let score = |end: &End| match end.place.first_chunk::<8>() {
+            Some(bytes) => score::decode(*bytes),
+            None => 0.0,
+        };
+        (score(&self.first), score(&self.last))
+    }
+
+    /// Whether every element lies in `span`.
+    pub(super) fn all_within(&self, span: &Span) -> bool {
+        !span.starts_after(&self.first.place) && !span.ends_by(&self.beyond())
+    }
+
+    /// A place that no element reaches.
+    fn beyond(&self) -> Place {
+        let last = &self.last.place;
+        if last.len() < END_MAX_BYTES {
+            return just_after(last);
+        }
+        // A cut end: whatever begins like it may be there. Scores do not begin with FF FF.
+        keys::after_prefix(last).map_or_else(Place::new, |end| Place::from_slice(&end))
+    }
+
+    fn row_key(&self, place: &[u8]) -> RowKey {
+        let mut key = keys::element_prefix(tag::ZSET_SCORE, self.id);
+        key.extend_from_slice(place);
+        key
+    }
+
+    /// The rows in hash order.
+    fn members(&self) -> HashedRows {
+        HashedRows::new(self.db, Kind::Zset, self.id)
+    }
+
+    pub(super) fn score(&self, view: &View, member: &[u8]) -> OpResult<Option<f64>> {
+        let members = self.members();
+        if self.fresh {
+            let row = view.pending_row(self.db, &members.key(view, member));
+            return row.map(decode_score).transpose();
+        }
+        let row = members.get(view, member)?;
+        row.map(|row| decode_score(&row)).transpose()
+    }
+
+    /// Calls `each` with the place of every element in `span` until it breaks.
+    pub(super) fn visit(
+        &self,
+        view: &mut View,
+        span: &Span,
+        direction: Direction,
+        mut each: impl FnMut(&[u8]) -> OpResult<ControlFlow<()>>,
+    ) -> OpResult<()> {
+        if self.count == 0 || span.is_empty() {
+            return Ok(());
+        }
+        let beyond = self.beyond();
+        let from = self.row_key(span.from.as_slice().max(&self.first.place));
+        let to = match &span.to {
+            Some(to) => self.row_key(to.as_slice().min(&beyond)),
+            None => self.row_key(&beyond),
+        };
+        let mut scan = view.scan(self.db, &from, &to, direction)?;
+        while let Some((key, _)) = scan.next()? {
+            let place = key.get(keys::ELEMENT_PREFIX_LEN..).unwrap_or_default();
+            if each(place)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with up to `limit` elements in `span`, past the first `skip`.
+    pub(super) fn walk(
+        &self,
+        view: &mut View,
+        span: &Span,
+        direction: Direction,
+        mut skip: u64,
+        limit: u64,
+        each: Each<'_>,
+    ) -> OpResult<()> {
+        if limit == 0 || skip >= self.count {
+            return Ok(());
+        }
+        let mut narrowed = None;
+        if skip >= SKIP_BY_RANK {
+            let Some(start) = super::rank::place_at(self, view, span, direction, skip)? else {
+                return Ok(());
+            };
+            let mut span = span.clone();
+            match direction {
+                Direction::Forward => span.from = start,
+                Direction::Backward => span.to = Some(just_after(&start)),
+            }
+            narrowed = Some(span);
+            skip = 0;
+        }
+        let mut left = limit;
+        let span = narrowed.as_ref().unwrap_or(span);
+        self.visit(view, span, direction, |place| {
+            if skip > 0 {
+                skip -= 1;
+                return Ok(ControlFlow::Continue(()));
+            }
+            let (score, member) = split(place)?;
+            each(score, member)?;
+            left -= 1;
+            Ok(match left {
+                0 => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            })
+        })
+    }
+
+    /// Calls `each` with at least `count` elements from a cursor on; returns
+    /// where to go on.
+    pub(super) fn scan(
+        &self,
+        view: &mut View,
+        cursor: u64,
+        count: u64,
+        each: Each<'_>,
+    ) -> OpResult<u64> {
+        let mut done = Ok(());
+        let mut each = until_error(each, &mut done);
+        let next = self.members().scan(view, cursor, count, |member, value| {
+            let _ = each(member, value);
+        })?;
+        drop(each);
+        done.map(|()| next)
+    }
+
+    /// Calls `each` with `n` random elements that all differ, or with all.
+    pub(super) fn sample_distinct(&self, view: &mut View, n: u64, each: Each<'_>) -> OpResult<()> {
+        let mut done = Ok(());
+        let each = until_error(each, &mut done);
+        self.members().sample_distinct(view, self.count, n, each)?;
+        done
+    }
+
+    /// Calls `each` with `n` random elements, each drawn from all.
+    pub(super) fn sample_repeats(&self, view: &mut View, n: u64, each: Each<'_>) -> OpResult<()> {
+        let mut done = Ok(());
+        let each = until_error(each, &mut done);
+        self.members().sample_repeats(view, self.count, n, each)?;
+        done
+    }
+
+    /// Puts in a member that is not there.
+    pub(super) fn insert(&mut self, txn: &mut Txn, score: f64, member: &[u8]) -> OpResult<()> {
+        self.put(txn, score, member)?;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Gives a member another score.
+    pub(super) fn rescore(
+        &mut self,
+        txn: &mut Txn,
+        old: f64,
+        new: f64,
+        member: &[u8],
+    ) -> OpResult<()> {
+        self.drop_place(txn, &place(old, member))?;
+        self.put(txn, new, member)
+    }
+
+    pub(super) fn remove(&mut self, txn: &mut Txn, score: f64, member: &[u8]) -> OpResult<()> {
+        self.drop_place(txn, &place(score, member))?;
+        let key = self.members().key(txn, member);
+        txn.delete_row(self.db, &key)?;
+        self.count = self.count.saturating_sub(1);
+        Ok(())
+    }
+
+    /// Removes elements that follow each other in score order, ascending.
+    pub(super) fn remove_run(&mut self, txn: &mut Txn, run: &[(f64, Member)]) -> OpResult<()> {
+        let (Some((low, first)), Some((high, last))) = (run.first(), run.last()) else {
+            return Ok(());
+        };
+        let (low, high) = (place(*low, first), place(*high, last));
+        for (score, member) in run {
+            self.remove(txn, *score, member)?;
+        }
+        // The ends need not be looked for among what was just removed.
+        if self.first.stale && cut(&low) == self.first.place.as_slice() {
+            self.first.place = Place::from_slice(cut(&high));
+        }
+        if self.last.stale && cut(&high) == self.last.place.as_slice() {
+            self.last.place = Place::from_slice(cut(&low));
+        }
+        Ok(())
+    }
+
+    /// Finds ends anew that were removed. Before the body is written.
+    pub(super) fn settle(&mut self, txn: &mut Txn) -> OpResult<()> {
+        for direction in [Direction::Forward, Direction::Backward] {
+            let stale = match direction {
+                Direction::Forward => self.first.stale,
+                Direction::Backward => self.last.stale,
+            };
+            if !stale || self.count == 0 {
+                continue;
+            }
+            let mut found = None;
+            self.visit(txn, &Span::all(), direction, |place| {
+                found = Some(End::at(place));
+                Ok(ControlFlow::Break(()))
+            })?;
+            let end = found.ok_or(Corrupt("zset count"))?;
+            match direction {
+                Direction::Forward => self.first = end,
+                Direction::Backward => self.last = end,
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, txn: &mut Txn, score: f64, member: &[u8]) -> OpResult<()> {
+        let place = place(score, member);
+        self.members().put(txn, member, &score::encode(score))?;
+        txn.put_row(self.db, &self.row_key(&place), &[])?;
+        let end = cut(&place);
+        if self.count == 0 || end <= self.first.place.as_slice() {
+            self.first = End::at(end);
+        }
+        if self.count == 0 || end >= self.last.place.as_slice() {
+            self.last = End::at(end);
+        }
+        Ok(())
+    }
+
+    fn drop_place(&mut self, txn: &mut Txn, place: &Place) -> OpResult<()> {
+        txn.delete_row(self.db, &self.row_key(place))?;
+        self.first.stale |= cut(place) == self.first.place.as_slice();
+        self.last.stale |= cut(place) == self.last.place.as_slice();
+        Ok(())
+    }
+}
+
+/// Score and member of a place.
+pub(super) fn split(place: &[u8]) -> OpResult<(f64, &[u8])> {
+    let (score, member) = place
+        .split_first_chunk::<8>()
+        .ok_or(Corrupt("zset score"))?;
+    Ok((score::decode(*score), member))
+}
+
+fn decode_score(row: &[u8]) -> OpResult<f64> {
+    let bytes = row.try_into().map_err(|_| Corrupt("zset member"))?;
+    Ok(score::decode(bytes))
+}
+
+/// `each` for rows in hash order, until a row or `each` fails.
+fn until_error<'e>(
+    each: Each<'e>,
+    done: &'e mut OpResult<()>,
+) -> impl FnMut(&[u8], &[u8]) -> ControlFlow<()> {
+    |member, value| {
+        if done.is_ok() {
+            *done = decode_score(value).and_then(|score| each(score, member));
+        }
+        match done {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+}
