@@ -7,9 +7,12 @@ use super::zsets::Shape;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::encoding::Kind;
 use crate::storage::{DbIndex, View};
-use crate::types::zset::{self, Direction, Member, Span, Zset};
+use crate::types::hashed::{self, Chunk};
+use crate::types::members::Members;
+use crate::types::zset::{self, Direction, Each, Member, Span, Zset};
 use crate::types::{OpError, OpResult};
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 
 /// Elements that are read at a time where the end may not be needed.
 const CHUNK: u64 = 1024;
@@ -21,6 +24,7 @@ const STEPS_PER_LOOKUP: u64 = 4;
 enum Source {
     Nothing,
     Zset(Zset),
+    Set(Members),
 }
 
 impl Source {
@@ -29,6 +33,7 @@ impl Source {
             None => Source::Nothing,
             Some(found) => match found.meta.kind {
                 Kind::Zset => Source::Zset(Zset::from_key(db, found)?),
+                Kind::Set => Source::Set(Members::from_meta(db, found)?),
                 _ => return Err(OpError::WrongType),
             },
         })
@@ -38,6 +43,7 @@ impl Source {
         match self {
             Source::Nothing => 0,
             Source::Zset(zset) => zset.len(),
+            Source::Set(set) => set.len(),
         }
     }
 
@@ -45,56 +51,73 @@ impl Source {
         match self {
             Source::Nothing => Ok(None),
             Source::Zset(zset) => zset.score(view, member),
+            Source::Set(set) => Ok(set.contains(view, member)?.then_some(1.0)),
         }
     }
 
-    fn for_each(
-        &self,
-        view: &mut View,
-        each: &mut dyn FnMut(f64, &[u8]) -> OpResult<()>,
-    ) -> OpResult<()> {
+    fn for_each(&self, view: &mut View, each: Each<'_>) -> OpResult<()> {
         match self {
             Source::Nothing => Ok(()),
             Source::Zset(zset) => {
                 zset.walk(view, &Span::all(), Direction::Forward, 0, u64::MAX, each)
             }
+            Source::Set(set) => {
+                let mut done = Ok(());
+                set.for_each(view, |member, _| {
+                    done = each(1.0, member);
+                    match done {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(_) => ControlFlow::Break(()),
+                    }
+                })?;
+                done
+            }
         }
     }
 
-    /// Moves the elements from `walk` on into `chunk`, some at a time; false at the end.
+    /// A walk over all elements.
+    fn walk(&self) -> Walk {
+        match self {
+            Source::Set(_) => Walk::Set(hashed::Walk::one_of(1), Chunk::default()),
+            _ => Walk::Zset(Span::all()),
+        }
+    }
+
+    /// Moves the elements from `walk` on into `elements`, some at a time; false
+    /// at the end.
     fn fill(
         &self,
         view: &mut View,
         walk: &mut Walk,
-        chunk: &mut Vec<(f64, Member)>,
+        elements: &mut Vec<(f64, Member)>,
     ) -> OpResult<bool> {
-        chunk.clear();
-        match self {
-            Source::Nothing => {}
-            Source::Zset(zset) => {
+        elements.clear();
+        match (self, walk) {
+            (Source::Zset(zset), Walk::Zset(left)) => {
                 let push = &mut |score, member: &[u8]| {
-                    chunk.push((score, Member::from_slice(member)));
+                    elements.push((score, Member::from_slice(member)));
                     Ok(())
                 };
-                zset.walk(view, &walk.left, Direction::Forward, 0, CHUNK, push)?;
-                if let Some((score, member)) = chunk.last() {
-                    walk.left = Span::after(*score, member);
+                zset.walk(view, left, Direction::Forward, 0, CHUNK, push)?;
+                if let Some((score, member)) = elements.last() {
+                    *left = Span::after(*score, member);
                 }
             }
+            (Source::Set(set), Walk::Set(walk, chunk)) => {
+                set.fill(view, walk, chunk)?;
+                elements.extend(chunk.iter().map(|m| (1.0, Member::from_slice(m))));
+            }
+            _ => {}
         }
-        Ok(!chunk.is_empty())
+        Ok(!elements.is_empty())
     }
 }
 
 /// How far a walk in chunks has come.
-struct Walk {
-    left: Span,
-}
-
-impl Walk {
-    fn new() -> Walk {
-        Walk { left: Span::all() }
-    }
+enum Walk {
+    /// What is left in score order.
+    Zset(Span),
+    Set(hashed::Walk, Chunk),
 }
 
 /// How scores of the same member become one.
@@ -234,7 +257,7 @@ impl Operands {
         let Some(((first, weight), others)) = self.sources.split_first() else {
             return Ok(result);
         };
-        let (mut walk, mut chunk) = (Walk::new(), Vec::new());
+        let (mut walk, mut chunk) = (first.walk(), Vec::new());
         while first.fill(view, &mut walk, &mut chunk)? {
             'members: for (score, member) in chunk.drain(..) {
                 let mut joined = number(score * weight);
@@ -271,7 +294,7 @@ impl Operands {
             return Ok(left.into_iter().map(|(m, score)| (score, m)).collect());
         }
         let mut result = Vec::new();
-        let (mut walk, mut chunk) = (Walk::new(), Vec::new());
+        let (mut walk, mut chunk) = (first.walk(), Vec::new());
         while first.fill(view, &mut walk, &mut chunk)? {
             'members: for (score, member) in chunk.drain(..) {
                 for (other, _) in others {
@@ -350,7 +373,7 @@ fn zintercard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     sources.sort_by_key(|(source, _)| source.len());
     let mut found = 0;
     if let Some(((first, _), others)) = sources.split_first() {
-        let (mut walk, mut chunk) = (Walk::new(), Vec::new());
+        let (mut walk, mut chunk) = (first.walk(), Vec::new());
         'walk: while first.fill(ctx.view, &mut walk, &mut chunk)? {
             'members: for (_, member) in chunk.drain(..) {
                 for (other, _) in others {

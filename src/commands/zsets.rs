@@ -4,6 +4,7 @@
 //! A score that is a sum is logged as the score, not as the sum.
 
 use super::args::{self, Options};
+use super::scan::parse_cursor;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::{glob, num};
@@ -385,7 +386,7 @@ fn one_random(ctx: &mut ReadCtx<'_>, key: &[u8]) -> CmdResult {
 }
 
 fn zscan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let cursor = num::parse_u64(args[2]).ok_or(Error::text("ERR invalid cursor"))?;
+    let cursor = parse_cursor(args[2])?;
     let Some(zset) = Zset::open(ctx.view, ctx.db, args[1])? else {
         ctx.reply.array(2);
         ctx.reply.bulk(b"0");

@@ -159,7 +159,9 @@ fn random_add(fixture: &mut Fixture, model: &mut Model, rng: &mut fastrand::Rng)
     let new = old.filter(|_| rule.increment).unwrap_or(0.0) + score;
     let allowed = match old {
         Some(old) => {
-            !rule.only_new && !(rule.only_greater && new <= old) && !(rule.only_less && new >= old)
+            let shrinks = rule.only_greater && new <= old;
+            let grows = rule.only_less && new >= old;
+            !(rule.only_new || shrinks || grows)
         }
         None => !rule.only_existing,
     };
