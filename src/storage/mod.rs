@@ -31,6 +31,9 @@ pub mod overlay;
 pub mod scan;
 pub mod txn;
 
+#[cfg(test)]
+mod tests;
+
 pub use engine::Engine;
 pub use keyspace::{KeyMeta, Value};
 pub use options::StorageConfig;

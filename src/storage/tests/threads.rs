@@ -1,0 +1,84 @@
+//! Several threads on the same keys.
+
+use super::run::config;
+use crate::encoding::{Kind, Meta};
+use crate::storage::{DbIndex, Engine, KeyMeta, Txn};
+use std::sync::Arc;
+
+const KEYS: usize = 24;
+const THREADS: u64 = 4;
+const TRANSFERS: usize = 3_000;
+const START: i64 = 1_000;
+
+fn name(n: usize) -> Vec<u8> {
+    format!("account:{n}").into_bytes()
+}
+
+fn amount(found: &KeyMeta) -> i64 {
+    i64::from_be_bytes(found.body.as_slice().try_into().unwrap())
+}
+
+fn write(txn: &mut Txn, key: &[u8], old: Option<&Meta>, amount: i64) {
+    let meta = Meta::new(Kind::String);
+    txn.put_key(DbIndex(0), key, old, meta, &amount.to_be_bytes())
+        .unwrap();
+}
+
+/// Each command moves money between two keys; several commands share a turn.
+/// The sum stays, whatever the interleaving, and nobody waits for ever.
+#[test]
+fn transfers_between_locked_keys_keep_the_sum() {
+    let seed = super::seed();
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open(config(dir.path())).unwrap();
+    let mut txn = Txn::new(engine.clone());
+    txn.begin(1);
+    for n in 0..KEYS {
+        write(&mut txn, &name(n), None, START);
+    }
+    txn.commit().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let engine = engine.clone();
+            scope.spawn(move || transfer(engine, seed ^ thread));
+        }
+    });
+    txn.begin(1);
+    let sum: i64 = (0..KEYS)
+        .map(|n| amount(&txn.lookup(DbIndex(0), &name(n)).unwrap().unwrap()))
+        .sum();
+    assert_eq!(sum, START * KEYS as i64);
+    assert_eq!(txn.counts(DbIndex(0)).keys, KEYS as u64);
+    txn.commit().unwrap();
+    let report = engine.check().unwrap();
+    assert!(report.faults.is_empty(), "{:#?}", report.faults);
+}
+
+fn transfer(engine: Arc<Engine>, seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut txn = Txn::new(engine.clone());
+    for _ in 0..TRANSFERS {
+        txn.begin(1);
+        let (from, to) = (name(rng.usize(..KEYS)), name(rng.usize(..KEYS)));
+        if from != to {
+            let locked = [from.as_slice(), to.as_slice()].into_iter();
+            txn.lock(DbIndex(0), locked).unwrap();
+            let savepoint = txn.savepoint();
+            txn.start_command();
+            for (key, change) in [(&from, -1), (&to, 1)] {
+                let old = txn.lookup(DbIndex(0), key).unwrap().unwrap();
+                write(&mut txn, key, Some(&old.meta), amount(&old) + change);
+            }
+            txn.finish_command(DbIndex(0), &[b"transfer"]);
+            if rng.u8(..) < 30 {
+                txn.rollback(savepoint);
+            }
+        }
+        if rng.u8(..) < 40 {
+            txn.commit().unwrap();
+            engine.make_durable().unwrap();
+        }
+    }
+    txn.commit().unwrap();
+    engine.make_durable().unwrap();
+}
