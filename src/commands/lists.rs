@@ -459,3 +459,6 @@ pub const COMMANDS: &[Command] = &[
             "Pushes items at the tail of a list that exists",
         ),
 ];
+
+#[cfg(test)]
+mod tests;
