@@ -48,11 +48,11 @@ impl Meta {
         self.expire_ms != 0 && self.expire_ms <= now_ms
     }
 
-    /// Appends the head to a row under construction.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(self.kind as u8);
-        out.push(if self.rows { FLAG_ROWS } else { 0 });
-        out.extend_from_slice(&self.expire_ms.to_be_bytes());
+    /// The bytes that a row begins with.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let flags = if self.rows { FLAG_ROWS } else { 0 };
+        let [a, b, c, d, e, f, g, h] = self.expire_ms.to_be_bytes();
+        [self.kind as u8, flags, a, b, c, d, e, f, g, h]
     }
 }
 

@@ -117,6 +117,13 @@ impl Executor {
         if failed_before {
             return Err(StorageError::Failed.into());
         }
+        let lookups = self.txn.take_lookups();
+        if lookups.hits > 0 {
+            self.server.stats.keyspace_hits.add(lookups.hits);
+        }
+        if lookups.misses > 0 {
+            self.server.stats.keyspace_misses.add(lookups.misses);
+        }
         let expired = self.txn.take_expired();
         if expired > 0 {
             self.server.stats.expired_keys.add(expired);

@@ -12,7 +12,7 @@
 
 use super::txn::{Row, Txn, View};
 use super::{DbIndex, Result};
-use crate::encoding::meta::{Counted, HEADER_LEN, MetaView};
+use crate::encoding::meta::{Counted, MetaView};
 use crate::encoding::own::KeyspaceId;
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Kind, Meta, keys};
@@ -55,6 +55,20 @@ impl View {
 
     /// Calls `look` with the key, unless its time is over.
     pub fn peek<R>(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        look: impl FnOnce(MetaView<'_>) -> R,
+    ) -> Result<Option<R>> {
+        let found = self.find(db, key, look)?;
+        if !self.reaps {
+            self.lookups.hits += u64::from(found.is_some());
+            self.lookups.misses += u64::from(found.is_none());
+        }
+        Ok(found)
+    }
+
+    fn find<R>(
         &mut self,
         db: DbIndex,
         key: &[u8],
@@ -157,10 +171,7 @@ impl Txn {
         body: &[u8],
     ) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
-        let mut row = Vec::with_capacity(HEADER_LEN + body.len());
-        new.encode(&mut row);
-        row.extend_from_slice(body);
-        self.put(keyspace, &keys::meta(key), &row);
+        self.put_parts(keyspace, &keys::meta(key), [&new.encode(), body]);
         let old_expire_ms = old.map_or(0, |m| m.expire_ms);
         if old_expire_ms != new.expire_ms {
             if old_expire_ms != 0 {

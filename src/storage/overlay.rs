@@ -99,6 +99,11 @@ impl Overlay {
 
     /// Writes a row.
     pub fn put(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+        self.push(keyspace, key, Some([value, &[]]));
+    }
+
+    /// Writes a row whose value is made of two parts.
+    pub fn put_parts(&mut self, keyspace: KeyspaceId, key: &[u8], value: [&[u8]; 2]) {
         self.push(keyspace, key, Some(value));
     }
 
@@ -246,18 +251,20 @@ impl Overlay {
         (key, self.value_of(i))
     }
 
-    fn push(&mut self, keyspace: KeyspaceId, key: &[u8], value: Option<&[u8]>) {
+    fn push(&mut self, keyspace: KeyspaceId, key: &[u8], value: Option<[&[u8]; 2]>) {
         let hash = self.hash(keyspace, key);
         let key_at = self.arena.len();
         self.arena.extend_from_slice(key);
-        self.arena.extend_from_slice(value.unwrap_or_default());
+        for part in value.unwrap_or_default() {
+            self.arena.extend_from_slice(part);
+        }
         let i = self.entries.len() as u32;
         let mut entry = Entry {
             keyspace,
             hash,
             key_at,
             key_len: key.len() as u32,
-            value_len: value.map_or(NONE, |v| v.len() as u32),
+            value_len: value.map_or(NONE, |[a, b]| (a.len() + b.len()) as u32),
             prev: NONE,
             superseded: false,
         };

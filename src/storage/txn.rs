@@ -70,6 +70,15 @@ pub struct Savepoint {
     cleared: usize,
 }
 
+/// How often reading commands found a key, and how often not.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Lookups {
+    /// The key was there.
+    pub hits: u64,
+    /// It was not.
+    pub misses: u64,
+}
+
 /// What a thread reads through. See the module.
 pub struct View {
     /// By DB; handles drop before the engine.
@@ -96,6 +105,7 @@ pub struct View {
     /// Rows written or deleted since [`Txn::start_command`].
     pub(super) dirty: u64,
     effects: u64,
+    pub(super) lookups: Lookups,
     /// Keys deleted since the last [`View::take_expired`] because their time was over.
     pub(super) expired: u64,
 }
@@ -179,6 +189,11 @@ impl View {
         }
     }
 
+    /// What the look-ups of reading commands found since the last call.
+    pub fn take_lookups(&mut self) -> Lookups {
+        std::mem::take(&mut self.lookups)
+    }
+
     /// How many keys were deleted because their time was over since the last call.
     pub fn take_expired(&mut self) -> u64 {
         std::mem::take(&mut self.expired)
@@ -195,6 +210,11 @@ impl View {
 
     pub(super) fn put(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
         self.overlay.put(keyspace, key, value);
+        self.dirty += 1;
+    }
+
+    pub(super) fn put_parts(&mut self, keyspace: KeyspaceId, key: &[u8], value: [&[u8]; 2]) {
+        self.overlay.put_parts(keyspace, key, value);
         self.dirty += 1;
     }
 
@@ -272,6 +292,7 @@ impl Txn {
             now_ms: 0,
             reaps: false,
             expires: true,
+            lookups: Lookups::default(),
             dirty: 0,
             effects: 0,
             expired: 0,

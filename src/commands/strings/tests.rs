@@ -278,6 +278,17 @@ fn longest_common_subsequence() {
 }
 
 #[test]
+fn reads_count_hits_and_misses() {
+    let mut client = Client::new();
+    for line in ["set k v", "get k", "mget k none k", "incr n", "get none"] {
+        client.run(line);
+    }
+    let stats = &client.server().stats;
+    let counted = (stats.keyspace_hits.get(), stats.keyspace_misses.get());
+    assert_eq!(counted, (3, 2));
+}
+
+#[test]
 fn the_binlog_has_effects() {
     let mut client = Client::new();
     for line in [
