@@ -30,6 +30,7 @@ mod keys;
 mod lcs;
 mod lists;
 mod object;
+mod sort;
 mod strings;
 mod zset_algebra;
 mod zset_range;
@@ -48,6 +49,7 @@ pub const FAMILIES: &[&[Command]] = &[
     keys::COMMANDS,
     lists::COMMANDS,
     object::COMMANDS,
+    sort::COMMANDS,
     scan::COMMANDS,
     strings::COMMANDS,
     zsets::COMMANDS,

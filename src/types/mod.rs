@@ -12,6 +12,7 @@ pub mod members;
 pub mod object;
 pub mod random_key;
 pub mod set;
+pub mod sort;
 pub mod string;
 pub mod zset;
 

@@ -1,0 +1,274 @@
+//! SORT and SORT_RO.
+//!
+//! The keys that BY and GET patterns lead to are not known beforehand, so they
+//! are not locked: what others have committed is read, and an expired key met
+//! on the way is hidden but not deleted. For the same reason STORE logs its
+//! effect, the new list, and not the command.
+
+use super::args::Options;
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::storage::scan::Direction;
+use crate::storage::{DbIndex, View};
+use crate::types::OpError;
+use crate::types::list::{End, List};
+use crate::types::sort::{self, Element, Order, Pattern, Source};
+use std::ops::Range;
+
+/// Elements in one logged RPUSH.
+const LOGGED_ELEMENTS: usize = 512;
+
+struct Request<'a> {
+    order: Order<'a>,
+    /// The source's own order will do.
+    unsorted: bool,
+    offset: i64,
+    count: i64,
+    get: Vec<Pattern<'a>>,
+    store: Option<&'a [u8]>,
+}
+
+impl<'a> Request<'a> {
+    fn parse(args: &'a [&'a [u8]], may_store: bool) -> Result<Request<'a>, Error> {
+        let mut request = Request {
+            order: Order {
+                alpha: false,
+                descending: false,
+                by: None,
+            },
+            unsorted: false,
+            offset: 0,
+            count: -1,
+            get: Vec::new(),
+            store: None,
+        };
+        let mut options = Options::new(args, 2);
+        while !options.is_empty() {
+            if options.word("ASC") {
+                request.order.descending = false;
+            } else if options.word("DESC") {
+                request.order.descending = true;
+            } else if options.word("ALPHA") {
+                request.order.alpha = true;
+            } else if options.left() >= 3 && options.word("LIMIT") {
+                request.offset = options.int()?;
+                request.count = options.int()?;
+            } else if options.left() >= 2 && may_store && options.word("STORE") {
+                request.store = Some(options.value()?);
+            } else if options.left() >= 2 && options.word("BY") {
+                let by = options.value()?;
+                request.unsorted |= !by.contains(&b'*');
+                request.order.by = Some(Pattern::new(by));
+            } else if options.left() >= 2 && options.word("GET") {
+                request.get.push(Pattern::new(options.value()?));
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        Ok(request)
+    }
+
+    /// The positions that LIMIT leaves of `len` elements.
+    fn window(&self, len: u64) -> Range<u64> {
+        let start = u64::try_from(self.offset).unwrap_or(0).min(len);
+        match u64::try_from(self.count) {
+            Ok(count) => start..start.saturating_add(count).min(len),
+            Err(_) => start..len,
+        }
+    }
+
+    /// The elements asked for, in order.
+    fn run(
+        &mut self,
+        view: &mut View,
+        db: DbIndex,
+        source: &Source<'_>,
+    ) -> Result<Vec<Element>, Error> {
+        if self.unsorted && self.store.is_some() && matches!(source, Source::Set(_)) {
+            // What is stored must not depend on the order on disk.
+            self.unsorted = false;
+            self.order.alpha = true;
+            self.order.by = None;
+        }
+        let len = source.len();
+        let window = self.window(len);
+        if self.unsorted {
+            let direction = match self.order.descending {
+                true => Direction::Backward,
+                false => Direction::Forward,
+            };
+            return Ok(source.elements(view, window, direction)?);
+        }
+        let elements = source.elements(view, 0..len, Direction::Forward)?;
+        let sorted = sort::sort(view, db, elements, self.order).map_err(|error| match error {
+            OpError::NotFloat => {
+                Error::text("ERR One or more scores can't be converted into double")
+            }
+            other => other.into(),
+        })?;
+        let (skip, take) = (window.start, window.end - window.start);
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        let take = usize::try_from(take).unwrap_or(usize::MAX);
+        Ok(sorted.into_iter().skip(skip).take(take).collect())
+    }
+
+    fn replies(&self, elements: &[Element]) -> usize {
+        elements.len() * self.get.len().max(1)
+    }
+
+    /// Calls `each` with what is returned or stored for the elements.
+    fn outputs(
+        &self,
+        view: &mut View,
+        db: DbIndex,
+        elements: Vec<Element>,
+        mut each: impl FnMut(Option<Vec<u8>>),
+    ) -> CmdResult {
+        for element in elements {
+            for pattern in &self.get {
+                each(pattern.resolve(view, db, &element)?);
+            }
+            if self.get.is_empty() {
+                each(Some(element));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sorts and replies.
+fn answer(
+    view: &mut View,
+    reply: &mut crate::resp::Reply,
+    db: DbIndex,
+    source: &Source<'_>,
+    mut request: Request<'_>,
+) -> CmdResult {
+    let elements = request.run(view, db, source)?;
+    reply.array(request.replies(&elements));
+    request.outputs(view, db, elements, |value| match value {
+        Some(value) => reply.bulk(&value),
+        None => reply.null(),
+    })
+}
+
+fn sort_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let request = Request::parse(args, false)?;
+    let source = Source::open(ctx.view, ctx.db, args[1])?;
+    answer(ctx.view, ctx.reply, ctx.db, &source, request)
+}
+
+fn sort(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut request = Request::parse(args, true)?;
+    // Expired keys among those that are locked go now; the others must stay.
+    let source = Source::open(ctx.txn, ctx.db, args[1])?;
+    let existed = match request.store {
+        Some(key) => ctx.txn.lookup(ctx.db, key)?.is_some(),
+        None => false,
+    };
+    let view = ctx.txn.reading();
+    let Some(key) = request.store else {
+        return answer(view, ctx.reply, ctx.db, &source, request);
+    };
+    let elements = request.run(view, ctx.db, &source)?;
+    let mut values = Vec::with_capacity(request.replies(&elements));
+    request.outputs(view, ctx.db, elements, |value| {
+        values.push(value.unwrap_or_default());
+    })?;
+    store(ctx, key, existed, &values)?;
+    let stored = i64::try_from(values.len()).unwrap_or(i64::MAX);
+    ctx.reply.int(stored);
+    Ok(())
+}
+
+/// Replaces what the key holds, if anything, by a list.
+fn store(ctx: &mut WriteCtx<'_>, key: &[u8], existed: bool, values: &[Vec<u8>]) -> CmdResult {
+    let mut list = List::replacing(ctx.txn, ctx.db, key)?;
+    if existed {
+        ctx.txn.effect(ctx.db, &[b"DEL", key]);
+    }
+    for chunk in values.chunks(LOGGED_ELEMENTS) {
+        let items: Vec<&[u8]> = chunk.iter().map(Vec::as_slice).collect();
+        list.push(ctx.txn, End::Tail, &items)?;
+        let mut logged: Vec<&[u8]> = vec![b"RPUSH", key];
+        logged.extend(items);
+        ctx.txn.effect(ctx.db, &logged);
+    }
+    list.save(ctx.txn)?;
+    Ok(())
+}
+
+/// Finds STORE as the parser does: it may also be a pattern.
+fn store_key(args: &[&[u8]], each: &mut dyn FnMut(usize)) {
+    let mut found = None;
+    let mut at = 2;
+    while let Some(arg) = args.get(at) {
+        let is = |word: &str| super::args::is(arg, word);
+        if is("STORE") && at + 1 < args.len() {
+            found = Some(at + 1);
+        }
+        at += match () {
+            () if is("LIMIT") => 3,
+            () if is("STORE") || is("BY") || is("GET") => 2,
+            () => 1,
+        };
+    }
+    if let Some(index) = found {
+        each(index);
+    }
+}
+
+const SOURCE: KeyFlags = KeyFlags::RO.union(KeyFlags::ACCESS);
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::write("sort", -2, sort)
+        .flags(Flags::DENYOOM.union(Flags::SLOW))
+        .keys(&[
+            KeySpec::at(1, SOURCE),
+            KeySpec::unknown(SOURCE),
+            KeySpec::unknown(KeyFlags::OW.union(KeyFlags::UPDATE)),
+        ])
+        .more_keys(store_key)
+        .categories(&["set", "sortedset", "list", "dangerous"])
+        .doc(
+            Group::Generic,
+            "1.0.0",
+            "Returns or stores the elements of a list, set or sorted set in order",
+        ),
+    Command::read("sort_ro", -2, sort_ro)
+        .flags(Flags::SLOW)
+        .keys(&[KeySpec::at(1, SOURCE), KeySpec::unknown(SOURCE)])
+        .categories(&["set", "sortedset", "list", "dangerous"])
+        .doc(
+            Group::Generic,
+            "7.0.0",
+            "Returns the elements of a list, set or sorted set in order",
+        ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stored_key_is_found_as_the_parser_finds_it() {
+        for (line, expected) in [
+            ("sort k", None),
+            ("sort k store d", Some(3)),
+            ("sort k by store store d", Some(5)),
+            ("sort k get store desc", None),
+            ("sort k store a store b", Some(5)),
+            ("sort k limit 0 store", None),
+            ("sort k store", None),
+        ] {
+            let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let mut found = None;
+            store_key(&args, &mut |index| found = Some(index));
+            assert_eq!(found, expected, "{line}");
+            if let Ok(request) = Request::parse(&args, true) {
+                assert_eq!(request.store, expected.map(|i: usize| args[i]), "{line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! What SORT works on: elements of a list, set or sorted set, weights, and the
+//! values that patterns lead to.
+
+use super::list::List;
+use super::members::Members;
+use super::zset::{Span, Zset};
+use super::{OpError, OpResult, string};
+use crate::base::num;
+use crate::encoding::Kind;
+use crate::storage::scan::Direction;
+use crate::storage::{DbIndex, View};
+use std::cmp::Ordering;
+use std::ops::{ControlFlow, Range};
+
+/// An element of what is sorted.
+pub type Element = Vec<u8>;
+
+/// The list, set or sorted set under a key; it knows its length.
+pub enum Source<'k> {
+    /// There is no such key.
+    Empty,
+    /// Items, in list order.
+    List(List<'k>),
+    /// Members, in no order that means anything.
+    Set(Members),
+    /// Members, by score.
+    Zset(Zset),
+}
+
+impl<'k> Source<'k> {
+    /// Looks it up.
+    ///
+    /// # Errors
+    /// `WrongType` for other types.
+    pub fn open(view: &mut View, db: DbIndex, key: &'k [u8]) -> OpResult<Source<'k>> {
+        let Some(kind) = view.peek(db, key, |found| found.meta.kind)? else {
+            return Ok(Source::Empty);
+        };
+        let source = match kind {
+            Kind::List => List::load(view, db, key)?.map(Source::List),
+            Kind::Set => Members::load(view, db, key, Kind::Set)?.map(Source::Set),
+            Kind::Zset => Zset::open(view, db, key)?.map(Source::Zset),
+            _ => return Err(OpError::WrongType),
+        };
+        Ok(source.unwrap_or(Source::Empty))
+    }
+
+    /// How many elements it has.
+    pub fn len(&self) -> u64 {
+        match self {
+            Source::Empty => 0,
+            Source::List(list) => list.len(),
+            Source::Set(set) => set.len(),
+            Source::Zset(zset) => zset.len(),
+        }
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies of the elements at some positions of the source's own order, or
+    /// (sorted sets) of the reverse of that.
+    pub fn elements(
+        &self,
+        view: &mut View,
+        range: Range<u64>,
+        direction: Direction,
+    ) -> OpResult<Vec<Element>> {
+        let mut elements = Vec::new();
+        match self {
+            Source::Empty => {}
+            Source::List(list) => list.read(view, range, |item| elements.push(item.to_vec()))?,
+            Source::Set(set) => {
+                let mut at = 0;
+                set.for_each(view, |member, _| {
+                    if at >= range.end {
+                        return ControlFlow::Break(());
+                    }
+                    if at >= range.start {
+                        elements.push(member.to_vec());
+                    }
+                    at += 1;
+                    ControlFlow::Continue(())
+                })?;
+            }
+            Source::Zset(zset) => {
+                let limit = range.end.saturating_sub(range.start);
+                zset.walk(
+                    view,
+                    &Span::all(),
+                    direction,
+                    range.start,
+                    limit,
+                    &mut |_, member| {
+                        elements.push(member.to_vec());
+                        Ok(())
+                    },
+                )?;
+            }
+        }
+        Ok(elements)
+    }
+}
+
+/// A BY or GET pattern, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern<'a> {
+    /// `#`: the element itself.
+    Itself,
+    /// Without a star: leads nowhere.
+    Nowhere,
+    /// The element between two texts is a key; with a field, that of a hash.
+    Key {
+        /// Before the star.
+        before: &'a [u8],
+        /// After it.
+        after: &'a [u8],
+        /// After `->`.
+        field: Option<&'a [u8]>,
+    },
+}
+
+impl<'a> Pattern<'a> {
+    /// Takes a pattern apart.
+    pub fn new(text: &'a [u8]) -> Pattern<'a> {
+        if text == b"#" {
+            return Pattern::Itself;
+        }
+        let Some(star) = memchr::memchr(b'*', text) else {
+            return Pattern::Nowhere;
+        };
+        let (before, after) = (&text[..star], &text[star + 1..]);
+        let arrow = memchr::memmem::find(after, b"->").filter(|at| at + 2 < after.len());
+        match arrow {
+            Some(at) => Pattern::Key {
+                before,
+                after: &after[..at],
+                field: Some(&after[at + 2..]),
+            },
+            None => Pattern::Key {
+                before,
+                after,
+                field: None,
+            },
+        }
+    }
+
+    /// What the pattern leads to for an element. Values of other types than
+    /// the pattern wants count as missing.
+    pub fn resolve(
+        &self,
+        view: &mut View,
+        db: DbIndex,
+        element: &[u8],
+    ) -> OpResult<Option<Vec<u8>>> {
+        let (before, after, field) = match *self {
+            Pattern::Itself => return Ok(Some(element.to_vec())),
+            Pattern::Nowhere => return Ok(None),
+            Pattern::Key {
+                before,
+                after,
+                field,
+            } => (before, after, field),
+        };
+        let key = [before, element, after].concat();
+        let found = match field {
+            None => string::get(view, db, &key),
+            Some(field) => hash_field(view, db, &key, field),
+        };
+        match found {
+            Err(OpError::WrongType) => Ok(None),
+            found => found,
+        }
+    }
+}
+
+fn hash_field(view: &mut View, db: DbIndex, key: &[u8], field: &[u8]) -> OpResult<Option<Vec<u8>>> {
+    let Some(hash) = Members::load(view, db, key, Kind::Hash)? else {
+        return Ok(None);
+    };
+    Ok(hash.get(view, field)?.map(|value| value.to_vec()))
+}
+
+/// How elements are compared.
+#[derive(Debug, Clone, Copy)]
+pub struct Order<'a> {
+    /// As bytes, not as numbers.
+    pub alpha: bool,
+    /// The largest first.
+    pub descending: bool,
+    /// What is compared; without, the elements themselves.
+    pub by: Option<Pattern<'a>>,
+}
+
+enum Weight {
+    Number(f64),
+    /// Nothing stands before everything.
+    Text(Option<Vec<u8>>),
+    /// The element itself.
+    Own,
+}
+
+/// Sorts elements. Equal weights: numbers by the elements' bytes, texts stay
+/// in the order in which they came.
+///
+/// # Errors
+/// `NotFloat` if a weight must be a number and is none.
+pub fn sort(
+    view: &mut View,
+    db: DbIndex,
+    elements: Vec<Element>,
+    order: Order<'_>,
+) -> OpResult<Vec<Element>> {
+    let mut weighed = Vec::with_capacity(elements.len());
+    for element in elements {
+        let weight = weigh(view, db, &element, order)?;
+        weighed.push((weight, element));
+    }
+    weighed.sort_by(|a, b| {
+        let ordering = compare(a, b);
+        match order.descending {
+            true => ordering.reverse(),
+            false => ordering,
+        }
+    });
+    Ok(weighed.into_iter().map(|(_, element)| element).collect())
+}
+
+fn weigh(view: &mut View, db: DbIndex, element: &[u8], order: Order<'_>) -> OpResult<Weight> {
+    Ok(match (order.by, order.alpha) {
+        (None, true) => Weight::Own,
+        (None, false) => Weight::Number(number(element)?),
+        (Some(by), true) => Weight::Text(by.resolve(view, db, element)?),
+        (Some(by), false) => match by.resolve(view, db, element)? {
+            Some(text) => Weight::Number(number(&text)?),
+            None => Weight::Number(0.0),
+        },
+    })
+}
+
+fn compare((a, a_element): &(Weight, Element), (b, b_element): &(Weight, Element)) -> Ordering {
+    match (a, b) {
+        (Weight::Number(a), Weight::Number(b)) => a
+            .partial_cmp(b)
+            .unwrap_or(Ordering::Equal)
+            .then_with(|| a_element.cmp(b_element)),
+        (Weight::Text(a), Weight::Text(b)) => a.cmp(b),
+        _ => a_element.cmp(b_element),
+    }
+}
+
+/// A weight as C's `strtod` reads it: up to a NUL, blanks in front allowed,
+/// nothing at all is 0.
+fn number(text: &[u8]) -> OpResult<f64> {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    if text.is_empty() {
+        return Ok(0.0);
+    }
+    let blanks = text.iter().take_while(|byte| is_blank(**byte)).count();
+    num::parse_f64(&text[blanks..]).ok_or(OpError::NotFloat)
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        let key = |before, after, field| Pattern::Key {
+            before,
+            after,
+            field,
+        };
+        let none: Option<&[u8]> = None;
+        for (text, pattern) in [
+            (&b"#"[..], Pattern::Itself),
+            (b"nosort", Pattern::Nowhere),
+            (b"", Pattern::Nowhere),
+            (b"*", key(b"", b"", none)),
+            (b"w_*", key(b"w_", b"", none)),
+            (b"w_*_x", key(b"w_", b"_x", none)),
+            (b"w_*->f", key(b"w_", b"", Some(b"f"))),
+            (b"w_*_x->f->g", key(b"w_", b"_x", Some(b"f->g"))),
+            (b"w_*->", key(b"w_", b"->", none)),
+            (b"a->b*", key(b"a->b", b"", none)),
+        ] {
+            assert_eq!(Pattern::new(text), pattern, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn weights_are_read_as_c_does() {
+        for (text, weight) in [
+            (&b""[..], Some(0.0)),
+            (b"\0junk", Some(0.0)),
+            (b"12", Some(12.0)),
+            (b" \t5", Some(5.0)),
+            (b"5 ", None),
+            (b" ", None),
+            (b"1.5e2", Some(150.0)),
+            (b"x", None),
+            (b"nan", None),
+        ] {
+            assert_eq!(number(text).ok(), weight, "{text:?}");
+        }
+    }
+}
