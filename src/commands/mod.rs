@@ -25,11 +25,14 @@ pub mod scan;
 
 mod connection;
 mod databases;
+mod elements;
 mod expire;
+mod hashes;
 mod keys;
 mod lcs;
 mod lists;
 mod object;
+mod sets;
 mod sort;
 mod strings;
 mod zset_algebra;
@@ -46,6 +49,7 @@ pub const FAMILIES: &[&[Command]] = &[
     connection::COMMANDS,
     databases::COMMANDS,
     expire::COMMANDS,
+    hashes::COMMANDS,
     keys::COMMANDS,
     lists::COMMANDS,
     object::COMMANDS,
@@ -55,4 +59,5 @@ pub const FAMILIES: &[&[Command]] = &[
     zsets::COMMANDS,
     zset_range::COMMANDS,
     zset_algebra::COMMANDS,
+    sets::COMMANDS,
 ];

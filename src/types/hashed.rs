@@ -44,11 +44,11 @@ const MAX_TRIES: u32 = 2000;
 /// How many rows a walk passes in the time that one sample by buckets takes.
 const ROWS_PER_SAMPLE: u64 = 128;
 
-/// Repeated samples are drawn in blocks of this many.
-const BLOCK: u64 = 4096;
+/// Repeated samples are drawn in blocks of at most this many.
+const BLOCK: u64 = 1 << 18;
 
 /// Bytes of members and values that a block of samples may hold.
-const BLOCK_BYTES: usize = 16 << 20;
+const BLOCK_BYTES: usize = 32 << 20;
 
 /// The rows of one collection under one tag.
 #[derive(Debug, Clone, Copy)]
@@ -235,30 +235,32 @@ impl HashedRows {
         count: u64,
         mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> OpResult<()> {
-        let mut left = count;
+        let (mut left, mut largest) = (count, BLOCK);
         while left > 0 {
-            let block = left.min(BLOCK);
-            left -= block;
-            let by_walk = block.saturating_mul(ROWS_PER_SAMPLE) >= len;
-            if by_walk && let Some(samples) = self.sample_block(view, len, block)? {
-                for &(at, split, end) in &samples.spans {
-                    let member = samples.bytes.get(at..split).unwrap_or_default();
-                    let value = samples.bytes.get(split..end).unwrap_or_default();
-                    if each(member, value).is_break() {
+            let block = left.min(largest);
+            if block.saturating_mul(ROWS_PER_SAMPLE) >= len {
+                let Some(samples) = self.sample_block(view, len, block)? else {
+                    largest = (block / 4).max(1);
+                    continue;
+                };
+                if samples
+                    .iter()
+                    .any(|(member, value)| each(member, value).is_break())
+                {
+                    return Ok(());
+                }
+            } else {
+                let mut stop = false;
+                for _ in 0..block {
+                    self.sample(view, len, |member, value| {
+                        stop = each(member, value).is_break();
+                    })?;
+                    if stop {
                         return Ok(());
                     }
                 }
-                continue;
             }
-            let mut stop = false;
-            for _ in 0..block {
-                self.sample(view, len, |member, value| {
-                    stop = each(member, value).is_break();
-                })?;
-                if stop {
-                    return Ok(());
-                }
-            }
+            left -= block;
         }
         Ok(())
     }
@@ -361,6 +363,15 @@ struct Block {
     bytes: Vec<u8>,
     /// Beginning of the member, of the value, and its end.
     spans: Vec<(usize, usize, usize)>,
+}
+
+impl Block {
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.spans.iter().map(|&(at, split, end)| {
+            let member = self.bytes.get(at..split).unwrap_or_default();
+            (member, self.bytes.get(split..end).unwrap_or_default())
+        })
+    }
 }
 
 /// How far a walk in chunks has come. The first chunk is small, for those who

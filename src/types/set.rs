@@ -171,7 +171,9 @@ impl Plan {
         let per_member = sets.iter().skip(1).fold(1, |sum: u64, set| {
             sum.saturating_add(if set.in_rows() { LOOKUP_COST } else { 1 })
         });
-        if base.saturating_mul(per_member) > merged {
+        // A packed base is short, and its own order is worth keeping.
+        let in_rows = sets.first().is_some_and(Members::in_rows);
+        if in_rows && base.saturating_mul(per_member) > merged {
             return Plan::Merge(Merge::new(sets));
         }
         match sets.is_empty() {

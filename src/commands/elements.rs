@@ -1,0 +1,147 @@
+//! What the commands on hashes and sets share: scans of their elements and
+//! random samples.
+
+use super::args::Options;
+use super::scan::parse_cursor;
+use super::{CmdResult, Error, ReadCtx};
+use crate::base::{glob, num};
+use crate::encoding::Kind;
+use crate::resp::Reply;
+use crate::types::OpError;
+use crate::types::members::Members;
+use std::ops::ControlFlow;
+
+/// Elements that one call looks at, whatever COUNT says: a client that wants
+/// more calls again, and others get their turn in between.
+const COUNT_MAX: u64 = 1 << 20;
+
+/// Elements that a call without COUNT looks at.
+const COUNT_DEFAULT: u64 = 10;
+
+/// Bytes that a reply of repeated samples may have: their number is the
+/// client's choice, however small the collection.
+const SAMPLES_MAX_BYTES: usize = 512 << 20;
+
+/// The shortest element of a reply, in bytes.
+const ELEMENT_MIN_BYTES: u64 = 6;
+
+const TOO_MANY_SAMPLES: Error = Error::text("ERR the reply would be too long");
+
+/// One call of HSCAN or SSCAN.
+pub struct ScanRequest<'a> {
+    cursor: u64,
+    args: &'a [&'a [u8]],
+}
+
+impl<'a> ScanRequest<'a> {
+    /// Reads the cursor. The options are read when there is something to scan.
+    pub fn new(args: &'a [&'a [u8]]) -> Result<ScanRequest<'a>, Error> {
+        let cursor = parse_cursor(args.get(2).copied().unwrap_or_default())?;
+        Ok(ScanRequest { cursor, args })
+    }
+
+    /// Replies with the next cursor and the elements found.
+    pub fn run(&self, ctx: &mut ReadCtx<'_>, members: &Members, kind: Kind) -> CmdResult {
+        let (mut pattern, mut count, mut values) = (None, COUNT_DEFAULT, kind == Kind::Hash);
+        let mut options = Options::new(self.args, 3);
+        while !options.is_empty() {
+            if options.left() >= 2 && options.word("COUNT") {
+                count = u64::try_from(options.int()?).map_err(|_| Error::Syntax)?;
+                if count == 0 {
+                    return Err(Error::Syntax);
+                }
+            } else if options.left() >= 2 && options.word("MATCH") {
+                pattern = Some(options.value()?).filter(|pattern| *pattern != b"*");
+            } else if options.word("NOVALUES") {
+                if kind != Kind::Hash {
+                    return Err(Error::text("ERR NOVALUES option can only be used in HSCAN"));
+                }
+                values = false;
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        let mut found = Reply::new(false);
+        let mut elements = 0;
+        let count = count.min(COUNT_MAX);
+        let next = members.scan(ctx.view, self.cursor, count, |member, value| {
+            if pattern.is_some_and(|pattern| !glob::matches(pattern, member, false)) {
+                return;
+            }
+            found.bulk(member);
+            elements += 1;
+            if values {
+                found.bulk(value);
+                elements += 1;
+            }
+        })?;
+        ctx.reply.array(2);
+        ctx.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
+        ctx.reply.array(elements);
+        ctx.reply.raw(&found.buf);
+        Ok(())
+    }
+}
+
+/// What a scan of nothing answers.
+pub fn reply_end_of_scan(reply: &mut Reply) {
+    reply.array(2);
+    reply.bulk(b"0");
+    reply.array(0);
+}
+
+/// The count of HRANDFIELD and SRANDMEMBER: an integer that can be negated.
+pub fn sample_count(arg: &[u8]) -> Result<i64, Error> {
+    let count = num::parse_i64(arg).ok_or(OpError::NotInteger)?;
+    if count == i64::MIN {
+        return Err(Error::text(
+            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+        ));
+    }
+    Ok(count)
+}
+
+/// Replies with `count` different members, or with repeats `-count` ones.
+pub fn reply_samples(
+    ctx: &mut ReadCtx<'_>,
+    members: &Members,
+    count: i64,
+    with_values: bool,
+) -> CmdResult {
+    let wanted = match count {
+        0.. => count.unsigned_abs().min(members.len()),
+        _ => count.unsigned_abs(),
+    };
+    if count < 0 && wanted > SAMPLES_MAX_BYTES as u64 / ELEMENT_MIN_BYTES {
+        return Err(TOO_MANY_SAMPLES);
+    }
+    let reply = &mut *ctx.reply;
+    let nested = with_values && reply.resp3;
+    let per_sample = if with_values && !nested { 2 } else { 1 };
+    reply.array(wanted as usize * per_sample);
+    let limit = reply.len().saturating_add(SAMPLES_MAX_BYTES);
+    let mut too_long = false;
+    let write = |member: &[u8], value: &[u8]| {
+        if nested {
+            reply.array(2);
+        }
+        reply.bulk(member);
+        if with_values {
+            reply.bulk(value);
+        }
+        too_long = count < 0 && reply.len() > limit;
+        match too_long {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    };
+    match count {
+        0 => {}
+        1.. => members.sample_distinct(ctx.view, wanted, write)?,
+        _ => members.sample_repeats(ctx.view, wanted, write)?,
+    }
+    match too_long {
+        true => Err(TOO_MANY_SAMPLES),
+        false => Ok(()),
+    }
+}

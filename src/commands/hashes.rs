@@ -1,0 +1,348 @@
+//! Hashes: fields and their values.
+
+use super::args;
+use super::elements::{self, ScanRequest};
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::base::longdouble::LongDouble;
+use crate::base::num;
+use crate::encoding::Kind;
+use crate::resp::Reply;
+use crate::types::OpError;
+use crate::types::members::Members;
+use std::ops::ControlFlow;
+
+fn load(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<Members>, Error> {
+    Ok(Members::load(ctx.view, ctx.db, key, Kind::Hash)?)
+}
+
+fn open(ctx: &mut WriteCtx<'_>, key: &[u8]) -> Result<Members, Error> {
+    Ok(Members::open(ctx.txn, ctx.db, key, Kind::Hash)?)
+}
+
+/// Sets all fields of `args` after the key; returns how many are new.
+fn set_fields(ctx: &mut WriteCtx<'_>, name: &'static str, args: &[&[u8]]) -> Result<i64, Error> {
+    let (pairs, []) = args[2..].as_chunks::<2>() else {
+        return Err(Error::Arity(name.into()));
+    };
+    let mut hash = open(ctx, args[1])?;
+    let mut new = 0;
+    for [field, value] in pairs {
+        new += i64::from(hash.insert(ctx.txn, field, value)?);
+    }
+    hash.save(ctx.txn, args[1])?;
+    Ok(new)
+}
+
+fn hset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let new = set_fields(ctx, "hset", args)?;
+    ctx.reply.int(new);
+    Ok(())
+}
+
+fn hmset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    set_fields(ctx, "hmset", args)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn hsetnx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut hash = open(ctx, args[1])?;
+    let is_new = !hash.contains(ctx.txn, args[2])?;
+    if is_new {
+        hash.append(ctx.txn, args[2], args[3])?;
+        hash.save(ctx.txn, args[1])?;
+    }
+    ctx.reply.int(i64::from(is_new));
+    Ok(())
+}
+
+fn hdel(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut removed = 0;
+    if let Some(mut hash) = Members::load(ctx.txn, ctx.db, args[1], Kind::Hash)? {
+        for field in &args[2..] {
+            removed += i64::from(hash.remove(ctx.txn, field)?);
+        }
+        hash.save(ctx.txn, args[1])?;
+    }
+    ctx.reply.int(removed);
+    Ok(())
+}
+
+fn hincrby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let by = args::int(args[3])?;
+    let mut hash = open(ctx, args[1])?;
+    let old = match hash.get(ctx.txn, args[2])? {
+        Some(value) => {
+            num::parse_i64(&value).ok_or(Error::text("ERR hash value is not an integer"))?
+        }
+        None => 0,
+    };
+    let new = old.checked_add(by).ok_or(OpError::Overflow)?;
+    let mut text = itoa::Buffer::new();
+    hash.insert(ctx.txn, args[2], text.format(new).as_bytes())?;
+    hash.save(ctx.txn, args[1])?;
+    ctx.reply.int(new);
+    Ok(())
+}
+
+fn hincrbyfloat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let by = LongDouble::parse(args[3]).ok_or(OpError::NotFloat)?;
+    if !by.is_finite() {
+        return Err(Error::text("ERR value is NaN or Infinity"));
+    }
+    let mut hash = open(ctx, args[1])?;
+    let sum = match hash.get(ctx.txn, args[2])? {
+        Some(value) => LongDouble::parse(&value)
+            .ok_or(Error::text("ERR hash value is not a float"))?
+            .add(by),
+        None => by,
+    };
+    if !sum.is_finite() {
+        return Err(OpError::NotFinite.into());
+    }
+    let value = sum.to_human();
+    hash.insert(ctx.txn, args[2], &value)?;
+    hash.save(ctx.txn, args[1])?;
+    ctx.txn.effect(ctx.db, &[b"HSET", args[1], args[2], &value]);
+    ctx.reply.bulk(&value);
+    Ok(())
+}
+
+fn hget(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let hash = load(ctx, args[1])?;
+    reply_value(ctx, hash.as_ref(), args[2])
+}
+
+fn hmget(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let hash = load(ctx, args[1])?;
+    let fields = &args[2..];
+    ctx.reply.array(fields.len());
+    fields
+        .iter()
+        .try_for_each(|field| reply_value(ctx, hash.as_ref(), field))
+}
+
+fn reply_value(ctx: &mut ReadCtx<'_>, hash: Option<&Members>, field: &[u8]) -> CmdResult {
+    let value = hash.map(|hash| hash.get(ctx.view, field)).transpose()?;
+    match value.flatten() {
+        Some(value) => ctx.reply.bulk(&value),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+fn hexists(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let found = match load(ctx, args[1])? {
+        Some(hash) => hash.contains(ctx.view, args[2])?,
+        None => false,
+    };
+    ctx.reply.int(i64::from(found));
+    Ok(())
+}
+
+fn hstrlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let len = match load(ctx, args[1])? {
+        Some(hash) => hash.get(ctx.view, args[2])?.map_or(0, |value| value.len()),
+        None => 0,
+    };
+    ctx.reply.int(len as i64);
+    Ok(())
+}
+
+fn hlen(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let len = load(ctx, args[1])?.map_or(0, |hash| hash.len());
+    ctx.reply.int(len as i64);
+    Ok(())
+}
+
+fn hgetall(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let Some(hash) = load(ctx, args[1])? else {
+        ctx.reply.map(0);
+        return Ok(());
+    };
+    ctx.reply.map(hash.len() as usize);
+    let reply = &mut *ctx.reply;
+    Ok(hash.for_each(ctx.view, |field, value| {
+        reply.bulk(field);
+        reply.bulk(value);
+        ControlFlow::Continue(())
+    })?)
+}
+
+fn hkeys(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    reply_each(ctx, args, |reply, field, _| reply.bulk(field))
+}
+
+fn hvals(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    reply_each(ctx, args, |reply, _, value| reply.bulk(value))
+}
+
+fn reply_each(
+    ctx: &mut ReadCtx<'_>,
+    args: &[&[u8]],
+    write: fn(&mut Reply, &[u8], &[u8]),
+) -> CmdResult {
+    let Some(hash) = load(ctx, args[1])? else {
+        ctx.reply.array(0);
+        return Ok(());
+    };
+    ctx.reply.array(hash.len() as usize);
+    let reply = &mut *ctx.reply;
+    Ok(hash.for_each(ctx.view, |field, value| {
+        write(reply, field, value);
+        ControlFlow::Continue(())
+    })?)
+}
+
+fn hrandfield(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (count, with_values) = match args {
+        [_, _] => {
+            return match load(ctx, args[1])? {
+                Some(hash) => Ok(hash.sample(ctx.view, |field, _| ctx.reply.bulk(field))?),
+                None => {
+                    ctx.reply.null();
+                    Ok(())
+                }
+            };
+        }
+        [_, _, count] => (elements::sample_count(count)?, false),
+        [_, _, count, word] => {
+            let count = elements::sample_count(count)?;
+            if !args::is(word, "WITHVALUES") {
+                return Err(Error::Syntax);
+            }
+            if count.unsigned_abs() > i64::MAX.unsigned_abs() / 2 {
+                return Err(Error::text("ERR value is out of range"));
+            }
+            (count, true)
+        }
+        _ => {
+            elements::sample_count(args[2])?;
+            return Err(Error::Syntax);
+        }
+    };
+    let Some(hash) = load(ctx, args[1])? else {
+        ctx.reply.array(0);
+        return Ok(());
+    };
+    elements::reply_samples(ctx, &hash, count, with_values)
+}
+
+fn hscan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let request = ScanRequest::new(args)?;
+    match load(ctx, args[1])? {
+        Some(hash) => request.run(ctx, &hash, Kind::Hash),
+        None => {
+            elements::reply_end_of_scan(ctx.reply);
+            Ok(())
+        }
+    }
+}
+
+const READ: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))];
+const LOOK: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
+const UPDATE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))];
+const INCREASE: &[KeySpec] = &[KeySpec::at(
+    1,
+    KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE),
+)];
+const INSERT: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))];
+const DELETE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))];
+
+const GROWS: Flags = Flags::FAST.union(Flags::DENYOOM);
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::write("hdel", -3, hdel)
+        .flags(Flags::FAST)
+        .keys(DELETE)
+        .doc(
+            Group::Hash,
+            "2.0.0",
+            "Removes fields; without any left, the hash goes too",
+        ),
+    Command::read("hexists", 3, hexists)
+        .flags(Flags::FAST)
+        .keys(LOOK)
+        .doc(Group::Hash, "2.0.0", "Tells whether a hash has a field"),
+    Command::read("hget", 3, hget)
+        .flags(Flags::FAST)
+        .keys(READ)
+        .doc(Group::Hash, "2.0.0", "Reads the value of one field"),
+    Command::read("hgetall", 2, hgetall).keys(READ).doc(
+        Group::Hash,
+        "2.0.0",
+        "Reads all fields and their values",
+    ),
+    Command::write("hincrby", 4, hincrby)
+        .flags(GROWS)
+        .keys(INCREASE)
+        .doc(
+            Group::Hash,
+            "2.0.0",
+            "Adds an integer to the number in a field, which counts as 0 if absent",
+        ),
+    Command::write("hincrbyfloat", 4, hincrbyfloat)
+        .flags(GROWS)
+        .keys(INCREASE)
+        .doc(
+            Group::Hash,
+            "2.6.0",
+            "Adds a floating point number to the number in a field",
+        ),
+    Command::read("hkeys", 2, hkeys)
+        .keys(READ)
+        .doc(Group::Hash, "2.0.0", "Lists all fields"),
+    Command::read("hlen", 2, hlen)
+        .flags(Flags::FAST)
+        .keys(LOOK)
+        .doc(Group::Hash, "2.0.0", "Counts the fields"),
+    Command::read("hmget", -3, hmget)
+        .flags(Flags::FAST)
+        .keys(READ)
+        .doc(Group::Hash, "2.0.0", "Reads the values of several fields"),
+    Command::write("hmset", -4, hmset)
+        .flags(GROWS)
+        .keys(UPDATE)
+        .doc(Group::Hash, "2.0.0", "Sets fields; HSET does the same"),
+    Command::read("hrandfield", -2, hrandfield).keys(READ).doc(
+        Group::Hash,
+        "6.2.0",
+        "Draws fields at random, different ones or (count below 0) with repeats",
+    ),
+    Command::read("hscan", -3, hscan).keys(READ).doc(
+        Group::Hash,
+        "2.8.0",
+        "Walks over fields and values, a part with each call",
+    ),
+    Command::write("hset", -4, hset)
+        .flags(GROWS)
+        .keys(UPDATE)
+        .doc(Group::Hash, "2.0.0", "Sets fields and counts the new ones"),
+    Command::write("hsetnx", 4, hsetnx)
+        .flags(GROWS)
+        .keys(INSERT)
+        .doc(
+            Group::Hash,
+            "2.0.0",
+            "Sets a field unless the hash has it already",
+        ),
+    Command::read("hstrlen", 3, hstrlen)
+        .flags(Flags::FAST)
+        .keys(LOOK)
+        .doc(
+            Group::Hash,
+            "3.2.0",
+            "Tells how many bytes the value of a field has",
+        ),
+    Command::read("hvals", 2, hvals).keys(READ).doc(
+        Group::Hash,
+        "2.0.0",
+        "Lists the values of all fields",
+    ),
+];
+
+#[cfg(test)]
+#[path = "hashes_tests.rs"]
+mod tests;

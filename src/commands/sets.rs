@@ -1,0 +1,381 @@
+//! Sets: their members, and what several sets have in common.
+
+use super::args::{self, Options};
+use super::elements::{self, ScanRequest};
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::encoding::Kind;
+use crate::types::members::Members;
+use crate::types::set::{Algebra, Operation};
+use std::ops::ControlFlow;
+
+/// How many members one logged SREM names at the most.
+const SREM_MEMBERS: usize = 1024;
+
+fn load(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<Members>, Error> {
+    Ok(Members::load(ctx.view, ctx.db, key, Kind::Set)?)
+}
+
+fn sadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut set = Members::open(ctx.txn, ctx.db, args[1], Kind::Set)?;
+    let mut new = 0;
+    for member in &args[2..] {
+        new += i64::from(set.insert(ctx.txn, member, &[])?);
+    }
+    set.save(ctx.txn, args[1])?;
+    ctx.reply.int(new);
+    Ok(())
+}
+
+fn srem(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut removed = 0;
+    if let Some(mut set) = Members::load(ctx.txn, ctx.db, args[1], Kind::Set)? {
+        for member in &args[2..] {
+            removed += i64::from(set.remove(ctx.txn, member)?);
+        }
+        set.save(ctx.txn, args[1])?;
+    }
+    ctx.reply.int(removed);
+    Ok(())
+}
+
+fn smove(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (from, to, member) = (args[1], args[2], args[3]);
+    let Some(mut source) = Members::load(ctx.txn, ctx.db, from, Kind::Set)? else {
+        ctx.reply.int(0);
+        return Ok(());
+    };
+    let mut target = Members::open(ctx.txn, ctx.db, to, Kind::Set)?;
+    let moved = if from == to {
+        source.contains(ctx.txn, member)?
+    } else {
+        source.remove(ctx.txn, member)?
+    };
+    if moved && from != to {
+        target.insert(ctx.txn, member, &[])?;
+        source.save(ctx.txn, from)?;
+        target.save(ctx.txn, to)?;
+    }
+    ctx.reply.int(i64::from(moved));
+    Ok(())
+}
+
+fn scard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let len = load(ctx, args[1])?.map_or(0, |set| set.len());
+    ctx.reply.int(len as i64);
+    Ok(())
+}
+
+fn sismember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let set = load(ctx, args[1])?;
+    reply_whether(ctx, set.as_ref(), args[2])
+}
+
+fn smismember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let set = load(ctx, args[1])?;
+    let members = &args[2..];
+    ctx.reply.array(members.len());
+    members
+        .iter()
+        .try_for_each(|member| reply_whether(ctx, set.as_ref(), member))
+}
+
+fn reply_whether(ctx: &mut ReadCtx<'_>, set: Option<&Members>, member: &[u8]) -> CmdResult {
+    let found = match set {
+        Some(set) => set.contains(ctx.view, member)?,
+        None => false,
+    };
+    ctx.reply.int(i64::from(found));
+    Ok(())
+}
+
+fn smembers(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let Some(set) = load(ctx, args[1])? else {
+        ctx.reply.set(0);
+        return Ok(());
+    };
+    ctx.reply.set(set.len() as usize);
+    let reply = &mut *ctx.reply;
+    Ok(set.for_each(ctx.view, |member, _| {
+        reply.bulk(member);
+        ControlFlow::Continue(())
+    })?)
+}
+
+fn sscan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let request = ScanRequest::new(args)?;
+    match load(ctx, args[1])? {
+        Some(set) => request.run(ctx, &set, Kind::Set),
+        None => {
+            elements::reply_end_of_scan(ctx.reply);
+            Ok(())
+        }
+    }
+}
+
+fn srandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let count = match args {
+        [_, _] => None,
+        [_, _, count] => Some(elements::sample_count(count)?),
+        _ => return Err(Error::Syntax),
+    };
+    match (load(ctx, args[1])?, count) {
+        (Some(set), Some(count)) => elements::reply_samples(ctx, &set, count, false)?,
+        (Some(set), None) => set.sample(ctx.view, |member, _| ctx.reply.bulk(member))?,
+        (None, Some(_)) => ctx.reply.array(0),
+        (None, None) => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+fn spop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let count = match args {
+        [_, _] => None,
+        [_, _, count] => {
+            const REFUSAL: &str = "ERR value is out of range, must be positive";
+            Some(args::int_from(count, 0, REFUSAL)?.unsigned_abs())
+        }
+        _ => return Err(Error::Syntax),
+    };
+    let key = args[1];
+    let Some(set) = Members::load(ctx.txn, ctx.db, key, Kind::Set)? else {
+        match count {
+            Some(_) => ctx.reply.set(0),
+            None => ctx.reply.null(),
+        }
+        return Ok(());
+    };
+    if let Some(count) = count {
+        ctx.reply.set(count.min(set.len()) as usize);
+    }
+    let count = count.unwrap_or(1);
+    match count {
+        0 => Ok(()),
+        _ if count >= set.len() => pop_all(ctx, key, &set),
+        _ => pop_some(ctx, key, set, count),
+    }
+}
+
+fn pop_all(ctx: &mut WriteCtx<'_>, key: &[u8], set: &Members) -> CmdResult {
+    let reply = &mut *ctx.reply;
+    set.for_each(ctx.txn, |member, _| {
+        reply.bulk(member);
+        ControlFlow::Continue(())
+    })?;
+    ctx.txn.delete_key(ctx.db, key)?;
+    ctx.txn.effect(ctx.db, &[b"DEL", key]);
+    Ok(())
+}
+
+fn pop_some(ctx: &mut WriteCtx<'_>, key: &[u8], mut set: Members, count: u64) -> CmdResult {
+    let mut popped: Vec<Box<[u8]>> = Vec::new();
+    let take = |member: &[u8], _: &[u8]| {
+        popped.push(member.into());
+        ControlFlow::Continue(())
+    };
+    set.sample_distinct(ctx.txn, count, take)?;
+    for member in &popped {
+        set.remove(ctx.txn, member)?;
+        ctx.reply.bulk(member);
+    }
+    set.save(ctx.txn, key)?;
+    for members in popped.chunks(SREM_MEMBERS) {
+        let members = members.iter().map(AsRef::as_ref);
+        let effect: Vec<&[u8]> = [&b"SREM"[..], key].into_iter().chain(members).collect();
+        ctx.txn.effect(ctx.db, &effect);
+    }
+    Ok(())
+}
+
+fn sinter(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    reply_result(ctx, &args[1..], Operation::Intersection)
+}
+
+fn sunion(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    reply_result(ctx, &args[1..], Operation::Union)
+}
+
+fn sdiff(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    reply_result(ctx, &args[1..], Operation::Difference)
+}
+
+fn reply_result(ctx: &mut ReadCtx<'_>, keys: &[&[u8]], operation: Operation) -> CmdResult {
+    let mut result = Algebra::new(ctx.view, ctx.db, keys, operation)?;
+    let (mark, mut len) = (ctx.reply.begin(), 0);
+    while result.advance(ctx.view)? {
+        ctx.reply.bulk(result.member());
+        len += 1;
+    }
+    ctx.reply.end_set(mark, len);
+    Ok(())
+}
+
+fn sintercard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    const REFUSAL: &str = "ERR numkeys should be greater than 0";
+    let count = args::int_from(args[1], 1, REFUSAL)?.unsigned_abs();
+    if count > args.len() as u64 - 2 {
+        return Err(Error::text(
+            "ERR Number of keys can't be greater than number of args",
+        ));
+    }
+    let mut options = Options::new(args, 2);
+    let keys = options.values(count as usize)?;
+    let mut limit = 0;
+    while !options.is_empty() {
+        if options.left() < 2 || !options.word("LIMIT") {
+            return Err(Error::Syntax);
+        }
+        const REFUSAL: &str = "ERR LIMIT can't be negative";
+        limit = args::int_from(options.value()?, 0, REFUSAL)?;
+    }
+    let mut result = Algebra::new(ctx.view, ctx.db, keys, Operation::Intersection)?;
+    let mut found = 0;
+    while (limit == 0 || found < limit) && result.advance(ctx.view)? {
+        found += 1;
+    }
+    ctx.reply.int(found);
+    Ok(())
+}
+
+fn sinterstore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    store_result(ctx, args, Operation::Intersection)
+}
+
+fn sunionstore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    store_result(ctx, args, Operation::Union)
+}
+
+fn sdiffstore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    store_result(ctx, args, Operation::Difference)
+}
+
+fn store_result(ctx: &mut WriteCtx<'_>, args: &[&[u8]], operation: Operation) -> CmdResult {
+    let mut result = Algebra::new(ctx.txn, ctx.db, &args[2..], operation)?;
+    let mut set = Members::empty(ctx.db, Kind::Set);
+    while result.advance(ctx.txn)? {
+        set.append(ctx.txn, result.member(), &[])?;
+    }
+    let len = set.len();
+    set.save_over(ctx.txn, args[1], 0)?;
+    ctx.reply.int(len as i64);
+    Ok(())
+}
+
+const READ: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))];
+const LOOK: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
+const INSERT: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))];
+const DELETE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))];
+const TAKE: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
+const POP: &[KeySpec] = &[KeySpec::at(1, TAKE)];
+const MOVE: &[KeySpec] = &[
+    KeySpec::at(1, TAKE),
+    KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
+];
+const READ_ALL: &[KeySpec] = &[KeySpec::range(
+    1,
+    -1,
+    1,
+    KeyFlags::RO.union(KeyFlags::ACCESS),
+)];
+const READ_COUNTED: &[KeySpec] = &[KeySpec::numkeys(1, KeyFlags::RO.union(KeyFlags::ACCESS))];
+const STORE: &[KeySpec] = &[
+    KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE)),
+    KeySpec::range(2, -1, 1, KeyFlags::RO.union(KeyFlags::ACCESS)),
+];
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::write("sadd", -3, sadd)
+        .flags(Flags::FAST.union(Flags::DENYOOM))
+        .keys(INSERT)
+        .doc(Group::Set, "1.0.0", "Adds members and counts the new ones"),
+    Command::read("scard", 2, scard)
+        .flags(Flags::FAST)
+        .keys(LOOK)
+        .doc(Group::Set, "1.0.0", "Counts the members"),
+    Command::read("sdiff", -2, sdiff).keys(READ_ALL).doc(
+        Group::Set,
+        "1.0.0",
+        "Lists what the first set has and no other",
+    ),
+    Command::write("sdiffstore", -3, sdiffstore)
+        .flags(Flags::DENYOOM)
+        .keys(STORE)
+        .doc(Group::Set, "1.0.0", "Stores what SDIFF would list"),
+    Command::read("sinter", -2, sinter).keys(READ_ALL).doc(
+        Group::Set,
+        "1.0.0",
+        "Lists what all the sets have",
+    ),
+    Command::read("sintercard", -3, sintercard)
+        .keys(READ_COUNTED)
+        .doc(
+            Group::Set,
+            "7.0.0",
+            "Counts what all the sets have, up to a limit",
+        ),
+    Command::write("sinterstore", -3, sinterstore)
+        .flags(Flags::DENYOOM)
+        .keys(STORE)
+        .doc(Group::Set, "1.0.0", "Stores what SINTER would list"),
+    Command::read("sismember", 3, sismember)
+        .flags(Flags::FAST)
+        .keys(LOOK)
+        .doc(Group::Set, "1.0.0", "Tells whether a set has a member"),
+    Command::read("smembers", 2, smembers)
+        .keys(READ)
+        .doc(Group::Set, "1.0.0", "Lists all members"),
+    Command::read("smismember", -3, smismember)
+        .flags(Flags::FAST)
+        .keys(LOOK)
+        .doc(
+            Group::Set,
+            "6.2.0",
+            "Tells of each of several members whether a set has it",
+        ),
+    Command::write("smove", 4, smove)
+        .flags(Flags::FAST)
+        .keys(MOVE)
+        .doc(Group::Set, "1.0.0", "Moves a member to another set"),
+    Command::write("spop", -2, spop)
+        .flags(Flags::FAST)
+        .keys(POP)
+        .doc(
+            Group::Set,
+            "1.0.0",
+            "Draws members at random and removes them",
+        ),
+    Command::read("srandmember", -2, srandmember)
+        .keys(READ)
+        .doc(
+            Group::Set,
+            "1.0.0",
+            "Draws members at random, different ones or (count below 0) with repeats",
+        ),
+    Command::write("srem", -3, srem)
+        .flags(Flags::FAST)
+        .keys(DELETE)
+        .doc(
+            Group::Set,
+            "1.0.0",
+            "Removes members; without any left, the set goes too",
+        ),
+    Command::read("sscan", -3, sscan).keys(READ).doc(
+        Group::Set,
+        "2.8.0",
+        "Walks over the members, a part with each call",
+    ),
+    Command::read("sunion", -2, sunion).keys(READ_ALL).doc(
+        Group::Set,
+        "1.0.0",
+        "Lists what any of the sets has",
+    ),
+    Command::write("sunionstore", -3, sunionstore)
+        .flags(Flags::DENYOOM)
+        .keys(STORE)
+        .doc(Group::Set, "1.0.0", "Stores what SUNION would list"),
+];
+
+#[cfg(test)]
+#[path = "sets_tests.rs"]
+mod tests;
