@@ -15,6 +15,7 @@ use crate::state::mailbox::{Mailbox, Message};
 use crate::state::server::Shutdown;
 use crate::storage::options::{Compression, StorageConfig};
 use crate::storage::{Engine, StorageError};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use mio::{Events, Poll, Token, Waker};
 use std::io;
 use std::path::PathBuf;
@@ -67,6 +68,7 @@ pub fn run(
     let mut poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
     let signal = watch_signals(&waker)?;
+    let moves = take_moves(&server, waker.clone());
     let threads = start_io_threads(&server, io_threads, waker)?;
     let jobs = Jobs::start(&server)?;
     listeners.register(poll.registry())?;
@@ -77,7 +79,7 @@ pub fn run(
         started.elapsed().as_millis(),
         keys(&server),
     );
-    let how = accept_loop(&mut poll, &mut listeners, &server, &signal)?;
+    let how = accept_loop(&mut poll, &mut listeners, &server, &signal, &moves)?;
     log::info!("stopping");
     listeners.close(poll.registry());
     stop(&server, threads, jobs, how);
@@ -89,6 +91,7 @@ fn accept_loop(
     listeners: &mut Listeners,
     server: &Server,
     signal: &AtomicBool,
+    moves: &Receiver<Move>,
 ) -> io::Result<Shutdown> {
     let mut events = Events::with_capacity(64);
     let mut again: Vec<Token> = Vec::new();
@@ -114,6 +117,11 @@ fn accept_loop(
             .map(|e| e.token())
             .chain(again.drain(..))
             .collect();
+        for (config, answer) in moves.try_iter() {
+            let done = listeners.rebind(&config, poll.registry());
+            // Who does not wait for the answer any more has given up.
+            let _ = answer.send(done.map_err(io::Error::other));
+        }
         for token in ready {
             if token != WAKE && listeners.accept(token, server) {
                 again.push(token);
@@ -129,8 +137,31 @@ fn accept_loop(
     }
 }
 
-/// Once a second: `appendfsync everysec`.
+/// A request to listen elsewhere, and where its outcome goes.
+type Move = (Config, Sender<io::Result<()>>);
+
+/// How long a request to listen elsewhere waits for the main thread.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Lets commands ask for the main thread to listen elsewhere.
+fn take_moves(server: &Server, waker: Arc<Waker>) -> Receiver<Move> {
+    let (sender, moves) = bounded::<Move>(1);
+    server.on_listen(Box::new(move |config| {
+        let (answer, answered) = bounded(1);
+        sender
+            .send_timeout((config.clone(), answer), MOVE_TIMEOUT)
+            .map_err(io::Error::other)?;
+        waker.wake()?;
+        answered
+            .recv_timeout(MOVE_TIMEOUT)
+            .map_err(io::Error::other)?
+    }));
+    moves
+}
+
+/// Once a second: samples for INFO, `appendfsync everysec`.
 fn cron(server: &Server) {
+    server.sample();
     let fsync = server.config.load().appendfsync;
     if fsync == AppendFsync::Everysec
         && let Err(error) = server.engine.sync_wal()

@@ -4,8 +4,11 @@
 //! |---|---|
 //! | [`spec`] | what a row of a command table says |
 //! | [`registry`] | all tables together, by name |
+//! | [`readme`] | the command list of the README |
 //! | [`context`] | what a handler gets to work with |
 //! | [`error`] | what clients see when a command fails, each text once |
+//! | [`help`] | the replies of HELP |
+//! | [`secrets`] | which arguments nobody else may see |
 //! | [`args`] | reading numbers and options from arguments |
 //!
 //! To add a command: write its handler, add one row to the family's table.
@@ -18,21 +21,33 @@
 pub mod args;
 pub mod context;
 pub mod error;
+pub mod help;
+pub mod info;
+pub mod readme;
 pub mod registry;
+pub mod scan;
+pub mod secrets;
 pub mod spec;
 
-pub mod scan;
-
+mod client;
+mod command;
+mod config;
 mod connection;
 mod databases;
+mod debug;
 mod elements;
 mod expire;
 mod hashes;
 mod keys;
+mod latency;
 mod lcs;
 mod lists;
+mod memory;
 mod object;
+mod save;
+mod server;
 mod sets;
+mod slowlog;
 mod sort;
 mod strings;
 mod zset_algebra;
@@ -46,18 +61,28 @@ pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec};
 
 /// The tables of all families.
 pub const FAMILIES: &[&[Command]] = &[
+    client::COMMANDS,
+    command::COMMANDS,
+    config::COMMANDS,
     connection::COMMANDS,
     databases::COMMANDS,
+    debug::COMMANDS,
     expire::COMMANDS,
     hashes::COMMANDS,
+    info::COMMANDS,
     keys::COMMANDS,
+    latency::COMMANDS,
     lists::COMMANDS,
+    memory::COMMANDS,
     object::COMMANDS,
-    sort::COMMANDS,
+    save::COMMANDS,
     scan::COMMANDS,
-    strings::COMMANDS,
-    zsets::COMMANDS,
-    zset_range::COMMANDS,
-    zset_algebra::COMMANDS,
+    server::COMMANDS,
     sets::COMMANDS,
+    slowlog::COMMANDS,
+    sort::COMMANDS,
+    strings::COMMANDS,
+    zset_algebra::COMMANDS,
+    zset_range::COMMANDS,
+    zsets::COMMANDS,
 ];

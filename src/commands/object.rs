@@ -35,10 +35,15 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
+/// The name of a value's form.
+pub fn encoding_of(ctx: &mut ReadCtx<'_>, found: &KeyMeta) -> Result<&'static str, Error> {
+    let limits = limits(&ctx.server.config.load());
+    Ok(object::encoding(ctx.view, ctx.db, found, &limits)?)
+}
+
 fn encoding(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if let Some(found) = lookup(ctx, args[2])? {
-        let limits = limits(&ctx.server.config.load());
-        let name = object::encoding(ctx.view, ctx.db, &found, &limits)?;
+        let name = encoding_of(ctx, &found)?;
         ctx.reply.bulk(name.as_bytes());
     }
     Ok(())

@@ -388,6 +388,12 @@ impl Command {
         command
     }
 
+    /// Adds subcommands to a command that also runs alone.
+    pub const fn subcommands(mut self, subcommands: &'static [Command]) -> Command {
+        self.subcommands = subcommands;
+        self
+    }
+
     /// Sets the flags.
     pub const fn flags(mut self, flags: Flags) -> Command {
         self.flags = flags;

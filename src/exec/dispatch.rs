@@ -5,7 +5,7 @@ use super::monitor;
 use crate::base::clock;
 use crate::commands::registry::Registered;
 use crate::commands::{
-    CmdResult, Command, Error, Flags, Handler, ReadCtx, SessionCtx, WriteCtx, registry,
+    CmdResult, Command, Error, Flags, Handler, ReadCtx, SessionCtx, WriteCtx, registry, secrets,
 };
 use crate::resp::Reply;
 use crate::state::clients::ClientFlags;
@@ -181,7 +181,8 @@ impl Executor {
         if !found.command.takes(args.len()) {
             return refuse(Error::Arity(found.full_name.as_str().into()));
         }
-        if !session.authenticated && !found.command.flags.contains(Flags::NO_AUTH) {
+        let locked_out = !session.authenticated && !self.config.requirepass.is_empty();
+        if locked_out && !found.command.flags.contains(Flags::NO_AUTH) {
             return refuse(Error::text("NOAUTH Authentication required."));
         }
         if found.command.is_write() && self.server.engine.has_failed() {
@@ -401,11 +402,19 @@ impl Executor {
         if let Some(command) = stats.per_command.get(found.index) {
             command.ran(usec, failed);
         }
+        let (ms, threshold_ms) = (usec / 1000, self.config.latency_monitor_threshold_ms);
+        if threshold_ms > 0 && ms >= threshold_ms {
+            let class = match found.command.flags.contains(Flags::FAST) {
+                true => "fast-command",
+                false => "command",
+            };
+            self.server.latency.add(class, ms, self.now_ms / 1000);
+        }
         let limit = self.config.slowlog_log_slower_than_us;
         let slow = limit >= 0 && usec >= limit as u64;
         if slow && !found.command.flags.contains(Flags::SKIP_SLOWLOG) {
             stats.slow_commands.add(1);
-            let hidden = monitor::visible_args(found.command, args);
+            let hidden = secrets::visible(found.command, args);
             self.server.slowlog.add(
                 &hidden,
                 usec,

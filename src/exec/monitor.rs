@@ -1,7 +1,7 @@
 //! What MONITOR clients see.
 
 use crate::base::clock;
-use crate::commands::{Command, Flags};
+use crate::commands::{Command, Flags, secrets};
 use crate::state::clients::ClientFlags;
 use crate::state::{Message, Server, Session};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub fn feed(server: &Server, session: &Session, command: &Command, args: &[&[u8]
         session.db().0
     )
     .into_bytes();
-    for arg in visible_args(command, args) {
+    for arg in secrets::visible(command, args) {
         line.push(b' ');
         quote(&mut line, arg);
     }
@@ -35,21 +35,6 @@ pub fn feed(server: &Server, session: &Session, command: &Command, args: &[&[u8]
             server.post(client.id, Message::Write(client.id, line.clone()));
         }
     }
-}
-
-/// The arguments as others may see them: secrets are covered.
-pub fn visible_args<'a>(command: &Command, args: &[&'a [u8]]) -> Vec<&'a [u8]> {
-    let sensitive = command.flags.contains(Flags::SENSITIVE);
-    args.iter()
-        .enumerate()
-        .map(|(i, arg)| {
-            if sensitive && i > 0 {
-                b"(redacted)"
-            } else {
-                *arg
-            }
-        })
-        .collect()
 }
 
 fn quote(out: &mut Vec<u8>, arg: &[u8]) {

@@ -37,8 +37,48 @@ pub enum ListenError {
 }
 
 enum Listener {
-    Tcp(TcpListener),
+    Tcp(TcpListener, Address),
     Unix(UnixListener, PathBuf),
+}
+
+/// Where to listen for TCP, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Address {
+    host: String,
+    port: u16,
+}
+
+impl Address {
+    /// The addresses of a configuration, and whether each may be missing.
+    fn all(config: &Config) -> Vec<(Address, bool)> {
+        if config.port == 0 {
+            return Vec::new();
+        }
+        let address = |text: &String| Address {
+            host: text.trim_start_matches('-').to_owned(),
+            port: config.port,
+        };
+        let all = config.bind.iter();
+        all.map(|text| (address(text), text.starts_with('-')))
+            .collect()
+    }
+}
+
+/// Listens on each of these addresses.
+fn bind_all(wanted: &[(Address, bool)], backlog: u32) -> Result<Vec<Listener>, ListenError> {
+    let mut bound = Vec::new();
+    for (address, optional) in wanted {
+        let Address { host, port } = address;
+        match bind_tcp(host, *port, backlog) {
+            Ok(listener) => bound.push(Listener::Tcp(listener, address.clone())),
+            Err(error) if *optional => log::info!("not listening on {host}: {error}"),
+            Err(error) => {
+                let address = format!("{host}:{port}");
+                return Err(ListenError::Bind { address, error });
+            }
+        }
+    }
+    Ok(bound)
 }
 
 /// All listening sockets.
@@ -53,21 +93,7 @@ impl Listeners {
     /// # Errors
     /// An address that is not marked optional (`-`) cannot be bound.
     pub fn bind(config: &Config) -> Result<Listeners, ListenError> {
-        let mut all = Vec::new();
-        if config.port != 0 {
-            for address in &config.bind {
-                let optional = address.starts_with('-');
-                let host = address.trim_start_matches('-');
-                match bind_tcp(host, config.port, config.tcp_backlog) {
-                    Ok(listener) => all.push(Listener::Tcp(listener)),
-                    Err(error) if optional => log::info!("not listening on {host}: {error}"),
-                    Err(error) => {
-                        let address = format!("{host}:{}", config.port);
-                        return Err(ListenError::Bind { address, error });
-                    }
-                }
-            }
-        }
+        let mut all = bind_all(&Address::all(config), config.tcp_backlog)?;
         if let Some(path) = config.path(&config.unixsocket) {
             let bound = bind_unix(&path, config.unixsocketperm);
             let listener = bound.map_err(|error| ListenError::Bind {
@@ -89,26 +115,73 @@ impl Listeners {
     pub fn register(&mut self, registry: &Registry) -> io::Result<()> {
         for (i, listener) in self.all.iter_mut().enumerate() {
             match listener {
-                Listener::Tcp(l) => registry.register(l, Token(i), Interest::READABLE)?,
+                Listener::Tcp(l, _) => registry.register(l, Token(i), Interest::READABLE)?,
                 Listener::Unix(l, _) => registry.register(l, Token(i), Interest::READABLE)?,
             }
         }
         Ok(())
     }
 
+    /// Listens for TCP where `config` says from now on. A Unix socket stays.
+    ///
+    /// # Errors
+    /// An address cannot be bound; the sockets are as they were.
+    pub fn rebind(&mut self, config: &Config, registry: &Registry) -> Result<(), ListenError> {
+        let wanted = Address::all(config);
+        let mut kept = Vec::new();
+        let mut leaving = Vec::new();
+        for mut listener in self.all.drain(..) {
+            deregister(&mut listener, registry);
+            match &listener {
+                Listener::Tcp(_, address) if !wanted.iter().any(|(w, _)| w == address) => {
+                    leaving.push(listener);
+                }
+                _ => kept.push(listener),
+            }
+        }
+        let has = |kept: &[Listener], address: &Address| {
+            kept.iter()
+                .any(|l| matches!(l, Listener::Tcp(_, a) if a == address))
+        };
+        let missing: Vec<_> = wanted
+            .into_iter()
+            .filter(|(address, _)| !has(&kept, address))
+            .collect();
+        let mut bound = bind_all(&missing, config.tcp_backlog);
+        if bound.is_err() && !leaving.is_empty() {
+            // What is given up may be in the way, as `*` is of every address.
+            let old: Vec<_> = leaving.drain(..).filter_map(address_of).collect();
+            bound = bind_all(&missing, config.tcp_backlog);
+            if bound.is_err() {
+                leaving = bind_all(&old, config.tcp_backlog).unwrap_or_else(|error| {
+                    log::error!("cannot go back to the old address: {error}");
+                    Vec::new()
+                });
+            }
+        }
+        let failed = match bound {
+            Ok(new) => {
+                kept.extend(new);
+                None
+            }
+            Err(error) => {
+                kept.append(&mut leaving);
+                Some(error)
+            }
+        };
+        self.all = kept;
+        if let Err(error) = self.register(registry) {
+            log::error!("cannot watch the listening sockets: {error}");
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
     /// Takes all sockets off the poll and closes them.
     pub fn close(&mut self, registry: &Registry) {
         for listener in &mut self.all {
-            let gone = match listener {
-                Listener::Tcp(l) => registry.deregister(l),
-                Listener::Unix(l, path) => {
-                    let gone = registry.deregister(l);
-                    remove_socket_file(path);
-                    gone
-                }
-            };
-            if let Err(error) = gone {
-                log::debug!("deregister: {error}");
+            deregister(listener, registry);
+            if let Listener::Unix(_, path) = listener {
+                remove_socket_file(path);
             }
         }
         self.all.clear();
@@ -122,7 +195,7 @@ impl Listeners {
     /// The addresses that are listened on, for the log.
     pub fn addresses(&self) -> Vec<String> {
         let name = |listener: &Listener| match listener {
-            Listener::Tcp(l) => l
+            Listener::Tcp(l, _) => l
                 .local_addr()
                 .map_or_else(|e| e.to_string(), |a| a.to_string()),
             Listener::Unix(_, path) => path.display().to_string(),
@@ -134,7 +207,7 @@ impl Listeners {
     pub fn accept(&mut self, token: Token, server: &Server) -> bool {
         for _ in 0..ACCEPT_BUDGET {
             let accepted = match self.all.get(token.0) {
-                Some(Listener::Tcp(l)) => l.accept().map(|(s, peer)| {
+                Some(Listener::Tcp(l, _)) => l.accept().map(|(s, peer)| {
                     let laddr = s
                         .local_addr()
                         .map_or_else(|_| String::new(), |a| a.to_string());
@@ -235,6 +308,24 @@ fn set_options(socket: &mio::net::TcpStream, keepalive_s: u64) -> io::Result<()>
         SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
     }
     Ok(())
+}
+
+fn deregister(listener: &mut Listener, registry: &Registry) {
+    let gone = match listener {
+        Listener::Tcp(l, _) => registry.deregister(l),
+        Listener::Unix(l, _) => registry.deregister(l),
+    };
+    if let Err(error) = gone {
+        log::debug!("deregister: {error}");
+    }
+}
+
+/// Closes a socket; where it listened, as [`bind_all`] takes it.
+fn address_of(listener: Listener) -> Option<(Address, bool)> {
+    match listener {
+        Listener::Tcp(_, address) => Some((address, false)),
+        Listener::Unix(..) => None,
+    }
 }
 
 fn bind_tcp(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {

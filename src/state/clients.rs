@@ -131,13 +131,13 @@ impl ClientInfo {
         ClientFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
     }
 
-    /// Sets or clears a flag.
-    pub fn set_flag(&self, flag: ClientFlags, on: bool) {
-        if on {
-            self.flags.fetch_or(flag.bits(), Ordering::Relaxed);
-        } else {
-            self.flags.fetch_and(!flag.bits(), Ordering::Relaxed);
-        }
+    /// Sets or clears a flag; returns whether it was set before.
+    pub fn set_flag(&self, flag: ClientFlags, on: bool) -> bool {
+        let before = match on {
+            true => self.flags.fetch_or(flag.bits(), Ordering::Relaxed),
+            false => self.flags.fetch_and(!flag.bits(), Ordering::Relaxed),
+        };
+        before & flag.bits() != 0
     }
 }
 
@@ -162,13 +162,12 @@ impl Clients {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes a client.
+    /// Removes a client; it may be gone already.
     pub fn remove(&self, id: ClientId) {
-        if let Some(client) = self.by_id.write().remove(&id) {
+        let removed = self.by_id.write().remove(&id);
+        if let Some(client) = removed {
             self.count.fetch_sub(1, Ordering::Relaxed);
-            if client.flags().contains(ClientFlags::MONITOR) {
-                self.monitors.fetch_sub(1, Ordering::Relaxed);
-            }
+            self.set_monitor(&client, false);
         }
     }
 
@@ -199,10 +198,9 @@ impl Clients {
 
     /// Makes a client watch all commands, or not any more.
     pub fn set_monitor(&self, client: &ClientInfo, on: bool) {
-        if client.flags().contains(ClientFlags::MONITOR) == on {
+        if client.set_flag(ClientFlags::MONITOR, on) == on {
             return;
         }
-        client.set_flag(ClientFlags::MONITOR, on);
         if on {
             self.monitors.fetch_add(1, Ordering::Relaxed);
         } else {

@@ -10,6 +10,11 @@
 //! | [`stats`] | counters, per command and overall |
 //! | [`slowlog`] | commands that took long |
 //! | [`access`] | when keys were used last |
+//! | [`latency`] | events that took very long, over time |
+//! | [`rates`] | how fast counters grow |
+//! | [`memory`] | the process' memory |
+//! | [`process`] | what the system says about the process |
+//! | [`saves`] | SAVE and BGSAVE as they stand |
 //! | [`cursors`] | where SCAN iterations stand |
 //!
 //! State does not know how connections are served or commands are run: a
@@ -19,7 +24,12 @@ pub mod access;
 pub mod clients;
 pub mod config;
 pub mod cursors;
+pub mod latency;
 pub mod mailbox;
+pub mod memory;
+pub mod process;
+pub mod rates;
+pub mod saves;
 pub mod server;
 pub mod session;
 pub mod slowlog;

@@ -4,7 +4,11 @@ use super::access::Accesses;
 use super::clients::{ClientId, Clients};
 use super::config::{Config, SharedConfig};
 use super::cursors::Cursors;
+use super::latency::Latency;
 use super::mailbox::{Mailbox, Message};
+use super::memory::MemoryProbe;
+use super::rates::Rates;
+use super::saves::Saves;
 use super::slowlog::SlowLog;
 use super::stats::Stats;
 use crate::base::clock;
@@ -62,12 +66,16 @@ pub struct Server {
     pub run_id: String,
     /// When the server started, Unix ms.
     pub started_ms: u64,
-    /// When the last SAVE or BGSAVE ended well, Unix s.
-    pub last_save_s: AtomicU64,
-    /// Whether a BGSAVE runs.
-    pub saving: AtomicBool,
-    /// Whether the last BGSAVE failed.
-    pub last_save_failed: AtomicBool,
+    /// SAVE and BGSAVE.
+    pub saves: Arc<Saves>,
+    /// Whether BGREWRITEAOF runs: a full compaction.
+    pub compacting: Arc<AtomicBool>,
+    /// Slow events over time.
+    pub latency: Latency,
+    /// Memory of the process.
+    pub memory: MemoryProbe,
+    /// How fast counters grow.
+    pub rates: Rates,
     /// Whether keys expire by the expire thread (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
     /// The ports that the server listens on, for INFO.
@@ -80,7 +88,11 @@ pub struct Server {
     paused: AtomicBool,
     shutdown: Mutex<Option<Shutdown>>,
     log_level: OnceLock<Box<dyn Fn(super::config::LogLevel) + Send + Sync>>,
+    listen: OnceLock<Box<Listen>>,
 }
+
+/// How to listen where a configuration says instead of where it was until now.
+type Listen = dyn Fn(&Config) -> std::io::Result<()> + Send + Sync;
 
 impl Server {
     /// A server over an open database; `commands` is the size of the registry.
@@ -92,6 +104,7 @@ impl Server {
         commands: usize,
     ) -> Server {
         let now_ms = clock::unix_ms();
+        let writes = engine.writes();
         Server {
             engine,
             config: SharedConfig::new(config),
@@ -103,9 +116,11 @@ impl Server {
             cursors: Cursors::default(),
             run_id,
             started_ms: now_ms,
-            last_save_s: AtomicU64::new(now_ms / 1000),
-            saving: AtomicBool::new(false),
-            last_save_failed: AtomicBool::new(false),
+            saves: Arc::new(Saves::new(now_ms, writes)),
+            compacting: Arc::default(),
+            latency: Latency::default(),
+            memory: MemoryProbe::default(),
+            rates: Rates::default(),
             active_expire: AtomicBool::new(true),
             port: AtomicU64::new(0),
             mailboxes: OnceLock::new(),
@@ -114,6 +129,7 @@ impl Server {
             paused: AtomicBool::new(false),
             shutdown: Mutex::new(None),
             log_level: OnceLock::new(),
+            listen: OnceLock::new(),
         }
     }
 
@@ -197,5 +213,28 @@ impl Server {
         if let Some(set) = self.log_level.get() {
             set(level);
         }
+    }
+
+    /// Says how to listen somewhere else; once, by the main program.
+    pub fn on_listen(&self, listen: Box<Listen>) {
+        let _ = self.listen.set(listen);
+    }
+
+    /// Listens where `config` says from now on; old addresses that it does not
+    /// name are given up.
+    ///
+    /// # Errors
+    /// What the system said about an address; nothing has changed then.
+    pub fn listen(&self, config: &Config) -> std::io::Result<()> {
+        match self.listen.get() {
+            Some(listen) => listen(config),
+            None => Err(std::io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Takes the samples that averages and peaks are made of; about once a second.
+    pub fn sample(&self) {
+        self.rates.sample(&self.stats, clock::mono_us());
+        self.memory.figures();
     }
 }

@@ -83,6 +83,7 @@ pub struct Engine {
     failed: AtomicBool,
     next_id: AtomicU64,
     next_owner: AtomicU32,
+    budget: AtomicU64,
     /// Changes whenever a DB gets another keyspace.
     map_version: AtomicU64,
     /// What commits have logged.
@@ -92,7 +93,7 @@ pub struct Engine {
     /// The configuration it was opened with.
     pub config: StorageConfig,
     options: RocksOptions,
-    replication_id: String,
+    replication_id: RwLock<String>,
 }
 
 impl Engine {
@@ -140,6 +141,7 @@ impl Engine {
             failed: AtomicBool::new(false),
             next_id: AtomicU64::new(state.next_id),
             next_owner: AtomicU32::new(1),
+            budget: AtomicU64::new(config.memory_budget),
             map_version: AtomicU64::new(1),
             commit: Mutex::new(CommitState {
                 state,
@@ -149,14 +151,24 @@ impl Engine {
             hash: KeyedHash::new(&hash_key),
             config,
             options,
-            replication_id: String::from_utf8_lossy(&replication_id).into_owned(),
+            replication_id: RwLock::new(String::from_utf8_lossy(&replication_id).into_owned()),
         };
         Ok(Arc::new(engine))
     }
 
     /// The id of this database's history.
-    pub fn replication_id(&self) -> &str {
-        &self.replication_id
+    pub fn replication_id(&self) -> String {
+        self.replication_id.read().clone()
+    }
+
+    /// Gives this database's history a new id.
+    pub fn renew_replication_id(&self) -> Result<()> {
+        let id = hex(&random_bytes::<20>()?);
+        self.db
+            .put_cf(&self.own_cf, own::REPLICATION_ID, id.as_bytes())?;
+        self.db.flush_wal(true)?;
+        *self.replication_id.write() = id;
+        Ok(())
     }
 
     /// Whether a write has failed, so that none is taken any more.
@@ -167,6 +179,15 @@ impl Engine {
     pub(super) fn fail(&self, error: &StorageError) {
         if !self.failed.swap(true, Ordering::AcqRel) {
             log::error!("a commit failed, writes are refused from now on: {error}");
+        }
+    }
+
+    /// A number that grows with every command that changed something, or, without
+    /// a binlog that counts those, with every commit.
+    pub fn writes(&self) -> u64 {
+        match self.binlog.is_enabled() {
+            true => self.binlog.range().next_entry,
+            false => self.written.load(Ordering::Acquire),
         }
     }
 
@@ -397,6 +418,18 @@ impl Engine {
             .sum()
     }
 
+    /// Table files of one level, over all column families.
+    pub fn files_at_level(&self, level: u32) -> u64 {
+        let name = format!("rocksdb.num-files-at-level{level}");
+        let keyspaces = self.all_keyspaces();
+        let mut cfs: Vec<&ColumnFamily> = vec![&self.own_cf, &self.binlog_cf];
+        cfs.extend(keyspaces.iter().map(|(_, ks)| &ks.cf));
+        cfs.iter()
+            .filter_map(|cf| self.db.property_value_cf(*cf, &name).ok().flatten())
+            .filter_map(|text| text.trim().parse::<u64>().ok())
+            .sum()
+    }
+
     /// A RocksDB property of the whole database.
     pub fn property(&self, name: &str) -> Option<u64> {
         self.db.property_int_value(name).ok().flatten()
@@ -407,10 +440,22 @@ impl Engine {
         self.db.property_value_cf(&keyspace.cf, name).ok().flatten()
     }
 
+    /// Changes the memory budget of caches and memtables, in bytes.
+    pub fn set_memory_budget(&self, bytes: u64) {
+        self.budget.store(bytes, Ordering::Relaxed);
+        // Clones are handles of the one cache.
+        self.options.cache.clone().set_capacity(bytes as usize);
+    }
+
+    /// Bytes of the block cache that cannot be evicted now.
+    pub fn cache_pinned(&self) -> u64 {
+        self.options.cache.get_pinned_usage() as u64
+    }
+
     /// Bytes in the block cache, and its size.
     pub fn cache_usage(&self) -> (u64, u64) {
         let used = self.options.cache.get_usage() as u64;
-        (used, self.config.memory_budget)
+        (used, self.budget.load(Ordering::Relaxed))
     }
 }
 

@@ -10,9 +10,9 @@ use super::engine::Keyspace;
 use super::keyspace::{KeyMeta, Value, decode_reclaim};
 use super::scan::Direction;
 use super::txn::Txn;
-use super::{DbIndex, Result};
+use super::{DbIndex, Engine, Result};
 use crate::encoding::meta::MetaView;
-use crate::encoding::{CollectionId, Kind, keys};
+use crate::encoding::{CollectionId, Kind, keys, tag};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -92,6 +92,26 @@ pub struct ReclaimPass {
 
 /// Dead collections with more rows than this go by a range deletion.
 const RANGE_DELETE_ROWS: u64 = 1_024;
+
+impl Engine {
+    /// How many dead collections wait in all DBs, counted up to `limit`.
+    pub fn reclaim_backlog(&self, limit: usize) -> Result<usize> {
+        let mut count = 0;
+        for (_, keyspace) in self.all_keyspaces() {
+            let mut read = rocksdb::ReadOptions::default();
+            read.set_total_order_seek(true);
+            let mut rows = self.db.raw_iterator_cf_opt(&keyspace.cf, read);
+            let low = keyspace.reclaim_low.begin().low;
+            rows.seek(keys::reclaim(CollectionId(low)));
+            while count < limit && rows.key().and_then(|key| key.first()) == Some(&tag::RECLAIM) {
+                count += 1;
+                rows.next();
+            }
+            rows.status()?;
+        }
+        Ok(count)
+    }
+}
 
 impl Txn {
     /// Begins a pass over the keys of `db` that are due at `now_ms`; `None` if
@@ -227,15 +247,6 @@ impl Txn {
         if !pass.broken {
             pass.keyspace.reclaim_low.end(pass.seen, u64::MAX);
         }
-    }
-
-    /// How many dead collections wait in `db`, counted up to `limit`.
-    pub fn reclaim_backlog(&mut self, db: DbIndex, limit: usize) -> Result<usize> {
-        let low = self
-            .engine
-            .keyspace(db)
-            .map_or(u64::MAX, |ks| ks.reclaim_low.begin().low);
-        Ok(self.dead_collections(db, low, limit)?.len())
     }
 
     fn dead_collections(

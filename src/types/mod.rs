@@ -6,6 +6,7 @@
 //! row or stand in rows of their own is known inside the module only.
 
 pub mod hashed;
+pub mod inspect;
 pub mod keyspace;
 pub mod list;
 pub mod members;

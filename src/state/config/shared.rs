@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::Config;
 
@@ -17,6 +17,9 @@ use super::Config;
 pub struct SharedConfig {
     current: RwLock<Arc<Config>>,
     version: AtomicU64,
+    /// Held while a change is made, so that none gets lost. Readers do not wait
+    /// for it: a change may take a while, and ask other threads for something.
+    changing: Mutex<()>,
 }
 
 impl SharedConfig {
@@ -25,6 +28,7 @@ impl SharedConfig {
         SharedConfig {
             current: RwLock::new(Arc::new(config)),
             version: AtomicU64::new(1),
+            changing: Mutex::new(()),
         }
     }
 
@@ -42,6 +46,7 @@ impl SharedConfig {
 
     /// Replaces the configuration.
     pub fn publish(&self, config: Config) {
+        let _changing = self.changing.lock();
         let mut current = self.current.write();
         *current = Arc::new(config);
         self.version.fetch_add(1, Ordering::Release);
@@ -53,8 +58,9 @@ impl SharedConfig {
         &self,
         change: impl FnOnce(&Config) -> Result<Config, E>,
     ) -> Result<(Arc<Config>, Arc<Config>), E> {
+        let _changing = self.changing.lock();
+        let new = Arc::new(change(&self.load())?);
         let mut current = self.current.write();
-        let new = Arc::new(change(&current)?);
         let old = std::mem::replace(&mut *current, Arc::clone(&new));
         self.version.fetch_add(1, Ordering::Release);
         Ok((old, new))

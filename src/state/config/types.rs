@@ -159,11 +159,8 @@ impl Secret {
 
 impl Field for Secret {
     fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
-        let word = words.first().ok_or(ValueError::Arity)?;
-        if word.contains(&0) {
-            return Err(ValueError::ZeroByte);
-        }
-        self.0 = word.clone();
+        // Any bytes: a password need not be text.
+        self.0 = words.first().ok_or(ValueError::Arity)?.clone();
         Ok(())
     }
 

@@ -1,0 +1,136 @@
+//! CLIENT LIST and CLIENT INFO: one line about each connection.
+
+use super::super::args::{self, Options};
+use super::super::registry;
+use super::super::{CmdResult, Error, SessionCtx};
+use super::Class;
+use crate::base::{clock, num};
+use crate::state::clients::{ClientFlags, ClientId};
+use crate::state::{ClientInfo, Server};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a connection costs before it has buffered anything, in bytes.
+const CLIENT_BASE_BYTES: usize = 2048;
+
+pub(super) fn info(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    let mut text = String::new();
+    let names = command_names();
+    line(&mut text, &ctx.session.info, &names, clock::unix_ms());
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+pub(super) fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let clients = selected(ctx.server, args)?;
+    let names = command_names();
+    let now_ms = clock::unix_ms();
+    let mut text = String::new();
+    for client in clients {
+        line(&mut text, &client, &names, now_ms);
+    }
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn selected(server: &Server, args: &[&[u8]]) -> Result<Vec<Arc<ClientInfo>>, Error> {
+    let mut options = Options::new(args, 2);
+    if options.is_empty() {
+        return Ok(server.clients.all());
+    }
+    if args.len() == 4 && options.word("TYPE") {
+        let class = Class::parse(options.value()?)?;
+        let mut clients = server.clients.all();
+        clients.retain(|client| Class::of(client) == class);
+        return Ok(clients);
+    }
+    let by_id = args.get(2).is_some_and(|word| args::is(word, "ID"));
+    if !by_id || args.len() < 4 {
+        return Err(Error::Syntax);
+    }
+    options.value()?;
+    let mut clients = Vec::new();
+    while let Some(id) = options.peek() {
+        options.value()?;
+        let id = num::parse_i64(id)
+            .and_then(|id| u64::try_from(id).ok())
+            .filter(|id| *id > 0)
+            .ok_or(Error::text("ERR Invalid client ID"))?;
+        clients.extend(server.clients.get(ClientId(id)));
+    }
+    Ok(clients)
+}
+
+fn command_names() -> Vec<&'static str> {
+    registry().names()
+}
+
+/// Letters of the flags, as they stand in a line.
+const FLAG_LETTERS: [(ClientFlags, char); 9] = [
+    (ClientFlags::REPLICA, 'S'),
+    (ClientFlags::MASTER, 'M'),
+    (ClientFlags::MONITOR, 'O'),
+    (ClientFlags::PUBSUB, 'P'),
+    (ClientFlags::MULTI, 'x'),
+    (ClientFlags::BLOCKED, 'b'),
+    (ClientFlags::CLOSE_AFTER_REPLY, 'c'),
+    (ClientFlags::UNIX_SOCKET, 'U'),
+    (ClientFlags::NO_EVICT, 'e'),
+];
+
+fn flag_letters(client: &ClientInfo) -> String {
+    let flags = client.flags();
+    let letters = FLAG_LETTERS.iter().chain(&[(ClientFlags::NO_TOUCH, 'T')]);
+    let mut text: String = letters
+        .filter(|(flag, _)| flags.contains(*flag))
+        .map(|(_, letter)| letter)
+        .collect();
+    if text.is_empty() {
+        text.push('N');
+    }
+    text
+}
+
+/// Appends the line about one client.
+fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
+    let names = client.names.lock().clone();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let load = |n: &std::sync::atomic::AtomicUsize| n.load(Ordering::Relaxed);
+    let age_s = now_ms.saturating_sub(client.created_ms) / 1000;
+    let idle_s = now_ms.saturating_sub(client.active_ms.load(Ordering::Relaxed)) / 1000;
+    let last_command = client.last_command.load(Ordering::Relaxed) as usize;
+    let command = commands.get(last_command).copied().unwrap_or("NULL");
+    let query = load(&client.query_bytes);
+    let query_free = load(&client.query_capacity).saturating_sub(query);
+    let args = load(&client.argv_bytes);
+    let output_capacity = load(&client.output_capacity);
+    let output = load(&client.output_bytes);
+    let total = CLIENT_BASE_BYTES + query + query_free + args + output_capacity.max(output);
+    let flags = client.flags();
+    let multi = if flags.contains(ClientFlags::MULTI) {
+        0
+    } else {
+        -1
+    };
+    let events = if output > 0 { "rw" } else { "r" };
+    // Writing to a string cannot fail.
+    let _ = write!(
+        out,
+        "id={} addr={} laddr={} fd={} name={} age={age_s} idle={idle_s} flags={} db={} \
+         sub=0 psub=0 ssub=0 multi={multi} qbuf={query} qbuf-free={query_free} argv-mem={args} \
+         multi-mem=0 rbs={output_capacity} rbp={output} obl={output} oll=0 omem=0 tot-mem={total} \
+         watch=0 events={events} cmd={command} user={} redir=-1 resp={} ",
+        client.id.0,
+        client.addr,
+        client.laddr,
+        client.fd.load(Ordering::Relaxed),
+        text(&names.name),
+        flag_letters(client),
+        client.db.load(Ordering::Relaxed),
+        names.user,
+        client.resp.load(Ordering::Relaxed),
+    );
+    let (library, version) = (text(&names.lib_name), text(&names.lib_ver));
+    let _ = writeln!(out, "lib-name={library} lib-ver={version}");
+}

@@ -1,0 +1,309 @@
+//! CLIENT: what a connection says about itself, and what it may do to others.
+
+mod kill;
+mod list;
+
+use super::args;
+use super::connection::{is_plain, set_name};
+use super::help;
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::base::{clock, num};
+use crate::state::ClientInfo;
+use crate::state::clients::ClientFlags;
+use crate::state::server::{Pause, PauseMode};
+use crate::state::session::ReplyMode;
+
+/// The classes that LIST and KILL tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Normal,
+    Master,
+    Replica,
+    PubSub,
+}
+
+impl Class {
+    fn parse(name: &[u8]) -> Result<Class, Error> {
+        Ok(match name.to_ascii_lowercase().as_slice() {
+            b"normal" => Class::Normal,
+            b"master" => Class::Master,
+            b"replica" | b"slave" => Class::Replica,
+            b"pubsub" => Class::PubSub,
+            _ => {
+                let name = String::from_utf8_lossy(name);
+                return Err(Error::owned(format!("ERR Unknown client type '{name}'")));
+            }
+        })
+    }
+
+    fn of(client: &ClientInfo) -> Class {
+        let flags = client.flags();
+        if flags.contains(ClientFlags::MASTER) {
+            Class::Master
+        } else if flags.contains(ClientFlags::REPLICA) && !flags.contains(ClientFlags::MONITOR) {
+            Class::Replica
+        } else if flags.contains(ClientFlags::PUBSUB) {
+            Class::PubSub
+        } else {
+            Class::Normal
+        }
+    }
+}
+
+fn arg<'a>(args: &[&'a [u8]], index: usize) -> &'a [u8] {
+    args.get(index).copied().unwrap_or_default()
+}
+
+/// ON or OFF.
+fn switch(args: &[&[u8]]) -> Result<bool, Error> {
+    match arg(args, 2) {
+        word if args::is(word, "ON") => Ok(true),
+        word if args::is(word, "OFF") => Ok(false),
+        _ => Err(Error::Syntax),
+    }
+}
+
+fn id(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    ctx.reply.int(ctx.session.info.id.0 as i64);
+    Ok(())
+}
+
+fn getname(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    let names = ctx.session.info.names.lock();
+    match names.name.as_slice() {
+        b"" => ctx.reply.null(),
+        name => ctx.reply.bulk(name),
+    }
+    Ok(())
+}
+
+fn setname(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    set_name(ctx.session, arg(args, 2))?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn setinfo(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (option, value) = (arg(args, 2), arg(args, 3));
+    let mut names = ctx.session.info.names.lock();
+    let field = if args::is(option, "LIB-NAME") {
+        &mut names.lib_name
+    } else if args::is(option, "LIB-VER") {
+        &mut names.lib_ver
+    } else {
+        let option = String::from_utf8_lossy(option);
+        return Err(Error::owned(format!("ERR Unrecognized option '{option}'")));
+    };
+    if !is_plain(value) {
+        let option = String::from_utf8_lossy(option);
+        return Err(Error::owned(format!(
+            "ERR {option} cannot contain spaces, newlines or special characters."
+        )));
+    }
+    *field = value.to_vec();
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn reply_mode(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let word = arg(args, 2);
+    if args::is(word, "ON") {
+        ctx.session.reply_mode = ReplyMode::On;
+        ctx.reply.ok();
+    } else if args::is(word, "OFF") {
+        ctx.session.reply_mode = ReplyMode::Off;
+    } else if args::is(word, "SKIP") {
+        if ctx.session.reply_mode != ReplyMode::Off {
+            ctx.session.reply_mode = ReplyMode::SkipNext;
+        }
+    } else {
+        return Err(Error::Syntax);
+    }
+    Ok(())
+}
+
+fn no_evict(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let on = switch(args)?;
+    ctx.session.info.set_flag(ClientFlags::NO_EVICT, on);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn no_touch(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let on = switch(args)?;
+    ctx.session.info.set_flag(ClientFlags::NO_TOUCH, on);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn pause(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mode = match args.get(3) {
+        None => PauseMode::All,
+        Some(word) if args::is(word, "ALL") => PauseMode::All,
+        Some(word) if args::is(word, "WRITE") => PauseMode::Writes,
+        Some(_) => return Err(Error::text("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+    };
+    if args.len() > 4 {
+        return Err(Error::Arity("client|pause".into()));
+    }
+    let timeout_ms = num::parse_i64(arg(args, 2))
+        .ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
+    let timeout_ms =
+        u64::try_from(timeout_ms).map_err(|_| Error::text("ERR timeout is negative"))?;
+    let now_ms = clock::unix_ms();
+    let mut pause = Pause {
+        until_ms: now_ms.saturating_add(timeout_ms),
+        mode,
+    };
+    // A pause in force is never shortened or weakened.
+    if let Some(before) = ctx.server.pause_at(now_ms) {
+        pause.until_ms = pause.until_ms.max(before.until_ms);
+        if before.mode == PauseMode::All {
+            pause.mode = PauseMode::All;
+        }
+    }
+    ctx.server.pause(pause);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn unpause(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    ctx.server.unpause();
+    ctx.reply.ok();
+    Ok(())
+}
+
+const HELP: &[help::Topic] = &[
+    ("GETNAME", &["The name of this connection."]),
+    ("ID", &["The number of this connection."]),
+    ("INFO", &["The line of CLIENT LIST about this connection."]),
+    ("KILL <ip:port>", &["Close the connection from an address."]),
+    (
+        "KILL <option> <value> [<option> <value> ...]",
+        &[
+            "Close the connections that all options fit:",
+            "* ID <client-id>",
+            "* ADDR <ip:port>, LADDR <ip:port>: the other side's address, or ours",
+            "* TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+            "* USER <username>",
+            "* MAXAGE <seconds>: connected for at least that long",
+            "* SKIPME (YES|NO): spare this connection (default: yes)",
+        ],
+    ),
+    (
+        "LIST [TYPE (NORMAL|MASTER|REPLICA|PUBSUB)] [ID <client-id> ...]",
+        &["One line about each connection."],
+    ),
+    (
+        "NO-EVICT (ON|OFF)",
+        &["Spare this connection when connections are closed to save memory."],
+    ),
+    (
+        "NO-TOUCH (ON|OFF)",
+        &["Let commands of this connection leave access times alone."],
+    ),
+    (
+        "PAUSE <timeout> [WRITE|ALL]",
+        &["Hold back commands, or only those that write, for some milliseconds."],
+    ),
+    (
+        "REPLY (ON|OFF|SKIP)",
+        &["Which replies this connection gets."],
+    ),
+    (
+        "SETINFO (LIB-NAME|LIB-VER) <value>",
+        &["Say which client library uses this connection."],
+    ),
+    ("SETNAME <name>", &["Name this connection."]),
+    ("UNPAUSE", &["End a pause."]),
+];
+
+fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    help::write(ctx.reply, "CLIENT", HELP);
+    Ok(())
+}
+
+const HELPS: Flags = Flags::LOADING.union(Flags::STALE).union(Flags::SENTINEL);
+const OWN: Flags = HELPS.union(Flags::NOSCRIPT);
+const OTHERS: Flags = OWN.union(Flags::ADMIN);
+
+const fn doc(command: Command, since: &'static str, summary: &'static str) -> Command {
+    command.doc(Group::Connection, since, summary)
+}
+
+const SUBCOMMANDS: &[Command] = &[
+    doc(
+        Command::session("getname", 2, getname).flags(OWN),
+        "2.6.9",
+        "Returns the name of the connection",
+    ),
+    doc(
+        Command::session("help", 2, help).flags(HELPS),
+        "5.0.0",
+        "Lists the subcommands",
+    ),
+    doc(
+        Command::session("id", 2, id).flags(OWN),
+        "5.0.0",
+        "Returns the number of the connection",
+    ),
+    doc(
+        Command::session("info", 2, list::info).flags(OWN),
+        "6.2.0",
+        "Describes the connection in one line",
+    ),
+    doc(
+        Command::session("kill", -3, kill::kill).flags(OTHERS),
+        "2.4.0",
+        "Closes connections",
+    ),
+    doc(
+        Command::session("list", -2, list::list).flags(OTHERS),
+        "2.4.0",
+        "Describes connections, one to a line",
+    ),
+    doc(
+        Command::session("no-evict", 3, no_evict).flags(OTHERS),
+        "7.0.0",
+        "Spares the connection when memory for clients runs out",
+    ),
+    doc(
+        Command::session("no-touch", 3, no_touch)
+            .flags(Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE)),
+        "7.2.0",
+        "Lets the connection's commands leave access times alone",
+    ),
+    doc(
+        Command::session("pause", -3, pause).flags(OTHERS),
+        "3.0.0",
+        "Holds back commands for a while",
+    ),
+    doc(
+        Command::session("reply", 3, reply_mode).flags(OWN),
+        "3.2.0",
+        "Chooses which replies the connection gets",
+    ),
+    doc(
+        Command::session("setinfo", 4, setinfo).flags(OWN),
+        "7.2.0",
+        "Records which client library uses the connection",
+    ),
+    doc(
+        Command::session("setname", 3, setname).flags(OWN),
+        "2.6.9",
+        "Names the connection",
+    ),
+    doc(
+        Command::session("unpause", 2, unpause).flags(OTHERS),
+        "6.2.0",
+        "Ends a pause",
+    ),
+];
+
+/// The table.
+pub const COMMANDS: &[Command] = &[doc(
+    Command::container("client", -2, SUBCOMMANDS).flags(Flags::SENTINEL),
+    "2.4.0",
+    "Commands about connections",
+)];

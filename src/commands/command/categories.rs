@@ -1,0 +1,80 @@
+//! ACL categories: most follow from a command's group and flags, the rest
+//! stands in its row.
+
+use super::super::spec::Group;
+use super::super::{Command, Flags, Handler};
+
+/// All categories, in the order in which replies list them.
+pub const ALL: [&str; 21] = [
+    "keyspace",
+    "read",
+    "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
+    "string",
+    "bitmap",
+    "hyperloglog",
+    "geo",
+    "stream",
+    "pubsub",
+    "admin",
+    "fast",
+    "slow",
+    "blocking",
+    "dangerous",
+    "connection",
+    "transaction",
+    "scripting",
+];
+
+/// The category of a group's commands.
+fn of_group(group: Group) -> Option<&'static str> {
+    Some(match group {
+        Group::Generic => "keyspace",
+        Group::String => "string",
+        Group::Bitmap => "bitmap",
+        Group::HyperLogLog => "hyperloglog",
+        Group::Hash => "hash",
+        Group::List => "list",
+        Group::Set => "set",
+        Group::SortedSet => "sortedset",
+        Group::Connection => "connection",
+        Group::Transactions => "transaction",
+        Group::PubSub => "pubsub",
+        Group::Scripting => "scripting",
+        Group::Server => return None,
+    })
+}
+
+/// The categories of a command, without `@`, in the order of [`ALL`].
+pub fn of(command: &Command) -> Vec<&'static str> {
+    let flags = command.flags;
+    // A container does nothing itself: its subcommands have their own. Commands on
+    // any key that are about certain types, or none, say so in their row.
+    let elsewhere = command.group == Group::Generic
+        && ["list", "connection"]
+            .iter()
+            .any(|name| command.categories.contains(name));
+    let by_group = match command.handler {
+        Handler::Container => None,
+        _ if elsewhere => None,
+        _ => of_group(command.group),
+    };
+    let has = |name: &str| {
+        by_group == Some(name)
+            || command.categories.contains(&name)
+            || match name {
+                "read" => command.is_read() && command.group != Group::Scripting,
+                "write" => command.is_write(),
+                "admin" | "dangerous" => flags.contains(Flags::ADMIN),
+                "pubsub" => flags.contains(Flags::PUBSUB),
+                "fast" => flags.contains(Flags::FAST),
+                "slow" => !flags.contains(Flags::FAST),
+                "blocking" => flags.contains(Flags::BLOCKING),
+                _ => false,
+            }
+    };
+    ALL.into_iter().filter(|name| has(name)).collect()
+}

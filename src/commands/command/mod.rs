@@ -1,0 +1,219 @@
+//! COMMAND: the command table, told to clients.
+//!
+//! | file | what it is for |
+//! |---|---|
+//! | [`categories`] | ACL categories, which follow from group and flags |
+//! | [`describe`] | COMMAND INFO and DOCS: one command as a reply |
+//! | [`keys`] | GETKEYS and GETKEYSANDFLAGS |
+
+pub mod categories;
+mod describe;
+#[cfg(test)]
+mod facts;
+mod keys;
+
+use super::args::Options;
+use super::help;
+use super::registry::{Registered, registry};
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::base::glob;
+
+/// The command of a name like `get` or `config|get`, in any case.
+fn find(name: &[u8]) -> Option<&'static Registered> {
+    let mut parts = name.splitn(2, |byte| *byte == b'|');
+    let found = registry().find(parts.next()?)?;
+    match parts.next() {
+        Some(sub) => found.subcommand(sub),
+        None => Some(found),
+    }
+}
+
+/// Subcommands, by name.
+fn subcommands(command: &'static Registered) -> Vec<&'static Registered> {
+    let mut all: Vec<_> = command.subcommands.values().collect();
+    all.sort_by_key(|sub| sub.index);
+    all
+}
+
+fn command(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    let all: Vec<_> = registry().iter().collect();
+    ctx.reply.array(all.len());
+    for command in all {
+        describe::info(ctx.reply, command);
+    }
+    Ok(())
+}
+
+fn count(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    ctx.reply.int(registry().iter().count() as i64);
+    Ok(())
+}
+
+fn info(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let names = args.get(2..).unwrap_or_default();
+    if names.is_empty() {
+        return command(ctx, args);
+    }
+    ctx.reply.array(names.len());
+    for name in names {
+        match find(name) {
+            Some(command) => describe::info(ctx.reply, command),
+            None => ctx.reply.null_array(),
+        }
+    }
+    Ok(())
+}
+
+fn docs(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let names = args.get(2..).unwrap_or_default();
+    let commands: Vec<_> = match names {
+        [] => registry().iter().collect(),
+        _ => names.iter().filter_map(|name| find(name)).collect(),
+    };
+    ctx.reply.map(commands.len());
+    for command in commands {
+        ctx.reply.bulk(command.full_name.as_bytes());
+        describe::docs(ctx.reply, command);
+    }
+    Ok(())
+}
+
+/// Which commands LIST names.
+enum Filter<'a> {
+    Module,
+    Category(&'a [u8]),
+    Pattern(&'a [u8]),
+}
+
+impl Filter<'_> {
+    fn fits(&self, command: &Registered) -> bool {
+        match self {
+            // There are no modules, so nothing belongs to one.
+            Filter::Module => false,
+            Filter::Category(wanted) => categories::of(command.command)
+                .iter()
+                .any(|name| name.as_bytes().eq_ignore_ascii_case(wanted)),
+            Filter::Pattern(pattern) => glob::matches(pattern, command.full_name.as_bytes(), true),
+        }
+    }
+}
+
+fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut options = Options::new(args, 2);
+    let filter = if options.is_empty() {
+        None
+    } else if options.word("FILTERBY") && options.left() == 2 {
+        Some(if options.word("MODULE") {
+            Filter::Module
+        } else if options.word("ACLCAT") {
+            Filter::Category(options.value()?)
+        } else if options.word("PATTERN") {
+            Filter::Pattern(options.value()?)
+        } else {
+            return Err(Error::Syntax);
+        })
+    } else {
+        return Err(Error::Syntax);
+    };
+    let mut names = Vec::new();
+    for command in registry().iter() {
+        for each in std::iter::once(command).chain(subcommands(command)) {
+            if filter.as_ref().is_none_or(|filter| filter.fits(each)) {
+                names.push(each.full_name.as_bytes());
+            }
+        }
+    }
+    ctx.reply.array(names.len());
+    for name in names {
+        ctx.reply.bulk(name);
+    }
+    Ok(())
+}
+
+const HELP: &[help::Topic] = &[
+    (
+        "(no subcommand)",
+        &["All commands, as INFO describes them."],
+    ),
+    ("COUNT", &["How many commands there are."]),
+    (
+        "DOCS [<command-name> ...]",
+        &["What commands are for; of all if none is named."],
+    ),
+    (
+        "GETKEYS <full-command>",
+        &["Which arguments of a command are keys."],
+    ),
+    (
+        "GETKEYSANDFLAGS <full-command>",
+        &["Which arguments of a command are keys, and what happens to them."],
+    ),
+    (
+        "INFO [<command-name> ...]",
+        &["Arity, flags, keys and categories; of all if none is named."],
+    ),
+    (
+        "LIST [FILTERBY (MODULE <name>|ACLCAT <category>|PATTERN <pattern>)]",
+        &["The names of commands and subcommands."],
+    ),
+];
+
+fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    help::write(ctx.reply, "COMMAND", HELP);
+    Ok(())
+}
+
+const ALWAYS: Flags = Flags::LOADING.union(Flags::STALE).union(Flags::SENTINEL);
+
+const fn row(command: Command, since: &'static str, summary: &'static str) -> Command {
+    command
+        .flags(ALWAYS)
+        .categories(&["connection"])
+        .doc(Group::Server, since, summary)
+}
+
+const SUBCOMMANDS: &[Command] = &[
+    row(
+        Command::session("count", 2, count),
+        "2.8.13",
+        "Counts the commands",
+    ),
+    row(
+        Command::session("docs", -2, docs),
+        "7.0.0",
+        "Returns what commands are for",
+    ),
+    row(
+        Command::session("getkeys", -3, keys::getkeys),
+        "2.8.13",
+        "Finds the keys among a command's arguments",
+    ),
+    row(
+        Command::session("getkeysandflags", -3, keys::getkeysandflags),
+        "7.0.0",
+        "Finds the keys among a command's arguments, and what happens to them",
+    ),
+    row(
+        Command::session("help", 2, help),
+        "5.0.0",
+        "Lists the subcommands",
+    ),
+    row(
+        Command::session("info", -2, info),
+        "2.8.13",
+        "Describes commands",
+    ),
+    row(
+        Command::session("list", -2, list),
+        "7.0.0",
+        "Returns the names of commands",
+    ),
+];
+
+/// The table.
+pub const COMMANDS: &[Command] = &[row(
+    Command::session("command", -1, command).subcommands(SUBCOMMANDS),
+    "2.8.13",
+    "Describes all commands",
+)];

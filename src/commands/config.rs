@@ -1,0 +1,159 @@
+//! CONFIG: the configuration as clients see and change it.
+//!
+//! Most parameters are read where they are used, so a change needs nothing
+//! more. What has to be done at once is done here, before the change is seen;
+//! if it fails, nothing has changed.
+
+use super::help;
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::state::Server;
+use crate::state::config::{AppendFsync, Config, memory_budget};
+use std::sync::atomic::Ordering;
+
+fn get(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let config = ctx.server.config.load();
+    let found = config.get(args.get(2..).unwrap_or_default());
+    ctx.reply.map(found.len());
+    for (name, value) in found {
+        ctx.reply.bulk(name.as_bytes());
+        ctx.reply.bulk(&value);
+    }
+    Ok(())
+}
+
+fn set(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let words = args.get(2..).unwrap_or_default();
+    if !words.len().is_multiple_of(2) {
+        return Err(Error::Syntax);
+    }
+    let pairs: Vec<(&[u8], &[u8])> = words
+        .chunks_exact(2)
+        .filter_map(|pair| Some((*pair.first()?, *pair.get(1)?)))
+        .collect();
+    let local = ctx.session.is_local();
+    let server = ctx.server;
+    server.config.update(|old| {
+        let new = old
+            .set_many(&pairs, local)
+            .map_err(|error| Error::owned(error.to_string()))?;
+        apply(server, old, &new)?;
+        Ok::<_, Error>(new)
+    })?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Does what a change asks for at once. What can fail comes first.
+fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
+    let changed = old.changed(new);
+    let changes = |name: &str| changed.contains(&name);
+    if let Some(name) = ["port", "bind"].into_iter().find(|name| changes(name)) {
+        if let Err(error) = server.listen(new) {
+            log::warn!("cannot listen as CONFIG SET {name} asks: {error}");
+            let refusal = match name {
+                "port" => "Unable to listen on this port. Check server logs.",
+                _ => "Failed to bind to specified addresses.",
+            };
+            return Err(Error::owned(format!(
+                "ERR CONFIG SET failed (possibly related to argument '{name}') - {refusal}"
+            )));
+        }
+        server.port.store(new.port.into(), Ordering::Relaxed);
+    }
+    if changes("loglevel") {
+        server.set_log_level(new.loglevel);
+    }
+    if changes("appendfsync") {
+        let each = new.appendfsync == AppendFsync::Always;
+        server.engine.set_fsync_each(each);
+    }
+    if changes("maxmemory") {
+        server.engine.set_memory_budget(memory_budget(new));
+    }
+    Ok(())
+}
+
+fn rewrite(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    let Some(file) = &ctx.server.config_file else {
+        return Err(Error::text(
+            "ERR The server is running without a config file",
+        ));
+    };
+    if let Err(error) = ctx.server.config.load().rewrite(file) {
+        log::warn!("CONFIG REWRITE failed: {error}");
+        return Err(Error::owned(format!("ERR Rewriting config file: {error}")));
+    }
+    log::info!("CONFIG REWRITE executed with success");
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn resetstat(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    ctx.server.stats.reset();
+    ctx.reply.ok();
+    Ok(())
+}
+
+const HELP: &[help::Topic] = &[
+    (
+        "GET <pattern> [<pattern> ...]",
+        &["Parameters whose names match, with their values."],
+    ),
+    ("RESETSTAT", &["Set the counters of INFO back to zero."]),
+    (
+        "REWRITE",
+        &["Write the values in force into the configuration file."],
+    ),
+    (
+        "SET <parameter> <value> [<parameter> <value> ...]",
+        &["Change parameters, all or none."],
+    ),
+];
+
+fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    help::write(ctx.reply, "CONFIG", HELP);
+    Ok(())
+}
+
+const HELPS: Flags = Flags::LOADING.union(Flags::STALE);
+const ADMIN: Flags = HELPS.union(Flags::ADMIN).union(Flags::NOSCRIPT);
+
+const fn row(command: Command, since: &'static str, summary: &'static str) -> Command {
+    command.doc(Group::Server, since, summary)
+}
+
+const SUBCOMMANDS: &[Command] = &[
+    row(
+        Command::session("get", -3, get).flags(ADMIN),
+        "2.0.0",
+        "Returns the values of parameters",
+    ),
+    row(
+        Command::session("help", 2, help).flags(HELPS),
+        "5.0.0",
+        "Lists the subcommands",
+    ),
+    row(
+        Command::session("resetstat", 2, resetstat).flags(ADMIN),
+        "2.0.0",
+        "Sets counters back to zero",
+    ),
+    row(
+        Command::session("rewrite", 2, rewrite).flags(ADMIN),
+        "2.8.0",
+        "Writes the values in force into the configuration file",
+    ),
+    row(
+        Command::session("set", -4, set).flags(ADMIN),
+        "2.0.0",
+        "Changes parameters while the server runs",
+    ),
+];
+
+/// The table.
+pub const COMMANDS: &[Command] = &[row(
+    Command::container("config", -2, SUBCOMMANDS),
+    "2.0.0",
+    "Commands about the configuration",
+)];

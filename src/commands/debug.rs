@@ -1,0 +1,398 @@
+//! DEBUG: what tests and developers need, within `enable-debug-command`.
+
+use super::args;
+use super::help;
+use super::object;
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx, WriteCtx};
+use crate::base::num;
+use crate::resp::Reply;
+use crate::state::{Server, Session};
+use crate::storage::DbIndex;
+use crate::types::{OpError, inspect, string};
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Keys that one POPULATE makes at most: they are one batch.
+const POPULATE_MAX_KEYS: i64 = 1_000_000;
+/// Bytes of values that one POPULATE makes at most.
+const POPULATE_MAX_BYTES: u64 = 1 << 30;
+
+const NOT_ALLOWED: Error = Error::text(
+    "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+);
+
+fn allow(server: &Server, session: &Session) -> CmdResult {
+    let access = server.config.load().enable_debug_command;
+    match access.allows(session.is_local()) {
+        true => Ok(()),
+        false => Err(NOT_ALLOWED),
+    }
+}
+
+fn arg<'a>(args: &[&'a [u8]], index: usize) -> &'a [u8] {
+    args.get(index).copied().unwrap_or_default()
+}
+
+fn sleep(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let seconds = args::float(arg(args, 2))?;
+    let duration =
+        Duration::try_from_secs_f64(seconds.max(0.0)).map_err(|_| Error::Op(OpError::NotFloat))?;
+    std::thread::sleep(duration);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn set_active_expire(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let on = num::parse_i64(arg(args, 2)).is_some_and(|n| n != 0);
+    ctx.server.active_expire.store(on, Ordering::Relaxed);
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// RELOAD and LOADAOF: everything that is only in memory goes to files, so that
+/// what is read from now on is what a restart would find.
+fn reload(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    ctx.server.engine.flush_memtables()?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Knobs of structures that do not exist here.
+fn accept(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn change_repl_id(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    ctx.server.engine.renew_replication_id()?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn log(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let message = String::from_utf8_lossy(arg(args, 2)).replace(['\r', '\n'], " ");
+    log::warn!("DEBUG LOG: {message}");
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn error(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let text = String::from_utf8_lossy(arg(args, 2)).into_owned();
+    Err(Error::owned(text))
+}
+
+/// One reply of a named type, for the tests of client libraries.
+fn protocol(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let reply = &mut *ctx.reply;
+    match arg(args, 2).to_ascii_lowercase().as_slice() {
+        b"string" => reply.bulk(b"Hello World"),
+        b"integer" => reply.int(12345),
+        // The text of clients' tests, not a constant to be exact about.
+        b"double" => match reply.resp3 {
+            true => reply.raw(b",3.141\r\n"),
+            false => reply.bulk(b"3.141"),
+        },
+        b"null" => reply.null(),
+        b"array" => ints(reply, Reply::array),
+        b"set" => ints(reply, Reply::set),
+        b"map" => {
+            reply.map(3);
+            for n in 0..3 {
+                reply.int(n);
+                reply.boolean(n == 1);
+            }
+        }
+        b"attrib" => {
+            // RESP2 has no attributes: the reply comes without.
+            if reply.resp3 {
+                reply.raw(b"|1\r\n$14\r\nkey-popularity\r\n*2\r\n$7\r\nkey:123\r\n:90\r\n");
+            }
+            reply.bulk(b"Some real reply following the attribute");
+        }
+        b"push" => {
+            if !reply.resp3 {
+                return Err(Error::text("ERR RESP2 is not supported by this command"));
+            }
+            reply.push(2);
+            reply.bulk(b"server-cpu-usage");
+            reply.int(42);
+        }
+        b"verbatim" => reply.verbatim("txt", b"This is a verbatim\nstring"),
+        b"true" => reply.boolean(true),
+        b"false" => reply.boolean(false),
+        b"bignum" => reply.big_number("1234567999999999999999999999999999999"),
+        _ => {
+            return Err(Error::text(
+                "ERR Wrong protocol type name. Please use one of the following: string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn ints(reply: &mut Reply, header: fn(&mut Reply, usize)) {
+    header(reply, 3);
+    for n in 0..3 {
+        reply.int(n);
+    }
+}
+
+fn object(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let key = arg(args, 2);
+    let found = ctx.view.lookup(ctx.db, key)?;
+    let found = found.ok_or(Error::Op(OpError::NoSuchKey))?;
+    let bytes = inspect::stored_bytes(ctx.view, ctx.db, key, &found, 0)?;
+    let encoding = object::encoding_of(ctx, &found)?;
+    let rows = u8::from(found.meta.rows);
+    ctx.reply.simple(&format!(
+        "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:0 \
+         lru_seconds_idle:0 type:{} in_rows:{rows} expire_ms:{}",
+        found.meta.kind.name(),
+        found.meta.expire_ms
+    ));
+    Ok(())
+}
+
+fn hex(hash: &inspect::Hash) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn digest(ctx: &mut ReadCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let mut sum = inspect::Hash::default();
+    for db in 0..ctx.server.engine.config.databases {
+        let of_db = inspect::db_digest(ctx.view, DbIndex(db))?;
+        for (a, b) in sum.iter_mut().zip(of_db) {
+            *a ^= b;
+        }
+    }
+    ctx.reply.simple(&hex(&sum));
+    Ok(())
+}
+
+fn digest_value(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let keys = args.get(2..).unwrap_or_default();
+    ctx.reply.array(keys.len());
+    for key in keys {
+        let hash = inspect::value_digest(ctx.view, ctx.db, key)?;
+        ctx.reply.simple(&hex(&hash));
+    }
+    Ok(())
+}
+
+fn populate(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let refusal = "ERR value is out of range, must be positive";
+    let count = args::int_from(arg(args, 2), 0, refusal)?;
+    let prefix = args.get(3).copied().unwrap_or(b"key");
+    let size = match args.get(4) {
+        Some(size) => Some(args::int_from(size, 0, refusal)? as u64),
+        None => None,
+    };
+    let bytes = (count as u64).saturating_mul(size.unwrap_or(0));
+    if count > POPULATE_MAX_KEYS || bytes > POPULATE_MAX_BYTES || args.len() > 5 {
+        return Err(Error::text("ERR that is too much to make at once"));
+    }
+    for n in 0..count {
+        let key = [prefix, format!(":{n}").as_bytes()].concat();
+        if ctx.txn.lookup(ctx.db, &key)?.is_some() {
+            continue;
+        }
+        let mut value = format!("value:{n}").into_bytes();
+        if let Some(size) = size {
+            value.resize(size as usize, 0);
+        }
+        string::set(ctx.txn, ctx.db, &key, &value, string::Expiry::Clear)?;
+        ctx.txn.effect(ctx.db, &[b"SET".as_slice(), &key, &value]);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Reads every row of the database and compares what it finds with what the
+/// rows claim of each other.
+fn kedis_check(ctx: &mut ReadCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let report = ctx.server.engine.check()?;
+    if !report.faults.is_empty() {
+        for fault in &report.faults {
+            log::error!("DEBUG KEDIS-CHECK: {fault}");
+        }
+        let first = report.faults.first().map(String::as_str).unwrap_or("");
+        return Err(Error::owned(format!(
+            "ERR {} faults, all of them in the log; the first: {first}",
+            report.faults.len()
+        )));
+    }
+    let mut text = String::new();
+    for (name, count) in [
+        ("keys", report.keys),
+        ("rows", report.rows),
+        ("dead collections", report.dead_collections),
+        ("binlog rows", report.binlog_rows),
+    ] {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name}: {count}");
+    }
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+const HELP: &[help::Topic] = &[
+    ("CHANGE-REPL-ID", &["Begin another history for replicas."]),
+    ("DIGEST", &["A hash of all keys and values."]),
+    ("DIGEST-VALUE <key> [<key> ...]", &["Hashes of values."]),
+    ("ERROR <text>", &["Answer this error."]),
+    (
+        "KEDIS-CHECK",
+        &["Check every row of the database; other commands wait meanwhile."],
+    ),
+    ("LOADAOF", &["As RELOAD."]),
+    ("LOG <message>", &["Write into the server's log."]),
+    ("OBJECT <key>", &["How a value is kept."]),
+    (
+        "POPULATE <count> [<prefix>] [<size>]",
+        &["Make string keys called prefix:number."],
+    ),
+    (
+        "PROTOCOL <type>",
+        &["Answer a value of a type, such as double or map."],
+    ),
+    (
+        "QUICKLIST-PACKED-THRESHOLD <size>, REPLYBUFFER <option> <value>",
+        &["Accepted, without effect."],
+    ),
+    ("RELOAD", &["Write all memtables into files."]),
+    (
+        "SET-ACTIVE-EXPIRE <0|1>",
+        &["Whether keys are removed in the background when their time is over."],
+    ),
+    (
+        "SLEEP <seconds>",
+        &["Hold up this client and others of its thread."],
+    ),
+];
+
+fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    help::write(ctx.reply, "DEBUG", HELP);
+    Ok(())
+}
+
+const ADMIN: Flags = Flags::ADMIN
+    .union(Flags::NOSCRIPT)
+    .union(Flags::LOADING)
+    .union(Flags::STALE);
+const SLOW: Flags = ADMIN.union(Flags::SLOW);
+const ALONE: Flags = ADMIN.union(Flags::EXCLUSIVE);
+
+const fn row(command: Command, flags: Flags, summary: &'static str) -> Command {
+    command.flags(flags).doc(Group::Server, "1.0.0", summary)
+}
+
+const SUBCOMMANDS: &[Command] = &[
+    row(
+        Command::session("change-repl-id", 2, change_repl_id),
+        SLOW,
+        "Begins another history for replicas",
+    ),
+    row(
+        Command::read("digest", 2, digest),
+        ALONE,
+        "Returns a hash of all keys and values",
+    ),
+    row(
+        Command::read("digest-value", -3, digest_value).keys(&[KeySpec::range(
+            2,
+            -1,
+            1,
+            KeyFlags::RO,
+        )]),
+        ADMIN,
+        "Returns hashes of values",
+    ),
+    row(
+        Command::session("error", 3, error),
+        ADMIN,
+        "Answers an error",
+    ),
+    row(
+        Command::session("help", 2, help),
+        ADMIN,
+        "Lists the subcommands",
+    ),
+    row(
+        Command::read("kedis-check", 2, kedis_check),
+        ALONE,
+        "Checks every row of the database",
+    ),
+    row(
+        Command::session("loadaof", 2, reload),
+        SLOW,
+        "Writes all memtables into files",
+    ),
+    row(
+        Command::session("log", 3, log),
+        ADMIN,
+        "Writes into the server's log",
+    ),
+    row(
+        Command::read("object", -3, object).keys(&[KeySpec::at(2, KeyFlags::RO)]),
+        ADMIN,
+        "Says how a value is kept",
+    ),
+    row(
+        Command::write("populate", -3, populate),
+        ALONE,
+        "Makes string keys",
+    ),
+    row(
+        Command::session("protocol", 3, protocol),
+        ADMIN,
+        "Answers a value of a type of the protocol",
+    ),
+    row(
+        Command::session("quicklist-packed-threshold", 3, accept),
+        ADMIN,
+        "Accepted, without effect",
+    ),
+    row(
+        Command::session("reload", -2, reload),
+        SLOW,
+        "Writes all memtables into files",
+    ),
+    row(
+        Command::session("replybuffer", 4, accept),
+        ADMIN,
+        "Accepted, without effect",
+    ),
+    row(
+        Command::session("set-active-expire", 3, set_active_expire),
+        ADMIN,
+        "Switches the removal of keys in the background",
+    ),
+    row(
+        Command::session("sleep", 3, sleep),
+        SLOW,
+        "Holds up the client's thread",
+    ),
+];
+
+/// The table.
+pub const COMMANDS: &[Command] = &[row(
+    Command::container("debug", -2, SUBCOMMANDS),
+    ADMIN,
+    "Commands for tests",
+)];

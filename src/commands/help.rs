@@ -1,0 +1,22 @@
+//! The replies of the HELP subcommands.
+
+use crate::resp::Reply;
+
+/// How a subcommand is called, and what it does: one string per line.
+pub type Topic = (&'static str, &'static [&'static str]);
+
+/// Writes the help of a container: its usage, its subcommands, HELP itself.
+pub fn write(reply: &mut Reply, container: &str, topics: &[Topic]) {
+    let mut lines = vec![format!(
+        "{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+    )];
+    let own: Topic = ("HELP", &["Print this help."]);
+    for (usage, about) in topics.iter().chain([&own]) {
+        lines.push((*usage).to_owned());
+        lines.extend(about.iter().map(|line| format!("    {line}")));
+    }
+    reply.array(lines.len());
+    for line in lines {
+        reply.simple(&line);
+    }
+}

@@ -1,0 +1,188 @@
+//! INFO sections made of counters.
+
+use super::Text;
+use crate::commands::registry;
+use crate::state::Server;
+use crate::state::stats::{CommandStats, LATENCY_BUCKETS};
+
+const KIB: f64 = 1024.0;
+
+pub(super) fn stats(text: &mut Text, server: &Server) {
+    let stats = &server.stats;
+    let rates = server.rates.per_second();
+    let kbps = |bytes: f64| format!("{:.2}", bytes / KIB);
+    text.field("total_connections_received", stats.connections.get());
+    text.field("total_commands_processed", stats.commands.get());
+    text.field("instantaneous_ops_per_sec", rates.commands.round());
+    text.field("total_net_input_bytes", stats.net_input_bytes.get());
+    text.field("total_net_output_bytes", stats.net_output_bytes.get());
+    text.constants(&[
+        ("total_net_repl_input_bytes", "0"),
+        ("total_net_repl_output_bytes", "0"),
+    ]);
+    text.field("instantaneous_input_kbps", kbps(rates.input_bytes));
+    text.field("instantaneous_output_kbps", kbps(rates.output_bytes));
+    text.constants(&[
+        ("instantaneous_input_repl_kbps", "0.00"),
+        ("instantaneous_output_repl_kbps", "0.00"),
+    ]);
+    text.field("rejected_connections", stats.rejected_connections.get());
+    text.constants(&[
+        ("sync_full", "0"),
+        ("sync_partial_ok", "0"),
+        ("sync_partial_err", "0"),
+        ("expired_subkeys", "0"),
+    ]);
+    text.field("expired_keys", stats.expired_keys.get());
+    text.constants(&[
+        ("expired_stale_perc", "0.00"),
+        ("expired_time_cap_reached_count", "0"),
+        ("expire_cycle_cpu_milliseconds", "0"),
+        ("evicted_keys", "0"),
+        ("evicted_clients", "0"),
+        ("evicted_scripts", "0"),
+        ("total_eviction_exceeded_time", "0"),
+        ("current_eviction_exceeded_time", "0"),
+    ]);
+    text.field("keyspace_hits", stats.keyspace_hits.get());
+    text.field("keyspace_misses", stats.keyspace_misses.get());
+    nothing_of_these(text);
+    text.field("unexpected_error_replies", 0);
+    text.field("total_error_replies", stats.error_replies.get());
+    text.field("dump_payload_sanitizations", 0);
+    text.field("total_commits", stats.commits.get());
+    text.field("reclaimed_rows", stats.reclaimed_rows.get());
+    text.field("slow_commands", stats.slow_commands.get());
+    text.field(
+        "client_query_buffer_limit_disconnections",
+        stats.query_limit_disconnections.get(),
+    );
+    text.field(
+        "client_output_buffer_limit_disconnections",
+        stats.output_limit_disconnections.get(),
+    );
+    text.field("acl_access_denied_auth", stats.auth_failures.get());
+    text.constants(&[
+        ("acl_access_denied_cmd", "0"),
+        ("acl_access_denied_key", "0"),
+        ("acl_access_denied_channel", "0"),
+    ]);
+}
+
+fn nothing_of_these(text: &mut Text) {
+    text.constants(&[
+        ("pubsub_channels", "0"),
+        ("pubsub_patterns", "0"),
+        ("pubsubshard_channels", "0"),
+        ("latest_fork_usec", "0"),
+        ("total_forks", "0"),
+        ("migrate_cached_sockets", "0"),
+        ("slave_expires_tracked_keys", "0"),
+        ("active_defrag_hits", "0"),
+        ("active_defrag_misses", "0"),
+        ("active_defrag_key_hits", "0"),
+        ("active_defrag_key_misses", "0"),
+        ("total_active_defrag_time", "0"),
+        ("current_active_defrag_time", "0"),
+        ("tracking_total_keys", "0"),
+        ("tracking_total_items", "0"),
+        ("tracking_total_prefixes", "0"),
+    ]);
+}
+
+/// Calls `each` with name and counters of every command, in the registry's order.
+fn each_command(server: &Server, mut each: impl FnMut(&str, &CommandStats)) {
+    for (name, stats) in registry().names().iter().zip(&server.stats.per_command) {
+        each(name, stats);
+    }
+}
+
+pub(super) fn commands(text: &mut Text, server: &Server) {
+    each_command(server, |name, stats| {
+        let (calls, usec) = (stats.calls.get(), stats.usec.get());
+        let (rejected, failed) = (stats.rejected.get(), stats.failed.get());
+        if calls + rejected + failed == 0 {
+            return;
+        }
+        let per_call = usec as f64 / calls.max(1) as f64;
+        text.line(format_args!(
+            "cmdstat_{name}:calls={calls},usec={usec},usec_per_call={per_call:.2},\
+             rejected_calls={rejected},failed_calls={failed}"
+        ));
+    });
+}
+
+pub(super) fn errors(text: &mut Text, server: &Server) {
+    for (code, count) in &*server.stats.errors.lock() {
+        let code: String = code
+            .chars()
+            .map(|c| {
+                if matches!(c, ':' | '\r' | '\n') {
+                    '_'
+                } else {
+                    c
+                }
+            })
+            .collect();
+        text.line(format_args!("errorstat_{code}:count={count}"));
+    }
+}
+
+pub(super) fn latencies(text: &mut Text, server: &Server) {
+    let config = server.config.load();
+    if !config.latency_tracking {
+        return;
+    }
+    each_command(server, |name, stats| {
+        let buckets: [u64; LATENCY_BUCKETS] = std::array::from_fn(|i| stats.latency[i].get());
+        if buckets.iter().all(|count| *count == 0) {
+            return;
+        }
+        let percentiles: Vec<String> = config
+            .latency_tracking_percentiles
+            .0
+            .iter()
+            .map(|p| format!("p{p}={:.3}", percentile_us(&buckets, *p)))
+            .collect();
+        text.line(format_args!(
+            "latency_percentiles_usec_{name}:{}",
+            percentiles.join(",")
+        ));
+    });
+}
+
+/// The duration in microseconds that `percent` of all calls do not exceed,
+/// where bucket `i` counts those below 2^i µs; linear within a bucket.
+pub fn percentile_us(buckets: &[u64; LATENCY_BUCKETS], percent: f64) -> f64 {
+    let total: u64 = buckets.iter().sum();
+    let wanted = (total as f64 * percent / 100.0).max(1.0);
+    let mut below = 0;
+    for (i, count) in buckets.iter().enumerate() {
+        let upper = (1u64 << i) as f64;
+        if *count > 0 && (below + count) as f64 >= wanted {
+            let lower = if i == 0 { 0.0 } else { upper / 2.0 };
+            let within = (wanted - below as f64) / *count as f64;
+            return lower + (upper - lower) * within;
+        }
+        below += count;
+    }
+    (1u64 << (LATENCY_BUCKETS - 1)) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_lie_in_their_bucket() {
+        let mut buckets = [0; LATENCY_BUCKETS];
+        buckets[3] = 98;
+        buckets[10] = 2;
+        let p50 = percentile_us(&buckets, 50.0);
+        assert!((4.0..=8.0).contains(&p50), "{p50}");
+        let p99 = percentile_us(&buckets, 99.0);
+        assert!((512.0..=1024.0).contains(&p99), "{p99}");
+        assert!(percentile_us(&buckets, 0.0) <= p50);
+        assert_eq!(percentile_us(&buckets, 100.0), 1024.0);
+    }
+}

@@ -1,0 +1,187 @@
+//! INFO sections about the data and how it is stored.
+
+use super::Text;
+use crate::state::Server;
+use std::sync::atomic::Ordering;
+
+/// Dead collections are counted up to this many.
+const BACKLOG_COUNTED: usize = 10_000;
+/// Levels of RocksDB.
+const LEVELS: u32 = 7;
+
+/// A duration in seconds, −1 for none.
+fn or_never(seconds: Option<u64>) -> i64 {
+    seconds.map_or(-1, |s| s as i64)
+}
+
+fn status(failed: bool) -> &'static str {
+    if failed { "err" } else { "ok" }
+}
+
+pub(super) fn persistence(text: &mut Text, server: &Server) {
+    let saves = &server.saves;
+    let running_s = saves.running_s();
+    let changes = server.engine.writes().saturating_sub(saves.saved_writes());
+    text.constants(&[
+        ("loading", "0"),
+        ("async_loading", "0"),
+        ("current_cow_peak", "0"),
+        ("current_cow_size", "0"),
+        ("current_cow_size_age", "0"),
+        ("current_fork_perc", "0.00"),
+        ("current_save_keys_processed", "0"),
+        ("current_save_keys_total", "0"),
+    ]);
+    text.field("rdb_changes_since_last_save", changes);
+    text.field("rdb_bgsave_in_progress", u8::from(running_s.is_some()));
+    text.field("rdb_last_save_time", saves.last_s());
+    text.field("rdb_last_bgsave_status", status(saves.last_failed()));
+    text.field(
+        "rdb_last_bgsave_time_sec",
+        or_never(saves.last_duration_s()),
+    );
+    text.field("rdb_current_bgsave_time_sec", or_never(running_s));
+    text.field("rdb_saves", saves.count());
+    text.constants(&[
+        ("rdb_last_cow_size", "0"),
+        ("rdb_last_load_keys_expired", "0"),
+        ("rdb_last_load_keys_loaded", "0"),
+        ("aof_enabled", "0"),
+    ]);
+    let compacting = server.compacting.load(Ordering::Relaxed);
+    text.field("aof_rewrite_in_progress", u8::from(compacting));
+    text.constants(&[
+        ("aof_rewrite_scheduled", "0"),
+        ("aof_last_rewrite_time_sec", "-1"),
+        ("aof_current_rewrite_time_sec", "-1"),
+        ("aof_last_bgrewrite_status", "ok"),
+        ("aof_rewrites", "0"),
+        ("aof_rewrites_consecutive_failures", "0"),
+    ]);
+    let failed = server.engine.has_failed();
+    text.field("aof_last_write_status", status(failed));
+    text.constants(&[
+        ("aof_last_cow_size", "0"),
+        ("module_fork_in_progress", "0"),
+        ("module_fork_last_cow_size", "0"),
+    ]);
+}
+
+pub(super) fn replication(text: &mut Text, server: &Server) {
+    let range = server.engine.binlog.range();
+    text.constants(&[
+        ("role", "master"),
+        ("connected_slaves", "0"),
+        ("master_failover_state", "no-failover"),
+    ]);
+    text.field("master_replid", server.engine.replication_id());
+    text.field("master_replid2", "0".repeat(40));
+    text.field("master_repl_offset", range.next_position);
+    text.field("second_repl_offset", -1);
+    let enabled = server.engine.binlog.is_enabled();
+    text.field("repl_backlog_active", u8::from(enabled));
+    text.field("repl_backlog_size", server.config.load().binlog_max_bytes);
+    text.field("repl_backlog_first_byte_offset", range.first_position);
+    text.field(
+        "repl_backlog_histlen",
+        range.next_position - range.first_position.min(range.next_position),
+    );
+}
+
+pub(super) fn cluster(text: &mut Text, _server: &Server) {
+    text.field("cluster_enabled", 0);
+}
+
+pub(super) fn keyspace(text: &mut Text, server: &Server) {
+    for (db, keyspace) in server.engine.all_keyspaces() {
+        let counts = keyspace.counts();
+        if counts.keys > 0 {
+            text.line(format_args!(
+                "db{}:keys={},expires={},avg_ttl=0,subexpiry=0",
+                db.0, counts.keys, counts.expires
+            ));
+        }
+    }
+}
+
+pub(super) fn storage(text: &mut Text, server: &Server) {
+    let engine = &server.engine;
+    text.field("storage_dir", engine.config.dir.display());
+    text.field("storage_format", crate::encoding::FORMAT_VERSION);
+    text.field("storage_status", status(engine.has_failed()));
+    text.field("storage_keyspaces", engine.all_keyspaces().len());
+    let files = engine.property_sum("rocksdb.total-sst-files-size");
+    text.bytes("storage_bytes", files);
+    // A count of −1 says that the rows could not be read.
+    let backlog = engine.reclaim_backlog(BACKLOG_COUNTED);
+    let backlog = backlog.map_or(-1, |count| count as i64);
+    text.field("reclaim_backlog", backlog);
+    text.field("reclaimed_rows", server.stats.reclaimed_rows.get());
+    text.field(
+        "active_expire",
+        u8::from(server.active_expire.load(Ordering::Relaxed)),
+    );
+}
+
+pub(super) fn binlog(text: &mut Text, server: &Server) {
+    let binlog = &server.engine.binlog;
+    let range = binlog.range();
+    text.field("binlog_enabled", u8::from(binlog.is_enabled()));
+    text.field("binlog_id", server.engine.replication_id());
+    text.field("binlog_first_entry", range.first_entry);
+    text.field("binlog_next_entry", range.next_entry);
+    let entries = range.next_entry.saturating_sub(range.first_entry);
+    text.field("binlog_entries", entries);
+    text.field("binlog_first_position", range.first_position);
+    text.field("binlog_next_position", range.next_position);
+    let bytes = range.next_position.saturating_sub(range.first_position);
+    text.field("binlog_bytes", bytes);
+    let config = server.config.load();
+    text.field("binlog_capacity", config.binlog_capacity);
+    text.field("binlog_max_bytes", config.binlog_max_bytes);
+}
+
+pub(super) fn rocksdb(text: &mut Text, server: &Server) {
+    let engine = &server.engine;
+    let (used, capacity) = engine.cache_usage();
+    text.field("block_cache_usage", used);
+    text.field("block_cache_capacity", capacity);
+    text.field("block_cache_pinned_usage", engine.cache_pinned());
+    for (name, property) in [
+        ("memtable_active_bytes", "cur-size-active-mem-table"),
+        ("memtable_unflushed_bytes", "cur-size-all-mem-tables"),
+        ("memtable_total_bytes", "size-all-mem-tables"),
+        ("immutable_memtables", "num-immutable-mem-table"),
+        ("flush_pending", "mem-table-flush-pending"),
+        ("compaction_pending", "compaction-pending"),
+        (
+            "pending_compaction_bytes",
+            "estimate-pending-compaction-bytes",
+        ),
+        ("sst_bytes", "total-sst-files-size"),
+        ("live_sst_bytes", "live-sst-files-size"),
+        ("live_data_bytes", "estimate-live-data-size"),
+        ("table_readers_bytes", "estimate-table-readers-mem"),
+        ("estimated_rows", "estimate-num-keys"),
+        ("live_versions", "num-live-versions"),
+    ] {
+        text.field(name, engine.property_sum(&format!("rocksdb.{property}")));
+    }
+    for (name, property) in [
+        ("running_flushes", "num-running-flushes"),
+        ("running_compactions", "num-running-compactions"),
+        ("writes_stopped", "is-write-stopped"),
+        ("delayed_write_rate", "actual-delayed-write-rate"),
+        ("background_errors", "background-errors"),
+        ("snapshots", "num-snapshots"),
+    ] {
+        let value = engine.property(&format!("rocksdb.{property}"));
+        text.field(name, value.unwrap_or(0));
+    }
+    for level in 0..LEVELS {
+        text.field(
+            &format!("files_at_level_{level}"),
+            engine.files_at_level(level),
+        );
+    }
+}

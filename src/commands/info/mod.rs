@@ -1,0 +1,214 @@
+//! INFO: what the server knows about itself, in sections of `name:value` lines.
+//!
+//! | file | sections |
+//! |---|---|
+//! | here | which sections there are, and which are asked for |
+//! | [`process`] | server, clients, memory, cpu |
+//! | [`counters`] | stats, commandstats, errorstats, latencystats |
+//! | [`data`] | persistence, replication, cluster, keyspace, storage, binlog, rocksdb |
+//!
+//! Field names are Redis' wherever a field means the same; fields of features
+//! that cannot exist here are there with the value that says "none".
+
+mod counters;
+mod data;
+mod process;
+
+use super::spec::Group;
+use super::{CmdResult, Command, Flags, SessionCtx};
+use crate::state::Server;
+use std::fmt::{Display, Write};
+
+pub use counters::percentile_us;
+
+/// The Redis version whose behaviour this server has.
+pub const REDIS_VERSION: &str = "7.4.2";
+
+/// This server's own version.
+pub const KEDIS_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The text under construction.
+#[derive(Default)]
+pub struct Text {
+    out: String,
+}
+
+impl Text {
+    fn section(&mut self, title: &str) {
+        if !self.out.is_empty() {
+            self.out.push_str("\r\n");
+        }
+        self.line(format_args!("# {title}"));
+    }
+
+    fn line(&mut self, line: impl Display) {
+        // Writing to a string cannot fail.
+        let _ = write!(self.out, "{line}\r\n");
+    }
+
+    /// One field; what would break the line becomes a space.
+    fn field(&mut self, name: &str, value: impl Display) {
+        let start = self.out.len() + name.len() + 1;
+        let _ = write!(self.out, "{name}:{value}");
+        if self.out[start..].contains(['\r', '\n']) {
+            let value = self.out[start..].replace(['\r', '\n'], " ");
+            self.out.truncate(start);
+            self.out.push_str(&value);
+        }
+        self.out.push_str("\r\n");
+    }
+
+    /// Fields that are always the same here.
+    fn constants(&mut self, fields: &[(&str, &str)]) {
+        for (name, value) in fields {
+            self.field(name, value);
+        }
+    }
+
+    /// A size in bytes, and once more for people.
+    fn bytes(&mut self, name: &str, bytes: u64) {
+        self.field(name, bytes);
+        self.field(&format!("{name}_human"), human_bytes(bytes));
+    }
+}
+
+/// A size for people: `1.50K`.
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = UNITS[0];
+    for larger in &UNITS[1..] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    format!("{value:.2}{unit}")
+}
+
+/// In which answers a section stands besides its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum In {
+    /// INFO without arguments, `default`, `all` and `everything`.
+    Default,
+    /// `all` and `everything`.
+    All,
+    /// `default` and `everything`, but not `all`.
+    NotAll,
+}
+
+struct Section {
+    name: &'static str,
+    title: &'static str,
+    within: In,
+    write: fn(&mut Text, &Server),
+}
+
+const fn section(
+    name: &'static str,
+    title: &'static str,
+    within: In,
+    write: fn(&mut Text, &Server),
+) -> Section {
+    Section {
+        name,
+        title,
+        within,
+        write,
+    }
+}
+
+/// All sections, in the order in which they are written.
+const SECTIONS: &[Section] = &[
+    section("server", "Server", In::Default, process::server),
+    section("clients", "Clients", In::Default, process::clients),
+    section("memory", "Memory", In::Default, process::memory),
+    section("persistence", "Persistence", In::Default, data::persistence),
+    section("stats", "Stats", In::Default, counters::stats),
+    section("replication", "Replication", In::Default, data::replication),
+    section("cpu", "CPU", In::Default, process::cpu),
+    section("modules", "Modules", In::NotAll, |_, _| {}),
+    section("commandstats", "Commandstats", In::All, counters::commands),
+    section("errorstats", "Errorstats", In::Default, counters::errors),
+    section("latencystats", "Latencystats", In::All, counters::latencies),
+    section("cluster", "Cluster", In::Default, data::cluster),
+    section("storage", "Storage", In::Default, data::storage),
+    section("binlog", "Binlog", In::Default, data::binlog),
+    section("rocksdb", "RocksDB", In::Default, data::rocksdb),
+    section("keyspace", "Keyspace", In::Default, data::keyspace),
+];
+
+/// The text of INFO with these arguments.
+fn text(server: &Server, wanted: &[&[u8]]) -> String {
+    let asked = |name: &str| {
+        wanted
+            .iter()
+            .any(|word| word.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    let default = wanted.is_empty() || asked("default");
+    let (all, everything) = (asked("all"), asked("everything"));
+    let mut text = Text::default();
+    for section in SECTIONS {
+        let included = everything
+            || match section.within {
+                In::Default => default || all,
+                In::All => all,
+                In::NotAll => default,
+            };
+        if included || asked(section.name) {
+            text.section(section.title);
+            (section.write)(&mut text, server);
+        }
+    }
+    text.out
+}
+
+fn info(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let text = text(ctx.server, args.get(1..).unwrap_or_default());
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// The table.
+pub const COMMANDS: &[Command] = &[Command::session("info", -1, info)
+    .flags(
+        Flags::LOADING
+            .union(Flags::STALE)
+            .union(Flags::SENTINEL)
+            .union(Flags::SLOW),
+    )
+    .categories(&["dangerous"])
+    .doc(
+        Group::Server,
+        "1.0.0",
+        "Returns figures about the server, by section",
+    )];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_for_people() {
+        for (bytes, text) in [
+            (0, "0B"),
+            (1023, "1023B"),
+            (1536, "1.50K"),
+            (1 << 20, "1.00M"),
+            (u64::MAX, "16384.00P"),
+        ] {
+            assert_eq!(human_bytes(bytes), text);
+        }
+    }
+
+    #[test]
+    fn a_value_stays_in_its_line() {
+        let mut text = Text::default();
+        text.field("name", "a\r\nb:c");
+        assert_eq!(text.out, "name:a  b:c\r\n");
+    }
+}

@@ -1,0 +1,107 @@
+//! The command list of the README, made from the registry.
+
+use super::registry::{Registered, registry};
+use super::spec::Group;
+use std::fmt::Write;
+
+/// Groups in the order of the list, with their titles.
+const GROUPS: [(Group, &str); 13] = [
+    (Group::String, "Strings"),
+    (Group::Bitmap, "Bitmaps"),
+    (Group::HyperLogLog, "HyperLogLog"),
+    (Group::Hash, "Hashes"),
+    (Group::List, "Lists"),
+    (Group::Set, "Sets"),
+    (Group::SortedSet, "Sorted sets"),
+    (Group::Generic, "Keys"),
+    (Group::Transactions, "Transactions"),
+    (Group::Scripting, "Scripts"),
+    (Group::PubSub, "Publish and subscribe"),
+    (Group::Connection, "Connection"),
+    (Group::Server, "Server"),
+];
+
+/// One command with its subcommands: `` `CONFIG` (`GET`, `SET`) ``.
+fn entry(command: &Registered) -> String {
+    let mut subcommands: Vec<String> = command
+        .subcommands
+        .keys()
+        .map(|name| format!("`{}`", name.to_uppercase()))
+        .collect();
+    subcommands.sort();
+    let name = command.command.name.to_uppercase();
+    match subcommands.is_empty() {
+        true => format!("`{name}`"),
+        false => format!("`{name}` ({})", subcommands.join(", ")),
+    }
+}
+
+/// The README's list of commands, in Markdown.
+pub fn markdown_list() -> String {
+    let mut text = String::from("| Group | Commands |\n|---|---|\n");
+    let mut total = 0;
+    for (group, title) in GROUPS {
+        let mut entries: Vec<String> = registry()
+            .iter()
+            .filter(|command| command.command.group == group)
+            .map(entry)
+            .collect();
+        if entries.is_empty() {
+            continue;
+        }
+        entries.sort();
+        total += entries.len();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| {title} | {} |", entries.join(", "));
+    }
+    let _ = writeln!(text, "\n{total} commands.");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::config;
+
+    /// Set to write the generated parts into the README.
+    const UPDATE: &str = "KEDIS_UPDATE_README";
+
+    /// `text` with what stands between a part's markers replaced.
+    fn with_part(text: &str, part: &str, content: &str) -> String {
+        let (begin, end) = (
+            format!("<!-- {part}:begin -->"),
+            format!("<!-- {part}:end -->"),
+        );
+        let (head, rest) = text.split_once(&begin).expect("the part's begin marker");
+        let (_, tail) = rest.split_once(&end).expect("the part's end marker");
+        format!("{head}{begin}\n{}\n{end}{tail}", content.trim_end())
+    }
+
+    #[test]
+    fn the_readme_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+        let old = std::fs::read_to_string(path).unwrap();
+        let new = with_part(&old, "commands", &markdown_list());
+        let new = with_part(&new, "config", &config::markdown_table());
+        if std::env::var_os(UPDATE).is_some() {
+            std::fs::write(path, &new).unwrap();
+        } else {
+            assert!(
+                old == new,
+                "README.md is out of date: run the tests once with {UPDATE}=1"
+            );
+        }
+    }
+
+    #[test]
+    fn every_group_is_listed() {
+        for command in registry().iter() {
+            let group = command.command.group;
+            assert!(
+                GROUPS.iter().any(|(listed, _)| *listed == group),
+                "{} of {group:?}",
+                command.full_name
+            );
+        }
+    }
+}

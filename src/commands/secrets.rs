@@ -1,0 +1,80 @@
+//! Which arguments are secrets: MONITOR, the slow log and the server's log
+//! show `(redacted)` for them.
+
+use super::args;
+use super::{Command, Flags};
+use crate::state::config::{Flag, Param};
+
+/// What stands for a secret.
+pub const REDACTED: &[u8] = b"(redacted)";
+
+/// The arguments of a command with secrets covered.
+pub fn visible<'a>(command: &Command, args: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    let show = |(i, arg): (usize, &&'a [u8])| match is_secret(command, args, i) {
+        true => REDACTED,
+        false => *arg,
+    };
+    args.iter().enumerate().map(show).collect()
+}
+
+fn is_secret(command: &Command, args: &[&[u8]], index: usize) -> bool {
+    match command.name {
+        // HELLO 3 AUTH user password SETNAME name
+        "hello" => {
+            let is_auth = |back: usize| {
+                let at = index.checked_sub(back).filter(|at| *at > 1);
+                at.and_then(|at| args.get(at))
+                    .is_some_and(|word| args::is(word, "AUTH"))
+            };
+            is_auth(1) || is_auth(2)
+        }
+        // CONFIG SET name value
+        "set" if args.first().is_some_and(|name| args::is(name, "CONFIG")) => {
+            index >= 3
+                && index % 2 == 1
+                && args
+                    .get(index - 1)
+                    .and_then(|name| Param::find(name))
+                    .is_some_and(|param| param.has(Flag::Secret))
+        }
+        _ => index > 0 && command.flags.contains(Flags::SENSITIVE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::registry;
+
+    #[track_caller]
+    fn check(line: &str, expected: &str) {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        let found = registry().find(args[0]).unwrap();
+        let command = args
+            .get(1)
+            .and_then(|sub| found.subcommand(sub))
+            .unwrap_or(found)
+            .command;
+        let shown: Vec<_> = visible(command, &args)
+            .into_iter()
+            .map(String::from_utf8_lossy)
+            .collect();
+        assert_eq!(shown.join(" "), expected);
+    }
+
+    #[test]
+    fn passwords_are_covered() {
+        check("auth secret", "auth (redacted)");
+        check("AUTH user secret", "AUTH (redacted) (redacted)");
+        check(
+            "hello 3 auth user secret setname n",
+            "hello 3 auth (redacted) (redacted) setname n",
+        );
+        check("hello 3", "hello 3");
+        check(
+            "config set maxmemory 1 REQUIREPASS x",
+            "config set maxmemory 1 REQUIREPASS (redacted)",
+        );
+        check("config get requirepass", "config get requirepass");
+    }
+}

@@ -1,0 +1,137 @@
+//! Commands about the server as a whole: MONITOR, TIME, SHUTDOWN, LOLWUT.
+
+use super::args::{self, Options};
+use super::info::{KEDIS_VERSION, REDIS_VERSION};
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, ReadCtx, SessionCtx};
+use crate::base::clock;
+use crate::state::server::Shutdown;
+
+fn monitor(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    ctx.server.clients.set_monitor(&ctx.session.info, true);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn time(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    let now_us = clock::unix_us();
+    ctx.reply.array(2);
+    ctx.reply.bulk_i64((now_us / 1_000_000) as i64);
+    ctx.reply.bulk_i64((now_us % 1_000_000) as i64);
+    Ok(())
+}
+
+fn shutdown(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut options = Options::new(args, 1);
+    let (mut save, mut nosave, mut abort, mut other) = (false, false, false, false);
+    while !options.is_empty() {
+        if options.word("SAVE") {
+            save = true;
+        } else if options.word("NOSAVE") {
+            nosave = true;
+        } else if options.word("ABORT") {
+            abort = true;
+        } else if options.word("NOW") || options.word("FORCE") {
+            // There is nobody to wait for, and no error that could hold it up.
+            other = true;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    if (save && nosave) || (abort && (save || nosave || other)) {
+        return Err(Error::Syntax);
+    }
+    if abort {
+        return match ctx.server.abort_shutdown() {
+            true => {
+                ctx.reply.ok();
+                Ok(())
+            }
+            false => Err(Error::text("ERR No shutdown in progress.")),
+        };
+    }
+    log::info!("a client asks for the server to stop");
+    // No reply: the connection closes with the server.
+    ctx.server.request_shutdown(Shutdown { save: !nosave });
+    Ok(())
+}
+
+/// Largest picture that LOLWUT draws, in characters.
+const LOLWUT_MAX: i64 = 200;
+
+fn lolwut(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut options = Options::new(args, 1);
+    if options.word("VERSION") {
+        options.int()?;
+    }
+    let mut size = |default: i64| match options.peek() {
+        Some(arg) => {
+            options.value()?;
+            Ok::<i64, Error>(args::int(arg)?.clamp(1, LOLWUT_MAX))
+        }
+        None => Ok(default),
+    };
+    let (width, height) = (size(64)?, size(12)?);
+    let text = format!(
+        "{}\nThe level {KEDIS_VERSION} of the tree. Redis ver. {REDIS_VERSION}\n",
+        levels(width, height)
+    );
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// Sorted runs of a tree of levels: each row a level, wider and fuller than the
+/// one above, with gaps at random.
+fn levels(width: i64, height: i64) -> String {
+    let mut picture = String::new();
+    for level in 1..=height {
+        let runs = width * level / height;
+        let margin = (width - runs) / 2;
+        picture.extend(std::iter::repeat_n(' ', margin as usize));
+        for _ in 0..runs {
+            let full = fastrand::i64(0..=height) < level;
+            picture.push(if full { '#' } else { '.' });
+        }
+        picture.push('\n');
+    }
+    picture
+}
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::read("lolwut", -1, lolwut).flags(Flags::FAST).doc(
+        Group::Server,
+        "5.0.0",
+        "Draws something and names the version",
+    ),
+    Command::session("monitor", 1, monitor)
+        .flags(
+            Flags::ADMIN
+                .union(Flags::NOSCRIPT)
+                .union(Flags::LOADING)
+                .union(Flags::STALE),
+        )
+        .doc(
+            Group::Server,
+            "1.0.0",
+            "Shows all commands that the server runs from now on",
+        ),
+    Command::session("shutdown", -1, shutdown)
+        .flags(
+            Flags::ADMIN
+                .union(Flags::NOSCRIPT)
+                .union(Flags::LOADING)
+                .union(Flags::STALE)
+                .union(Flags::NO_MULTI)
+                .union(Flags::SENTINEL)
+                .union(Flags::ALLOW_BUSY),
+        )
+        .doc(Group::Server, "1.0.0", "Stops the server"),
+    Command::session("time", 1, time)
+        .flags(Flags::FAST.union(Flags::LOADING).union(Flags::STALE))
+        .doc(
+            Group::Server,
+            "2.6.0",
+            "Returns the time in Unix seconds and microseconds",
+        ),
+];

@@ -1,0 +1,129 @@
+//! What the allocator and the system say about this process' memory.
+//!
+//! The allocator's figures are snapshots that somebody has to refresh, which
+//! costs; so they are kept for [`FRESH_US`] and shared by all who ask.
+
+use super::process;
+use crate::base::clock;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tikv_jemalloc_ctl::{arenas, epoch, stats};
+
+/// How long a snapshot is good for, in microseconds.
+const FRESH_US: u64 = 100_000;
+
+/// Memory of the process, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Figures {
+    /// Given out by the allocator and not given back.
+    pub allocated: u64,
+    /// Pages that hold any of it.
+    pub active: u64,
+    /// Pages of the allocator that are in memory.
+    pub resident: u64,
+    /// What the allocator needs for itself.
+    pub metadata: u64,
+    /// Address space that the allocator keeps for later.
+    pub retained: u64,
+    /// Pages of the process that are in memory.
+    pub rss: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct MemoryProbe {
+    snapshot: Mutex<(Option<u64>, Figures)>,
+    peak: AtomicU64,
+    startup: u64,
+}
+
+impl Default for MemoryProbe {
+    fn default() -> Self {
+        let probe = MemoryProbe {
+            snapshot: Mutex::default(),
+            peak: AtomicU64::new(0),
+            startup: 0,
+        };
+        let startup = probe.figures().allocated;
+        MemoryProbe { startup, ..probe }
+    }
+}
+
+impl MemoryProbe {
+    /// The figures, at most a tenth of a second old.
+    pub fn figures(&self) -> Figures {
+        let mut snapshot = self.snapshot.lock();
+        let now_us = clock::mono_us();
+        let fresh = snapshot
+            .0
+            .is_some_and(|taken_us| now_us.saturating_sub(taken_us) < FRESH_US);
+        if !fresh {
+            *snapshot = (Some(now_us), take());
+            self.peak.fetch_max(snapshot.1.allocated, Ordering::Relaxed);
+        }
+        snapshot.1
+    }
+
+    /// The most that any snapshot has seen allocated, in bytes.
+    pub fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// What was allocated when the server had just opened its database, in bytes.
+    pub fn startup(&self) -> u64 {
+        self.startup
+    }
+}
+
+fn take() -> Figures {
+    // An allocator without statistics leaves zeros.
+    let _ = epoch::advance();
+    let read = |figure: tikv_jemalloc_ctl::Result<usize>| figure.unwrap_or(0) as u64;
+    Figures {
+        allocated: read(stats::allocated::read()),
+        active: read(stats::active::read()),
+        resident: read(stats::resident::read()),
+        metadata: read(stats::metadata::read()),
+        retained: read(stats::retained::read()),
+        rss: process::rss_bytes().unwrap_or(0),
+    }
+}
+
+/// The allocator's version, for INFO.
+pub fn allocator_version() -> String {
+    let version = tikv_jemalloc_ctl::version::read().unwrap_or("unknown");
+    let version = version.split('-').next().unwrap_or(version);
+    format!("jemalloc-{version}")
+}
+
+/// The allocator's figures as text, one to a line.
+pub fn allocator_report(figures: &Figures) -> String {
+    let arenas = arenas::narenas::read().unwrap_or(0);
+    let background = tikv_jemalloc_ctl::background_thread::read().unwrap_or(false);
+    let mapped = stats::mapped::read().unwrap_or(0);
+    format!(
+        "{}\nallocated: {}\nactive: {}\nmetadata: {}\nresident: {}\nmapped: {mapped}\n\
+         retained: {}\narenas: {arenas}\nbackground thread: {background}\n",
+        allocator_version(),
+        figures.allocated,
+        figures.active,
+        figures.metadata,
+        figures.resident,
+        figures.retained,
+    )
+}
+
+/// Gives unused pages back to the system: a decay time of zero makes every
+/// arena do that at once, and the old decay time is restored.
+pub fn purge() {
+    use tikv_jemalloc_ctl::{Access, AsName};
+    let arenas = arenas::narenas::read().unwrap_or(0);
+    for arena in 0..arenas {
+        let name = format!("arena.{arena}.dirty_decay_ms\0");
+        let decay_ms = name.as_bytes().name();
+        // Arenas that nothing uses yet refuse, and have nothing to purge.
+        if let Ok(before) = Access::<isize>::update(decay_ms, 0) {
+            let _ = decay_ms.write(before);
+        }
+    }
+}

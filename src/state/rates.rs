@@ -1,0 +1,85 @@
+//! How fast counters grow, averaged over the last samples: the
+//! `instantaneous_*` fields of INFO.
+
+use super::stats::Stats;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+
+/// Samples that an average is taken over.
+const SAMPLES: usize = 16;
+
+/// Rates per second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PerSecond {
+    /// Commands.
+    pub commands: f64,
+    /// Bytes from clients.
+    pub input_bytes: f64,
+    /// Bytes to clients.
+    pub output_bytes: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    at_us: u64,
+    commands: u64,
+    input_bytes: u64,
+    output_bytes: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Rates {
+    samples: Mutex<VecDeque<Sample>>,
+}
+
+impl Rates {
+    /// Takes a sample; to be called about as often as averages should follow.
+    pub fn sample(&self, stats: &Stats, now_us: u64) {
+        let mut samples = self.samples.lock();
+        if samples.len() == SAMPLES {
+            samples.pop_front();
+        }
+        samples.push_back(Sample {
+            at_us: now_us,
+            commands: stats.commands.get(),
+            input_bytes: stats.net_input_bytes.get(),
+            output_bytes: stats.net_output_bytes.get(),
+        });
+    }
+
+    /// The average over the samples kept.
+    pub fn per_second(&self) -> PerSecond {
+        let samples = self.samples.lock();
+        let (Some(first), Some(last)) = (samples.front(), samples.back()) else {
+            return PerSecond::default();
+        };
+        let seconds = last.at_us.saturating_sub(first.at_us) as f64 / 1e6;
+        if seconds <= 0.0 {
+            return PerSecond::default();
+        }
+        // Counters go back when they are reset.
+        let rate = |from: u64, to: u64| to.saturating_sub(from) as f64 / seconds;
+        PerSecond {
+            commands: rate(first.commands, last.commands),
+            input_bytes: rate(first.input_bytes, last.input_bytes),
+            output_bytes: rate(first.output_bytes, last.output_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_average_over_time() {
+        let (rates, stats) = (Rates::default(), Stats::default());
+        assert_eq!(rates.per_second(), PerSecond::default());
+        for second in 0..40 {
+            rates.sample(&stats, second * 1_000_000);
+            stats.commands.add(10);
+        }
+        assert_eq!(rates.per_second().commands, 10.0);
+    }
+}
