@@ -19,10 +19,21 @@ pub enum Error {
         /// The container's name.
         command: &'static str,
         /// What the client asked for.
-        subcommand: String,
+        subcommand: Vec<u8>,
     },
     /// Anything else, beginning with its code.
     Text(Cow<'static, str>),
+    /// Likewise, quoting what a client sent, which need not be text.
+    Bytes(Vec<u8>),
+}
+
+/// Bytes of an argument that an error quotes at most.
+const QUOTED: usize = 128;
+
+/// What errors quote of an argument: as C would print it, up to a NUL and to a limit.
+pub fn quoted(arg: &[u8], limit: usize) -> &[u8] {
+    let arg = &arg[..arg.len().min(limit)];
+    arg.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// What a handler returns.
@@ -32,6 +43,38 @@ impl Error {
     /// An error whose text (with its code, `ERR …`) is fixed.
     pub const fn text(text: &'static str) -> Error {
         Error::Text(Cow::Borrowed(text))
+    }
+
+    /// The error reply without the leading `-`.
+    pub fn wire(&self) -> Cow<'_, [u8]> {
+        match self {
+            Error::Bytes(bytes) => Cow::Borrowed(bytes),
+            Error::UnknownSubcommand {
+                command,
+                subcommand,
+            } => {
+                let upper = command.to_uppercase();
+                let shown = quoted(subcommand, QUOTED);
+                let end = format!("'. Try {upper} HELP.");
+                Cow::Owned([b"ERR unknown subcommand '", shown, end.as_bytes()].concat())
+            }
+            text => Cow::Owned(text.to_string().into_bytes()),
+        }
+    }
+
+    /// No command has the name that `args` begin with.
+    pub fn unknown_command(args: &[&[u8]]) -> Error {
+        let mut shown: Vec<u8> = Vec::new();
+        for arg in args.iter().skip(1) {
+            if shown.len() >= QUOTED {
+                break;
+            }
+            let arg = quoted(arg, QUOTED - shown.len());
+            shown.extend_from_slice(&[b"'", arg, b"' "].concat());
+        }
+        let name = quoted(args.first().copied().unwrap_or_default(), QUOTED);
+        let middle: &[u8] = b"', with args beginning with: ";
+        Error::Bytes([b"ERR unknown command '", name, middle, &shown].concat())
     }
 
     /// An error whose text was made for the occasion.
@@ -63,13 +106,8 @@ impl fmt::Display for Error {
             Error::Arity(name) => {
                 return write!(f, "ERR wrong number of arguments for '{name}' command");
             }
-            Error::UnknownSubcommand {
-                command,
-                subcommand,
-            } => {
-                let shown: String = subcommand.chars().take(128).collect();
-                let upper = command.to_uppercase();
-                return write!(f, "ERR unknown subcommand '{shown}'. Try {upper} HELP.");
+            Error::UnknownSubcommand { .. } | Error::Bytes(_) => {
+                return f.write_str(&String::from_utf8_lossy(&self.wire()));
             }
             Error::Text(text) => text,
         };

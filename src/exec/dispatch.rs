@@ -166,9 +166,8 @@ impl Executor {
     }
 
     fn fail(&self, error: &Error, reply: &mut Reply) {
-        let text = error.to_string();
-        reply.error(&text);
-        self.server.stats.error(&text);
+        reply.error_bytes(&error.wire());
+        self.server.stats.error(&error.to_string());
     }
 
     /// The rungs before the command runs.
@@ -201,7 +200,7 @@ impl Executor {
             },
         };
         let Some(found) = found else {
-            return Err(unknown_command(args));
+            return Err(Error::unknown_command(args));
         };
         let Some(sub) = args.get(1).filter(|_| !found.subcommands.is_empty()) else {
             if matches!(found.command.handler, Handler::Container) {
@@ -213,7 +212,7 @@ impl Executor {
             .subcommand(sub)
             .ok_or_else(|| Error::UnknownSubcommand {
                 command: found.command.name,
-                subcommand: String::from_utf8_lossy(sub).into_owned(),
+                subcommand: sub.to_vec(),
             })
     }
 
@@ -439,21 +438,4 @@ fn renames(config: &Config) -> FxHashMap<Vec<u8>, Option<&'static Registered>> {
         }
     }
     map
-}
-
-fn unknown_command(args: &[&[u8]]) -> Error {
-    const SHOWN: usize = 128;
-    let name = args.first().copied().unwrap_or_default();
-    let name = String::from_utf8_lossy(&name[..name.len().min(SHOWN)]);
-    let mut shown = String::new();
-    for arg in args.iter().skip(1) {
-        if shown.len() >= SHOWN {
-            break;
-        }
-        let arg = &arg[..arg.len().min(SHOWN - shown.len())];
-        shown.push_str(&format!("'{}' ", String::from_utf8_lossy(arg)));
-    }
-    Error::owned(format!(
-        "ERR unknown command '{name}', with args beginning with: {shown}"
-    ))
 }
