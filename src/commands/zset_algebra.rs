@@ -130,11 +130,11 @@ enum Aggregate {
 
 impl Aggregate {
     fn join(self, a: f64, b: f64) -> f64 {
-        match self {
-            Aggregate::Sum => number(a + b),
+        number(match self {
+            Aggregate::Sum => a + b,
             Aggregate::Min => a.min(b),
             Aggregate::Max => a.max(b),
-        }
+        })
     }
 }
 
@@ -265,7 +265,8 @@ impl Operands {
                     let Some(score) = other.score(view, &member)? else {
                         continue 'members;
                     };
-                    joined = self.aggregate.join(joined, number(score * weight));
+                    // Not a number by itself spoils the sum: so it is in Redis.
+                    joined = self.aggregate.join(joined, score * weight);
                 }
                 result.push((joined, member));
             }

@@ -54,7 +54,11 @@ fn score_bound(arg: &[u8]) -> Result<ScoreBound, Error> {
         [b'(', number @ ..] => (true, number),
         number => (false, number),
     };
-    let score = num::parse_f64(number).ok_or(BAD_SCORE)?;
+    let score = match number {
+        // Like Redis, which asks `strtod` and takes no digits for none wrong.
+        [] => 0.0,
+        number => num::parse_f64(number).ok_or(BAD_SCORE)?,
+    };
     Ok(ScoreBound { score, exclusive })
 }
 

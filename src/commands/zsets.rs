@@ -286,8 +286,8 @@ fn pop(ctx: &mut WriteCtx<'_>, args: &[&[u8]], direction: Direction) -> CmdResul
     let (n, shape) = match args {
         [_, _] => (1, Shape::Flat),
         [_, _, count] => {
-            let count = u64::try_from(args::int(count)?)
-                .map_err(|_| Error::text("ERR value is out of range, must be positive"))?;
+            let refusal = "ERR value is out of range, must be positive";
+            let count = args::int_from(count, 0, refusal)?.unsigned_abs();
             (count, Shape::of(ctx.reply, true))
         }
         _ => return Err(Error::Syntax),
@@ -346,7 +346,9 @@ fn zrandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let count = args::int(count)?;
     if count == i64::MIN {
-        return Err(OUT_OF_RANGE);
+        return Err(Error::text(
+            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+        ));
     }
     let with_scores = match args.get(3) {
         None => false,

@@ -92,8 +92,17 @@ impl Span {
     }
 
     /// The members from `min` to `max` of a sorted set whose scores go from
-    /// `first` to `last`. Means what clients expect only if all are equal.
+    /// `first` to `last`. Means what one expects only if all are equal.
     pub(super) fn of_members(min: LexBound<'_>, max: LexBound<'_>, first: f64, last: f64) -> Span {
+        let member = |bound| match bound {
+            LexBound::Inclusive(member) | LexBound::Exclusive(member) => Some(member),
+            LexBound::Min | LexBound::Max => None,
+        };
+        if let (Some(low), Some(high)) = (member(min), member(max))
+            && low > high
+        {
+            return Span::none();
+        }
         let from = match min {
             LexBound::Min => Place::new(),
             LexBound::Max => return Span::none(),
