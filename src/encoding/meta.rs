@@ -5,7 +5,7 @@
 //!
 //! body, by type and by the flag ROWS:
 //!   string          the bytes                         ROWS: id (8) ‖ length (8)
-//!   hash, set       packed entries                    ROWS: id (8) ‖ count (8)
+//!   hash, set       packed entries                    ROWS: id (8) ‖ count (8) ‖ peak (8)
 //!   zset            packed entries, in score order    ROWS: id (8) ‖ count (8) ‖ first (L) ‖ last (L)
 //!   list            packed entries, in list order     ROWS: id (8) ‖ head (8) ‖ tail (8)
 //! ```
@@ -198,5 +198,38 @@ mod tests {
             assert!(ListSpan::decode(&span.encode()).is_err(), "{head}..{tail}");
         }
         assert!(ListSpan::decode(&[0; 23]).is_err());
+    }
+}
+
+/// The body of a hash or set in rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grown {
+    /// Id and count.
+    pub counted: Counted,
+    /// The highest count since the id was given: what is gone since then may
+    /// still lie between the rows as traces of deletions.
+    pub peak: u64,
+}
+
+impl Grown {
+    /// Reads the body.
+    pub fn decode(body: &[u8]) -> Result<Grown, Corrupt> {
+        let mut r = Reader::new(body, "meta count");
+        Ok(Grown {
+            counted: Counted {
+                id: CollectionId(r.u64()?),
+                count: r.u64()?,
+            },
+            peak: r.u64()?,
+        })
+    }
+
+    /// The body's bytes.
+    pub fn encode(&self) -> [u8; 24] {
+        let mut body = [0; 24];
+        let (counted, peak) = body.split_at_mut(16);
+        counted.copy_from_slice(&self.counted.encode());
+        peak.copy_from_slice(&self.peak.to_be_bytes());
+        body
     }
 }

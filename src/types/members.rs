@@ -4,7 +4,13 @@
 //! Small ones stand packed in their meta row, in the order of insertion; larger
 //! ones in rows of their own ([`super::hashed`]), in hash order. Which form a
 //! key has is known here only. A change that would make a packed map too large
-//! turns it into rows; it never turns back.
+//! turns it into rows.
+//!
+//! Deleted rows leave traces that every walk and every random sample must pass
+//! until compaction has removed them, so that emptying a large set by SPOP would
+//! get ever slower. A map that has shrunk to a quarter of its peak, and is not
+//! large any more, is therefore written anew under another id, packed if it is
+//! small enough by now.
 //!
 //! Load or open a key, change it, save it: the meta row is written at the end,
 //! once, and only if something in it changed. The count is that of the members
@@ -15,13 +21,22 @@
 use super::hashed::{Chunk, HashedRows, Walk, select};
 use super::{OpResult, lookup};
 use crate::base::num;
-use crate::encoding::meta::Counted;
+use crate::encoding::meta::{Counted, Grown};
 use crate::encoding::packed::{self, len_prefix};
 use crate::encoding::{Corrupt, Kind, Meta};
 use crate::storage::txn::Row;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 use smallvec::SmallVec;
 use std::ops::{ControlFlow, Range};
+
+/// A map is written anew when it has shrunk to less than one in this many.
+const SHRUNK: u64 = 4;
+
+/// Only maps of up to this many members are written anew.
+const REWRITE_MEMBERS: u64 = 8192;
+
+/// Only maps of up to this many bytes are written anew.
+const REWRITE_BYTES: usize = 1 << 20;
 
 /// A hash or a set under work.
 #[derive(Debug)]
@@ -44,6 +59,8 @@ enum Form {
     Rows {
         rows: HashedRows,
         len: u64,
+        /// The highest `len` under this id that was ever saved.
+        peak: u64,
         /// The collection was made in this turn: all its rows are pending.
         fresh: bool,
     },
@@ -90,10 +107,11 @@ impl Members {
     pub fn from_meta(db: DbIndex, found: KeyMeta) -> OpResult<Members> {
         let kind = found.meta.kind;
         let form = if found.meta.rows {
-            let Counted { id, count } = found.counted()?;
+            let Grown { counted, peak } = Grown::decode(&found.body)?;
             Form::Rows {
-                rows: HashedRows::new(db, kind, id),
-                len: count,
+                rows: HashedRows::new(db, kind, counted.id),
+                len: counted.count,
+                peak,
                 fresh: false,
             }
         } else {
@@ -266,6 +284,7 @@ impl Members {
             self.form = Form::Rows {
                 rows,
                 len: *len as u64,
+                peak: *len as u64,
                 fresh: true,
             };
             self.changed = true;
@@ -275,7 +294,7 @@ impl Members {
 
     /// Writes what changed to the key that this was loaded from; an empty map
     /// is no key any more.
-    pub fn save(self, txn: &mut Txn, key: &[u8]) -> OpResult<()> {
+    pub fn save(mut self, txn: &mut Txn, key: &[u8]) -> OpResult<()> {
         if !self.changed {
             return Ok(());
         }
@@ -285,6 +304,9 @@ impl Members {
                 // Its rows, if it had any, were deleted one by one.
                 txn.unlink_key(self.db, key, &KeyMeta { meta, body })?;
             }
+            return Ok(());
+        }
+        if self.rewrite(txn, key)? {
             return Ok(());
         }
         let expire_ms = self.old.map_or(0, |meta| meta.expire_ms);
@@ -315,12 +337,59 @@ impl Members {
         };
         let body = match &self.form {
             Form::Packed { body, .. } => body.clone(),
-            Form::Rows { rows, len, .. } => {
-                let (id, count) = (rows.id, *len);
-                Value::from_slice(&Counted { id, count }.encode())
+            Form::Rows {
+                rows, len, peak, ..
+            } => {
+                let counted = Counted {
+                    id: rows.id,
+                    count: *len,
+                };
+                let peak = (*peak).max(*len);
+                Value::from_slice(&Grown { counted, peak }.encode())
             }
         };
         (meta, body)
+    }
+
+    /// Writes a map anew that has shrunk much; says whether that was done.
+    fn rewrite(&mut self, txn: &mut Txn, key: &[u8]) -> OpResult<bool> {
+        let (Form::Rows { len, peak, .. }, Some(meta)) = (&self.form, self.old) else {
+            return Ok(false);
+        };
+        if !meta.rows || *len > REWRITE_MEMBERS || *len >= *peak / SHRUNK {
+            return Ok(false);
+        }
+        let mut bytes = Vec::new();
+        let mut spans = Vec::new();
+        let mut too_large = false;
+        self.for_each(txn, |member, value| {
+            bytes.extend_from_slice(member);
+            bytes.extend_from_slice(value);
+            spans.push((member.len(), value.len()));
+            too_large = bytes.len() > REWRITE_BYTES;
+            match too_large {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })?;
+        if let (true, Form::Rows { len, peak, .. }) = (too_large, &mut self.form) {
+            // Tried again after it has shrunk as much once more.
+            *peak = *len;
+            return Ok(false);
+        }
+        let mut anew = Members::empty(self.db, self.kind);
+        let mut rest = bytes.as_slice();
+        for (member_len, value_len) in spans {
+            let (member, tail) = rest.split_at(member_len);
+            let (value, tail) = tail.split_at(value_len);
+            anew.append(txn, member, value)?;
+            rest = tail;
+        }
+        let (_, body) = self.encode(meta.expire_ms);
+        let old = KeyMeta { meta, body };
+        let (meta, body) = anew.encode(meta.expire_ms);
+        txn.replace_key(self.db, key, Some(&old), meta, &body)?;
+        Ok(true)
     }
 }
 

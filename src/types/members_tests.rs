@@ -167,6 +167,39 @@ fn packed_integers_come_in_numeric_order() {
 }
 
 #[test]
+fn shrunk_maps_are_written_anew() {
+    let mut store = Store::new();
+    store.add(b"s", (0..20_000).map(|i| i.to_string()));
+    store.commit();
+    let mut forms = Vec::new();
+    for member in 0..20_000 {
+        let before = store.txn.lookup(DB, b"s").unwrap().unwrap();
+        let mut set = store.open(b"s", Kind::Set);
+        assert!(
+            set.remove(&mut store.txn, member.to_string().as_bytes())
+                .unwrap()
+        );
+        set.save(&mut store.txn, b"s").unwrap();
+        let Some(after) = store.txn.lookup(DB, b"s").unwrap() else {
+            assert_eq!(member, 19_999);
+            break;
+        };
+        let id = |found: &crate::storage::KeyMeta| found.body[..8].to_vec();
+        if before.meta.rows && (!after.meta.rows || id(&before) != id(&after)) {
+            let left = 19_999 - member;
+            forms.push((left, after.meta.rows));
+            assert_eq!(store.all(b"s", Kind::Set).len(), left);
+        }
+        if member % 1000 == 0 {
+            store.commit();
+        }
+    }
+    assert_eq!(forms.len(), 5, "{forms:?}");
+    assert_eq!(forms.last().map(|(_, rows)| *rows), Some(false));
+    store.check();
+}
+
+#[test]
 fn unchanged_saves_write_nothing() {
     let mut store = Store::new();
     store.add(b"s", (0..500).map(|i| i.to_string()));
