@@ -292,3 +292,6 @@ pub const COMMANDS: &[Command] = &[
             "Copies a value and its expiry to another key, perhaps in another DB",
         ),
 ];
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,9 @@ const WINDOW: usize = 16;
 const BLIND_STEPS: u32 = 8;
 /// Steps at the most.
 const STEPS: u32 = 64;
-/// Keys looked at for one that lives, when a whole window is past its time.
+/// Searches that may end at a key whose time is over.
+const TRIES: usize = 16;
+/// Keys looked at after that for one that lives.
 const SWEEP_ROWS: usize = 100_000;
 
 struct Candidate {
@@ -49,22 +51,25 @@ pub fn random_key(view: &mut View, db: DbIndex) -> OpResult<Option<Vec<u8>>> {
     let (Some(first), Some(last)) = (first, last) else {
         return Ok(None);
     };
-    let mut found = search(
-        view,
-        db,
-        Span {
-            first: first.key,
-            last: last.key,
+    let mut from = Vec::new();
+    // To take a neighbour of a key whose time is over would favour that neighbour.
+    for _ in 0..TRIES {
+        let span = Span {
+            first: first.key.clone(),
+            last: last.key.clone(),
             len: all.max(1) as f64,
-        },
-    )?;
-    let from = found.first().map(|c| c.key.clone()).unwrap_or_default();
-    found.retain(|candidate| candidate.lives);
-    if found.is_empty() {
-        return sweep(view, db, &from);
+        };
+        let mut found = search(view, db, span)?;
+        if found.is_empty() {
+            break;
+        }
+        let candidate = found.swap_remove(fastrand::usize(..found.len()));
+        if candidate.lives {
+            return Ok(Some(candidate.key));
+        }
+        from = candidate.key;
     }
-    let at = fastrand::usize(..found.len());
-    Ok(Some(found.swap_remove(at).key))
+    sweep(view, db, &from)
 }
 
 /// Narrows the span down to some keys, each as good as the others.
