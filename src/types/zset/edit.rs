@@ -41,9 +41,11 @@ pub enum Added {
 pub struct Edit<'k> {
     db: DbIndex,
     key: &'k [u8],
-    old: Option<KeyMeta>,
+    old: Option<Meta>,
     zset: Zset,
     dirty: bool,
+    /// The body of what was dropped with all its rows.
+    dropped: Option<Value>,
 }
 
 impl Deref for Edit<'_> {
@@ -58,19 +60,17 @@ impl<'k> Edit<'k> {
     /// The sorted set under a key, or a new one.
     pub fn open(txn: &mut Txn, db: DbIndex, key: &'k [u8]) -> OpResult<Edit<'k>> {
         let old = lookup(txn, db, key, Kind::Zset)?;
-        let form = match &old {
-            Some(old) => Form::decode(db, &old.meta, old.body.clone())?,
-            None => Form::Packed {
-                body: Value::new(),
-                count: 0,
-            },
+        let (meta, form) = match old {
+            Some(old) => (Some(old.meta), Form::decode(db, &old.meta, old.body)?),
+            None => (None, Form::empty()),
         };
         Ok(Edit {
             db,
             key,
-            old,
+            old: meta,
             zset: Zset { form },
             dirty: false,
+            dropped: None,
         })
     }
 
@@ -188,17 +188,27 @@ impl<'k> Edit<'k> {
             })?;
             return Ok(popped);
         }
-        let mut popped = self.collect(txn, &all, direction, 0, n)?;
-        if popped.len() as u64 == self.zset.len() {
-            self.clear();
+        // One more than asked for: it will be the new end.
+        let mut popped = self.collect(txn, &all, direction, 0, n.saturating_add(1))?;
+        let next = match popped.len() as u64 > n {
+            true => popped.pop(),
+            false => None,
+        };
+        let Some((score, member)) = next else {
+            if !popped.is_empty() {
+                self.clear();
+            }
             return Ok(popped);
+        };
+        let Form::Rows(rows) = &mut self.zset.form else {
+            return Ok(popped);
+        };
+        for (score, member) in &popped {
+            rows.remove(txn, *score, member)?;
         }
-        if direction == Direction::Backward {
-            popped.reverse();
-        }
-        self.remove_run(txn, &popped)?;
-        if direction == Direction::Backward {
-            popped.reverse();
+        if !popped.is_empty() {
+            rows.set_end(direction, score, &member);
+            self.dirty = true;
         }
         Ok(popped)
     }
@@ -209,16 +219,21 @@ impl<'k> Edit<'k> {
             return Ok(());
         }
         if self.zset.len() == 0 {
-            match (&self.old, &self.zset.form) {
-                // Its rows were deleted one by one.
-                (Some(old), Form::Rows(_)) => txn.unlink_key(self.db, self.key, old)?,
-                (Some(old), Form::Packed { .. }) => txn.remove_key(self.db, self.key, old)?,
-                (None, _) => {}
+            let Some(meta) = self.old else {
+                return Ok(());
+            };
+            match self.dropped {
+                Some(body) => txn.remove_key(self.db, self.key, &KeyMeta { meta, body })?,
+                // Its rows, if it had any, were deleted one by one.
+                None => {
+                    let body = Value::new();
+                    txn.unlink_key(self.db, self.key, &KeyMeta { meta, body })?;
+                }
             }
             return Ok(());
         }
-        let old = self.old.as_ref().map(|old| &old.meta);
-        let mut meta = old.copied().unwrap_or(Meta::new(Kind::Zset));
+        let old = self.old.as_ref();
+        let mut meta = self.old.unwrap_or(Meta::new(Kind::Zset));
         match &mut self.zset.form {
             Form::Packed { body, .. } => {
                 meta.rows = false;
@@ -302,10 +317,10 @@ impl<'k> Edit<'k> {
     fn clear(&mut self) -> u64 {
         let count = self.zset.len();
         self.dirty = true;
-        self.zset.form = Form::Packed {
-            body: Value::new(),
-            count: 0,
-        };
+        if let Form::Rows(rows) = &self.zset.form {
+            self.dropped = Some(Value::from_vec(rows.encode()));
+        }
+        self.zset.form = Form::empty();
         count
     }
 }

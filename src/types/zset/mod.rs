@@ -45,6 +45,13 @@ enum Form {
 }
 
 impl Form {
+    fn empty() -> Form {
+        Form::Packed {
+            body: Value::new(),
+            count: 0,
+        }
+    }
+
     fn decode(db: DbIndex, meta: &Meta, body: Value) -> OpResult<Form> {
         Ok(match meta.rows {
             true => Form::Rows(Rows::decode(db, &body)?),

@@ -293,6 +293,15 @@ impl Rows {
         Ok(())
     }
 
+    /// Says which element is now the first that a walk in `direction` meets.
+    pub(super) fn set_end(&mut self, direction: Direction, score: f64, member: &[u8]) {
+        let end = End::at(&place(score, member));
+        match direction {
+            Direction::Forward => self.first = end,
+            Direction::Backward => self.last = end,
+        }
+    }
+
     /// Finds ends anew that were removed. Before the body is written.
     pub(super) fn settle(&mut self, txn: &mut Txn) -> OpResult<()> {
         for direction in [Direction::Forward, Direction::Backward] {
