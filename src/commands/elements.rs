@@ -1,5 +1,5 @@
 //! What the commands on hashes and sets share: scans of their elements and
-//! random samples.
+//! random samples. The bounds hold for sorted sets too.
 
 use super::args::Options;
 use super::scan::parse_cursor;
@@ -13,19 +13,19 @@ use std::ops::ControlFlow;
 
 /// Elements that one call looks at, whatever COUNT says: a client that wants
 /// more calls again, and others get their turn in between.
-const COUNT_MAX: u64 = 1 << 20;
+pub(super) const COUNT_MAX: u64 = 1 << 20;
 
 /// Elements that a call without COUNT looks at.
-const COUNT_DEFAULT: u64 = 10;
+pub(super) const COUNT_DEFAULT: u64 = 10;
 
 /// Bytes that a reply of repeated samples may have: their number is the
 /// client's choice, however small the collection.
-const SAMPLES_MAX_BYTES: usize = 512 << 20;
+pub(super) const SAMPLES_MAX_BYTES: usize = 512 << 20;
 
 /// The shortest element of a reply, in bytes.
-const ELEMENT_MIN_BYTES: u64 = 6;
+pub(super) const ELEMENT_MIN_BYTES: u64 = 6;
 
-const TOO_MANY_SAMPLES: Error = Error::text("ERR the reply would be too long");
+pub(super) const TOO_MANY_SAMPLES: Error = Error::text("ERR the reply would be too long");
 
 /// One call of HSCAN or SSCAN.
 pub struct ScanRequest<'a> {

@@ -4,6 +4,9 @@
 //! A score that is a sum is logged as the score, not as the sum.
 
 use super::args::{self, Options};
+use super::elements::{
+    COUNT_DEFAULT, COUNT_MAX, ELEMENT_MIN_BYTES, SAMPLES_MAX_BYTES, TOO_MANY_SAMPLES,
+};
 use super::scan::parse_cursor;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
@@ -336,10 +339,6 @@ fn zmpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// No reply of random elements has more than this many: a count below zero may
-/// ask for any number, whatever the size of the sorted set.
-const MAX_REPEATS: u64 = 1 << 24;
-
 fn zrandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let Some(count) = args.get(2) else {
         return one_random(ctx, args[1]);
@@ -364,13 +363,27 @@ fn zrandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ctx.reply.array(0);
         return Ok(());
     };
-    if count < 0 && n > MAX_REPEATS {
-        return Err(OUT_OF_RANGE);
-    }
     let shape = Shape::of(ctx.reply, with_scores);
-    shape.array(ctx.reply, |each| match count < 0 {
-        true => zset.sample_repeated(ctx.view, n, each),
-        false => zset.sample_distinct(ctx.view, n, each),
+    if count > 0 {
+        return shape.array(ctx.reply, |each| zset.sample_distinct(ctx.view, n, each));
+    }
+    // The number is the client's choice, however small the sorted set.
+    if n > SAMPLES_MAX_BYTES as u64 / ELEMENT_MIN_BYTES {
+        return Err(TOO_MANY_SAMPLES);
+    }
+    let mut bytes = 0;
+    let sampled = shape.array(ctx.reply, |each| {
+        zset.sample_repeated(ctx.view, n, &mut |score, member| {
+            bytes += member.len();
+            match bytes > SAMPLES_MAX_BYTES {
+                true => Err(OpError::TooLong),
+                false => each(score, member),
+            }
+        })
+    });
+    sampled.map_err(|error| match error {
+        Error::Op(OpError::TooLong) => TOO_MANY_SAMPLES,
+        other => other,
     })
 }
 
@@ -396,21 +409,24 @@ fn zscan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Ok(());
     };
     let mut options = Options::new(args, 3);
-    let (mut pattern, mut count) = (None, 10);
+    let (mut pattern, mut count) = (None, COUNT_DEFAULT);
     while !options.is_empty() {
-        if options.word("MATCH") {
-            pattern = Some(options.value()?);
-        } else if options.word("COUNT") {
+        if options.left() >= 2 && options.word("MATCH") {
+            pattern = Some(options.value()?).filter(|pattern| *pattern != b"*");
+        } else if options.left() >= 2 && options.word("COUNT") {
             count = u64::try_from(options.int()?).map_err(|_| Error::Syntax)?;
             if count == 0 {
                 return Err(Error::Syntax);
             }
+        } else if options.word("NOVALUES") {
+            return Err(Error::text("ERR NOVALUES option can only be used in HSCAN"));
         } else {
             return Err(Error::Syntax);
         }
     }
     let mut found = Reply::new(ctx.reply.resp3);
     let mut elements = 0;
+    let count = count.min(COUNT_MAX);
     let next = zset.scan(ctx.view, cursor, count, &mut |score, member| {
         if pattern.is_none_or(|pattern| glob::matches(pattern, member, false)) {
             found.bulk(member);
@@ -526,3 +542,6 @@ pub const COMMANDS: &[Command] = &[
         "Returns members and scores a few at a time",
     ),
 ];
+
+#[cfg(test)]
+mod tests;

@@ -96,13 +96,15 @@ impl Zset {
     /// The elements whose members lie between two bounds; of use only if all
     /// scores are the same.
     pub fn members_between(&self, min: LexBound<'_>, max: LexBound<'_>) -> OpResult<Span> {
-        let ends = match &self.form {
-            Form::Packed { body, .. } => packed::end_scores(body)?,
-            Form::Rows(rows) => Some(rows.end_scores()),
-        };
-        Ok(match ends {
-            Some((first, last)) => Span::of_members(min, max, first, last),
-            None => Span::none(),
+        Ok(match &self.form {
+            Form::Packed { body, .. } => match packed::ends(body)? {
+                Some((first, last)) => Span::of_members(min, max, &first, &last),
+                None => Span::none(),
+            },
+            Form::Rows(rows) => {
+                let (first, last) = rows.ends();
+                Span::of_members(min, max, first, last)
+            }
         })
     }
 

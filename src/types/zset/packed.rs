@@ -1,7 +1,7 @@
 //! A small sorted set inside its meta row: the bytes of
 //! [`crate::encoding::packed`], ascending, searched and edited in place.
 
-use super::span::{Place, Span};
+use super::span::{Place, Span, place};
 use super::{Direction, Each};
 use crate::encoding::packed::put_scored;
 use crate::encoding::reader::Reader;
@@ -106,14 +106,15 @@ pub(super) fn rank(body: &[u8], member: &[u8]) -> OpResult<Option<(u64, f64)>> {
     Ok(None)
 }
 
-/// The scores at both ends.
-pub(super) fn end_scores(body: &[u8]) -> OpResult<Option<(f64, f64)>> {
+/// The places at both ends.
+pub(super) fn ends(body: &[u8]) -> OpResult<Option<(Place, Place)>> {
     let mut ends = None;
     for entry in entries(body) {
-        let score = entry?.score();
-        ends = Some((ends.map_or(score, |(first, _)| first), score));
+        let entry = entry?;
+        ends = Some((ends.map_or(entry, |(first, _)| first), entry));
     }
-    Ok(ends)
+    let place = |entry: Entry<'_>| place(entry.score(), entry.member);
+    Ok(ends.map(|(first, last)| (place(first), place(last))))
 }
 
 /// The entries in `span`.

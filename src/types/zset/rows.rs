@@ -98,13 +98,9 @@ impl Rows {
         body
     }
 
-    /// The scores at both ends.
-    pub(super) fn end_scores(&self) -> (f64, f64) {
-        let score = |end: &End| match end.place.first_chunk::<8>() {
-            Some(bytes) => score::decode(*bytes),
-            None => 0.0,
-        };
-        (score(&self.first), score(&self.last))
+    /// The places at both ends, as far as they are kept.
+    pub(super) fn ends(&self) -> (&[u8], &[u8]) {
+        (&self.first.place, &self.last.place)
     }
 
     /// Whether every element lies in `span`.

@@ -91,29 +91,41 @@ impl Span {
         Span { from, to: Some(to) }
     }
 
-    /// The members from `min` to `max` of a sorted set whose scores go from
-    /// `first` to `last`. Means what one expects only if all are equal.
-    pub(super) fn of_members(min: LexBound<'_>, max: LexBound<'_>, first: f64, last: f64) -> Span {
-        let member = |bound| match bound {
-            LexBound::Inclusive(member) | LexBound::Exclusive(member) => Some(member),
-            LexBound::Min | LexBound::Max => None,
+    /// The members from `min` to `max` of a sorted set between the places
+    /// `first` and `last`. Means what one expects only if all scores are equal;
+    /// otherwise nothing if one end already says that there is nothing.
+    pub(super) fn of_members(
+        min: LexBound<'_>,
+        max: LexBound<'_>,
+        first: &[u8],
+        last: &[u8],
+    ) -> Span {
+        let (first_score, first) = first.split_at_checked(8).unwrap_or_default();
+        let (last_score, last) = last.split_at_checked(8).unwrap_or_default();
+        let is_none = match (member_of(min), member_of(max)) {
+            (Some(low), Some(high)) if low > high => true,
+            (low, high) if first_score != last_score => {
+                low.is_some_and(|low| last < low) || high.is_some_and(|high| first > high)
+            }
+            _ => false,
         };
-        if let (Some(low), Some(high)) = (member(min), member(max))
-            && low > high
-        {
+        if is_none || min == LexBound::Max || max == LexBound::Min {
             return Span::none();
         }
+        let place = |score: &[u8], member: &[u8]| {
+            let mut place = Place::from_slice(score);
+            place.extend_from_slice(member);
+            place
+        };
         let from = match min {
-            LexBound::Min => Place::new(),
-            LexBound::Max => return Span::none(),
-            LexBound::Inclusive(member) => place(first, member),
-            LexBound::Exclusive(member) => just_after(&place(first, member)),
+            LexBound::Inclusive(member) => place(first_score, member),
+            LexBound::Exclusive(member) => just_after(&place(first_score, member)),
+            LexBound::Min | LexBound::Max => Place::new(),
         };
         let to = match max {
-            LexBound::Min => return Span::none(),
-            LexBound::Max => None,
-            LexBound::Inclusive(member) => Some(just_after(&place(last, member))),
-            LexBound::Exclusive(member) => Some(place(last, member)),
+            LexBound::Inclusive(member) => Some(just_after(&place(last_score, member))),
+            LexBound::Exclusive(member) => Some(place(last_score, member)),
+            LexBound::Min | LexBound::Max => None,
         };
         Span { from, to }
     }
@@ -132,9 +144,16 @@ impl Span {
     }
 }
 
+fn member_of(bound: LexBound<'_>) -> Option<&[u8]> {
+    match bound {
+        LexBound::Inclusive(member) | LexBound::Exclusive(member) => Some(member),
+        LexBound::Min | LexBound::Max => None,
+    }
+}
+
 /// The first place after all members of this score.
 fn after_score(score: f64) -> Place {
-    // The greatest score, +inf, is not the greatest number of eight bytes.
+    // Even +inf is far from the greatest number of eight bytes.
     let next = u64::from_be_bytes(score::encode(score)).saturating_add(1);
     Place::from_slice(&next.to_be_bytes())
 }

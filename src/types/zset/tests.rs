@@ -391,7 +391,8 @@ fn walks_stay_between_the_ends() {
         panic!("not in rows");
     };
     let half = f64::from(n / 2);
-    assert_eq!(rows.end_scores(), (half - 1.0, half));
+    let (first, last) = (place(half - 1.0, b"m999"), place(half, b"m1000"));
+    assert_eq!(rows.ends(), (first.as_slice(), last.as_slice()));
     fixture.commit();
     let report = fixture.txn.engine().check().unwrap();
     assert!(report.faults.is_empty(), "{:#?}", report.faults);
