@@ -396,13 +396,15 @@ impl Engine {
     }
 
     /// Drops the table files of a keyspace that was cleared. The caller lets
-    /// nobody write since, and the clearing is durable: files are dropped
-    /// whatever they hold.
+    /// nobody write since the clearing was committed: files are dropped whatever
+    /// they hold.
     pub(super) fn drop_files(&self, keyspace: &Keyspace) -> Result<()> {
         let size = "rocksdb.total-sst-files-size";
         if self.db.property_int_value_cf(&keyspace.cf, size)? == Some(0) {
             return Ok(());
         }
+        // What is dropped does not come back: neither may the rows that say it is there.
+        self.sync_wal()?;
         self.db
             .delete_file_in_range_cf(&keyspace.cf, &[0x00][..], &[0xFF][..])?;
         Ok(())
