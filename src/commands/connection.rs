@@ -159,7 +159,9 @@ fn echo(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn select(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let number = args::int(args.get(1).copied().unwrap_or_default())?;
     if i32::try_from(number).is_err() {
-        return Err(Error::Op(crate::types::OpError::NotInteger));
+        return Err(Error::text(
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        ));
     }
     let db = u16::try_from(number)
         .ok()

@@ -20,7 +20,11 @@ fn get(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
                 ));
             }
         },
-        _ => return Err(Error::Arity("slowlog|get".into())),
+        _ => {
+            return Err(Error::text(
+                "ERR unknown subcommand or wrong number of arguments for 'get'. Try SLOWLOG HELP.",
+            ));
+        }
     };
     let entries = ctx.server.slowlog.newest(count);
     let reply = &mut *ctx.reply;

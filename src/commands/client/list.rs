@@ -55,7 +55,6 @@ fn selected(server: &Server, args: &[&[u8]]) -> Result<Vec<Arc<ClientInfo>>, Err
         options.value()?;
         let id = num::parse_i64(id)
             .and_then(|id| u64::try_from(id).ok())
-            .filter(|id| *id > 0)
             .ok_or(Error::text("ERR Invalid client ID"))?;
         clients.extend(server.clients.get(ClientId(id)));
     }

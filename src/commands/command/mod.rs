@@ -59,7 +59,7 @@ fn info(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     for name in names {
         match find(name) {
             Some(command) => describe::info(ctx.reply, command),
-            None => ctx.reply.null_array(),
+            None => ctx.reply.null(),
         }
     }
     Ok(())
