@@ -54,6 +54,9 @@ mod zset_algebra;
 mod zset_range;
 mod zsets;
 
+#[cfg(test)]
+mod session_tests;
+
 pub use context::{ReadCtx, SessionCtx, WriteCtx};
 pub use error::{CmdResult, Error};
 pub use registry::{Registry, registry};

@@ -327,7 +327,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(Group::Set, "1.0.0", "Lists all members"),
     Command::read("smismember", -3, smismember)
         .flags(Flags::FAST)
-        .keys(LOOK)
+        .keys(READ)
         .doc(
             Group::Set,
             "6.2.0",

@@ -11,6 +11,9 @@ use std::sync::atomic::Ordering;
 
 /// While this many bytes of replies wait for the peer, its requests wait too.
 pub const OUTPUT_PAUSE: usize = 1 << 20;
+/// A client that has not said the password and leaves this many bytes of
+/// replies unread is closed.
+const OUTPUT_BEFORE_AUTH: usize = 64 << 10;
 /// Bytes read from one connection before the others have their turn.
 const READ_BUDGET: usize = 256 << 10;
 /// Requests of one connection before the others have their turn.
@@ -258,6 +261,9 @@ impl Connection {
             if self.is_ending() {
                 return (input.len(), Turn::Idle);
             }
+            if self.unsent() > OUTPUT_BEFORE_AUTH && self.is_locked_out(executor) {
+                return (input.len(), Turn::Closed);
+            }
             if self.unsent() > OUTPUT_PAUSE {
                 // Goes on when the peer has taken its replies.
                 return (used, Turn::Idle);
@@ -292,6 +298,11 @@ impl Connection {
         (used, Turn::Idle)
     }
 
+    /// Whether the client has not said the password yet.
+    fn is_locked_out(&self, executor: &Executor) -> bool {
+        !self.session.authenticated && !executor.config().requirepass.is_empty()
+    }
+
     fn run_one(&mut self, executor: &mut Executor, input: &[u8]) -> Outcome {
         let args = self.parser.args(input);
         if args.is_empty() {
@@ -300,6 +311,7 @@ impl Connection {
         let info = &self.session.info;
         let argv_bytes = args.iter().map(|arg| arg.len()).sum();
         info.argv_bytes.store(argv_bytes, Ordering::Relaxed);
+        info.query_bytes.store(input.len(), Ordering::Relaxed);
         let before = self.reply.len();
         let outcome = executor.run(&mut self.session, &args, &mut self.reply);
         if self.reply.len() > before {

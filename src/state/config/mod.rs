@@ -136,7 +136,7 @@ impl Config {
         local: bool,
     ) -> Result<Config, SetError> {
         let mut chosen: Vec<(&'static str, &'static Param)> = Vec::with_capacity(pairs.len());
-        for (name, _) in pairs {
+        for (name, value) in pairs {
             let name = name.as_ref();
             let refused = |reason| SetError::Refused {
                 name: one_line(name),
@@ -145,7 +145,9 @@ impl Config {
             let (known_as, param) = Param::find_named(name)
                 .filter(|(_, param)| !param.has(Flag::FileOnly))
                 .ok_or_else(|| SetError::Unknown(one_line(name)))?;
-            if param.has(Flag::Start) {
+            // Saying again what holds anyway is no change: so a whole CONFIG GET can
+            // be given back.
+            if param.has(Flag::Start) && param.text(self) != value.as_ref() {
                 return Err(refused(Refusal::Immutable));
             }
             if param.has(Flag::Guarded) && !self.enable_protected_configs.allows(local) {
@@ -159,6 +161,9 @@ impl Config {
         }
         let mut config = self.clone();
         for ((name, value), (_, param)) in pairs.iter().zip(chosen) {
+            if param.has(Flag::Start) {
+                continue;
+            }
             let words = split_value(&param.kind, value.as_ref());
             param
                 .assign(&mut config, &words, Source::Set)

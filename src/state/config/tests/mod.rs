@@ -88,12 +88,14 @@ fn defaults_read_back_from_their_own_text() {
 }
 
 #[test]
-fn every_settable_parameter_takes_its_own_value() {
+fn every_parameter_takes_the_value_it_has() {
     let open = run(&["--enable-protected-configs", "yes"]);
     for (name, value) in open.get(&["*"]) {
-        let param = Param::find(name.as_bytes()).unwrap();
         let result = open.set_many(&[(&name, &value)], false);
-        assert_eq!(result.is_err(), param.has(Flag::Start), "{name}");
+        assert!(
+            result.is_ok_and(|config| config.changed(&open).is_empty()),
+            "{name}"
+        );
     }
 }
 
@@ -299,7 +301,7 @@ fn set_refuses_in_redis_words() {
         "3 2 10000",
         "Invalid oom-score-adj-values, elements must be between -2000 and 2000.",
     );
-    check("databases", "16", "can't set immutable config");
+    check("databases", "17", "can't set immutable config");
     check("replicaof", "a 1", "can't set immutable config");
     check("dir", "/", "can't set protected config");
     check(

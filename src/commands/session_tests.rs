@@ -1,0 +1,243 @@
+//! Commands about connections and the server, run in-process.
+
+use crate::exec::testing::Client;
+use crate::resp::Value;
+use crate::state::config::{AllowAccess, Config, Directory, Secret};
+use std::path::Path;
+
+/// A client whose server's configuration was changed.
+fn client(change: impl FnOnce(&mut Config)) -> Client {
+    let client = Client::new();
+    let server = client.server();
+    let mut config = Config::clone(&server.config.load());
+    change(&mut config);
+    server.config.publish(config);
+    client
+}
+
+/// A client that may use DEBUG, and saves into `dir`.
+fn developer(dir: &Path) -> Client {
+    client(|config| {
+        config.enable_debug_command = AllowAccess::Yes;
+        config.dir = Directory::new(dir);
+    })
+}
+
+fn text(value: &Value) -> String {
+    let bytes = value.as_bytes().expect("a text");
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn fails(client: &mut Client, line: &str, error: &str) {
+    assert_eq!(client.run(line).as_error(), Some(error), "{line}");
+}
+
+#[test]
+fn passwords() {
+    const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+    let mut client = client(|config| config.requirepass = Secret(b"secret".to_vec()));
+    fails(&mut client, "auth wrong", WRONG);
+    fails(&mut client, "auth nobody secret", WRONG);
+    fails(&mut client, "auth secre", WRONG);
+    client.run("reset");
+    fails(&mut client, "get k", "NOAUTH Authentication required.");
+    fails(&mut client, "hello 3 auth default wrong", WRONG);
+    assert!(
+        client
+            .run("hello 3")
+            .as_error()
+            .unwrap()
+            .starts_with("NOAUTH HELLO")
+    );
+    assert_eq!(
+        client.run("auth default secret"),
+        Value::Simple("OK".into())
+    );
+    assert_eq!(client.run("ping"), Value::Simple("PONG".into()));
+    assert_eq!(client.server().stats.auth_failures.get(), 4);
+}
+
+#[test]
+fn hello_switches_the_protocol_and_reset_switches_back() {
+    let mut client = Client::new();
+    assert!(matches!(client.run("hello 3 setname me"), Value::Map(_)));
+    assert_eq!(text(&client.run("client getname")), "me");
+    assert!(matches!(client.run("config get port"), Value::Map(_)));
+    assert_eq!(client.run("reset"), Value::Simple("RESET".into()));
+    assert!(matches!(client.run("config get port"), Value::Array(_)));
+    assert_eq!(client.run("client getname"), Value::Null);
+}
+
+#[test]
+fn a_refused_change_changes_nothing() {
+    let mut client = Client::new();
+    client.run("config set maxclients 123 timeout 5");
+    fails(
+        &mut client,
+        "config set maxclients 77 timeout nonsense",
+        "ERR CONFIG SET failed (possibly related to argument 'timeout') - argument couldn't be parsed into an integer",
+    );
+    fails(
+        &mut client,
+        "config set databases 99",
+        "ERR CONFIG SET failed (possibly related to argument 'databases') - can't set immutable config",
+    );
+    assert_eq!(
+        client.run("config set databases 16"),
+        Value::Simple("OK".into())
+    );
+    let config = client.server().config.load();
+    assert_eq!((config.max_clients, config.timeout_s), (123, 5));
+}
+
+#[test]
+fn info_by_section() {
+    let mut client = Client::new();
+    client.run("set k v");
+    let keyspace = text(&client.run("info keyspace"));
+    assert_eq!(
+        keyspace,
+        "# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0,subexpiry=0\r\n"
+    );
+    assert_eq!(text(&client.run("info nonsense")), "");
+    let default = text(&client.run("info"));
+    assert!(default.contains("used_memory:") && !default.contains("cmdstat_"));
+    let all = text(&client.run("info all"));
+    assert!(all.contains("cmdstat_set:calls=1,") && !all.contains("# Modules"));
+    for line in text(&client.run("info everything cpu")).split("\r\n") {
+        let well_formed = line.is_empty() || line.starts_with("# ") || line.contains(':');
+        assert!(well_formed, "{line:?}");
+    }
+}
+
+#[test]
+fn saves_replace_each_other_and_spare_what_is_not_theirs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = developer(dir.path());
+    client.run("set k v");
+    for _ in 0..2 {
+        assert_eq!(client.run("save"), Value::Simple("OK".into()));
+    }
+    let copy = dir.path().join("dump.rdb");
+    assert!(copy.join("CURRENT").exists());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    std::fs::remove_dir_all(&copy).unwrap();
+    std::fs::write(&copy, b"REDIS0011").unwrap();
+    assert!(client.run("save").as_error().unwrap().contains("no backup"));
+    assert_eq!(std::fs::read(&copy).unwrap(), b"REDIS0011");
+    let persistence = text(&client.run("info persistence"));
+    assert!(persistence.contains("rdb_last_bgsave_status:err"));
+    assert!(persistence.contains("rdb_saves:2"));
+}
+
+#[test]
+fn debug_is_for_those_who_may() {
+    let mut client = Client::new();
+    let refused = client.run("debug help");
+    assert!(
+        refused
+            .as_error()
+            .unwrap()
+            .starts_with("ERR DEBUG command not allowed")
+    );
+}
+
+#[test]
+fn digests_see_values_and_not_their_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = developer(dir.path());
+    let empty = client.run("debug digest");
+    assert_eq!(empty, Value::Simple("0".repeat(40)));
+    client.run("sadd a 1 2 3");
+    client.run("zadd z 1 x 2 y");
+    client.run("rpush l 1 2");
+    let digest = client.run("debug digest");
+    client.run("srem a 1");
+    assert_ne!(client.run("debug digest"), digest);
+    client.run("sadd a 1");
+    assert_eq!(client.run("debug digest"), digest);
+    // The same members in rows of their own.
+    for n in 0..200 {
+        client.run(&format!("sadd a m{n}"));
+        client.run(&format!("zadd z {n} m{n}"));
+    }
+    for n in 0..200 {
+        client.run(&format!("srem a m{n}"));
+        client.run(&format!("zrem z m{n}"));
+    }
+    assert_eq!(client.run("debug digest"), digest);
+    client.run("lset l 0 3");
+    assert_ne!(client.run("debug digest"), digest);
+    client.run("debug populate 100 p 10");
+    assert_eq!(client.run("strlen p:99"), Value::Int(10));
+    assert!(text(&client.run("debug kedis-check")).starts_with("keys: 103\n"));
+    client.check();
+}
+
+#[test]
+fn sizes_of_keys() {
+    let mut client = Client::new();
+    assert_eq!(client.run("memory usage k"), Value::Null);
+    client.run("set k v");
+    let small = client.run("memory usage k").as_i64().unwrap();
+    for n in 0..1000 {
+        client.run(&format!("rpush k2 {n:0100}"));
+    }
+    let large = client.run("memory usage k2 samples 0").as_i64().unwrap();
+    assert!(small < 100 && large > 100_000, "{small} {large}");
+}
+
+#[test]
+fn killed_clients_are_gone_at_once() {
+    use crate::state::ClientInfo;
+    use crate::state::clients::ClientFlags;
+    let mut client = Client::new();
+    let server = client.server();
+    let id = server.clients.new_id();
+    let other = ClientInfo::new(
+        id,
+        "1.2.3.4:5".into(),
+        "127.0.0.1:2".into(),
+        -1,
+        0,
+        0,
+        ClientFlags::empty(),
+    );
+    let other = std::sync::Arc::new(other);
+    server.clients.add(other.clone());
+    server.clients.set_monitor(&other, true);
+    assert!(text(&client.run("client list")).contains("addr=1.2.3.4:5 "));
+    assert_eq!(
+        client.run("client kill type normal maxage 1"),
+        Value::Int(1)
+    );
+    assert_eq!((server.clients.len(), server.clients.monitors()), (1, 0));
+    fails(&mut client, "client kill 1.2.3.4:5", "ERR No such client");
+}
+
+#[test]
+fn keys_of_commands() {
+    let mut client = Client::new();
+    for (line, expected) in [
+        ("command getkeys get k", &["k"][..]),
+        ("command getkeys mset a 1 b 2", &["a", "b"]),
+        ("command getkeys zunionstore t 2 a b", &["t", "a", "b"]),
+        ("command getkeys sort a by x store b", &["a", "b"]),
+        ("command getkeys memory usage k", &["k"]),
+    ] {
+        let reply = client.run(line);
+        let keys: Vec<String> = reply.as_slice().unwrap().iter().map(text).collect();
+        assert_eq!(keys, expected, "{line}");
+    }
+    fails(
+        &mut client,
+        "command getkeys sintercard 0 a",
+        "ERR Invalid arguments specified for command",
+    );
+    fails(
+        &mut client,
+        "command getkeys nosuch a",
+        "ERR Invalid command specified",
+    );
+}
