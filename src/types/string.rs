@@ -363,6 +363,24 @@ pub fn head(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<KeyMeta
     })?)
 }
 
+/// A copy of the value, with the head that [`set_over`] needs.
+pub fn load(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<(KeyMeta, Vec<u8>)>> {
+    let Some(found) = super::lookup(view, db, key, Kind::String)? else {
+        return Ok(None);
+    };
+    if !found.meta.rows {
+        let head = KeyMeta {
+            meta: found.meta,
+            body: Value::new(),
+        };
+        return Ok(Some((head, found.body.into_vec())));
+    }
+    let long = Long(found.counted()?);
+    let mut value = Vec::new();
+    long.read_into(view, db, 0..long.len(), &mut value)?;
+    Ok(Some((found, value)))
+}
+
 /// Gives a key this value, whatever it held before.
 pub fn set(txn: &mut Txn, db: DbIndex, key: &[u8], value: &[u8], expiry: Expiry) -> OpResult<()> {
     let old = head(txn, db, key)?;
@@ -378,12 +396,7 @@ pub fn set_over(
     value: &[u8],
     expiry: Expiry,
 ) -> OpResult<()> {
-    let mut new = Meta::new(Kind::String);
-    new.expire_ms = match expiry {
-        Expiry::Keep => old.map_or(0, |o| o.meta.expire_ms),
-        Expiry::Clear => 0,
-        Expiry::At(expire_ms) => expire_ms,
-    };
+    let mut new = new_meta(old, expiry);
     if value.len() <= txn.engine().config.string_inline_max {
         txn.replace_key(db, key, old, new, value)?;
         return Ok(());
@@ -418,6 +431,75 @@ pub fn increment(txn: &mut Txn, db: DbIndex, key: &[u8], by: i64) -> OpResult<i6
     let mut text = itoa::Buffer::new();
     txn.put_key(db, key, old.as_ref(), new, text.format(sum).as_bytes())?;
     Ok(sum)
+}
+
+fn new_meta(old: Option<&KeyMeta>, expiry: Expiry) -> Meta {
+    let mut new = Meta::new(Kind::String);
+    new.expire_ms = match expiry {
+        Expiry::Keep => old.map_or(0, |o| o.meta.expire_ms),
+        Expiry::Clear => 0,
+        Expiry::At(expire_ms) => expire_ms,
+    };
+    new
+}
+
+/// A value under construction, fragment by fragment; what none covers is zeros.
+#[derive(Debug)]
+pub struct NewValue {
+    len: u64,
+    form: NewForm,
+}
+
+#[derive(Debug)]
+enum NewForm {
+    Inline(Vec<u8>),
+    Long(CollectionId),
+}
+
+impl NewValue {
+    /// A value of `len` zeros.
+    pub fn new(txn: &Txn, len: u64) -> NewValue {
+        let form = match len <= txn.engine().config.string_inline_max as u64 {
+            true => NewForm::Inline(vec![0; len as usize]),
+            false => NewForm::Long(txn.new_id()),
+        };
+        NewValue { len, form }
+    }
+
+    /// Sets the `index`-th [`FRAGMENT_LEN`] bytes, at most once each; what is
+    /// behind the value's end is cut off.
+    pub fn put(&mut self, txn: &mut Txn, db: DbIndex, index: u64, fragment: &[u8]) -> OpResult<()> {
+        let start = index.saturating_mul(FRAGMENT_LEN);
+        let room = self.len.saturating_sub(start).min(FRAGMENT_LEN) as usize;
+        let fragment = &fragment[..fragment.len().min(room)];
+        match &mut self.form {
+            NewForm::Inline(_) if fragment.is_empty() => {}
+            NewForm::Inline(bytes) => overwrite(bytes, start as usize, fragment),
+            NewForm::Long(id) if fragment.iter().any(|b| *b != 0) => {
+                txn.put_row(db, &fragment_key(*id, index), fragment)?;
+            }
+            NewForm::Long(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Gives the value to a key, whatever that held before.
+    pub fn finish(self, txn: &mut Txn, db: DbIndex, key: &[u8], expiry: Expiry) -> OpResult<()> {
+        match self.form {
+            NewForm::Inline(bytes) => set(txn, db, key, &bytes, expiry),
+            NewForm::Long(id) => {
+                let old = head(txn, db, key)?;
+                let mut new = new_meta(old.as_ref(), expiry);
+                new.rows = true;
+                let body = Counted {
+                    id,
+                    count: self.len,
+                };
+                txn.replace_key(db, key, old.as_ref(), new, &body.encode())?;
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Writes the fragments of a value under a new id; its length is still 0.
@@ -469,9 +551,9 @@ fn length_of(old: Option<&KeyMeta>) -> OpResult<u64> {
     })
 }
 
-/// Changes the `len` bytes from `offset` on in place: `change` gets them, with
-/// zeros where the value has none, and the value grows to hold them. Nothing is
-/// written if nothing changes. Returns what `change` does.
+/// Changes the bytes of `window` in place: `change` gets them, with zeros where
+/// the value has none, and the value grows to hold them. Nothing is written if
+/// nothing changes. Returns what `change` does.
 ///
 /// # Errors
 /// [`OpError::TooLong`] if the value would get longer than `max_len`.
@@ -483,9 +565,25 @@ pub fn update_range<R>(
     max_len: u64,
     change: impl FnOnce(&mut [u8]) -> R,
 ) -> OpResult<R> {
+    let grow_to = window.end;
+    update_window(txn, db, key, window, grow_to, max_len, change)
+}
+
+/// Like [`update_range`], but the value grows to `grow_to` bytes only: what
+/// `change` does to bytes behind that and behind the old value is lost.
+pub fn update_window<R>(
+    txn: &mut Txn,
+    db: DbIndex,
+    key: &[u8],
+    window: Range<u64>,
+    grow_to: u64,
+    max_len: u64,
+    change: impl FnOnce(&mut [u8]) -> R,
+) -> OpResult<R> {
     let old = super::lookup(txn, db, key, Kind::String)?;
     let old_len = length_of(old.as_ref())?;
-    if window.end > max_len.max(old_len) {
+    let new_len = grow_to.max(old_len);
+    if new_len > max_len.max(old_len) {
         return Err(OpError::TooLong);
     }
     let mut before = Vec::new();
@@ -500,8 +598,10 @@ pub fn update_range<R>(
     before.resize(window.end.saturating_sub(window.start) as usize, 0);
     let mut after = before.clone();
     let result = change(&mut after);
-    if window.end > old_len || before != after {
-        write_at(txn, db, key, old, window.start, &after, max_len)?;
+    let kept = clip(window, new_len);
+    after.truncate((kept.end - kept.start) as usize);
+    if new_len > old_len || !before.starts_with(&after) {
+        write_at(txn, db, key, old, kept.start, &after, max_len)?;
     }
     Ok(result)
 }

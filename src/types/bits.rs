@@ -1,0 +1,393 @@
+//! Bits of strings, numbered from the most significant bit of the first byte.
+//!
+//! The first half works on byte slices. The second works on values and sees of
+//! a long one what is stored only: what is missing is zeros, which cost neither
+//! time nor memory.
+
+use super::OpResult;
+use super::string::{self, Expiry, FRAGMENT_LEN, NewValue};
+use crate::storage::{DbIndex, Txn, View};
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
+
+/// What the two ends of a range count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes.
+    Byte,
+    /// Bits.
+    Bit,
+}
+
+/// A part of a value: both ends belong to it, negative ones count from the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// First.
+    pub start: i64,
+    /// Last.
+    pub end: i64,
+    /// What they count.
+    pub unit: Unit,
+}
+
+impl Part {
+    /// The whole value.
+    pub const ALL: Part = Part {
+        start: 0,
+        end: -1,
+        unit: Unit::Byte,
+    };
+
+    /// The bits it means in a value of `len` bytes.
+    pub fn bits(&self, len: u64) -> Range<u64> {
+        let scale = match self.unit {
+            Unit::Byte => 8,
+            Unit::Bit => 1,
+        };
+        let total = i128::from(len) * 8 / scale;
+        let resolve = |index: i64| match index {
+            0.. => i128::from(index),
+            _ => (total + i128::from(index)).max(0),
+        };
+        let first = resolve(self.start);
+        let behind = (resolve(self.end) + 1).min(total);
+        if first >= behind {
+            return 0..0;
+        }
+        // Not negative, and at most eight times the length of a value.
+        (first * scale) as u64..(behind * scale) as u64
+    }
+
+    /// Whether both ends count from the end and are the wrong way round: no
+    /// part of any value, also of one so short that both mean its first byte.
+    pub fn is_reversed(&self) -> bool {
+        self.start < 0 && self.end < 0 && self.start > self.end
+    }
+}
+
+/// The bytes that hold some bits.
+fn bytes_of(bits: &Range<u64>) -> Range<u64> {
+    bits.start / 8..bits.end.div_ceil(8)
+}
+
+fn word(chunk: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    for (to, from) in bytes.iter_mut().zip(chunk) {
+        *to = *from;
+    }
+    u64::from_be_bytes(bytes)
+}
+
+/// How many bits of `bytes` are set.
+pub fn count_ones(bytes: &[u8]) -> u64 {
+    let chunks = bytes.chunks_exact(8);
+    let rest = u64::from(word(chunks.remainder()).count_ones());
+    chunks.map(|c| u64::from(word(c).count_ones())).sum::<u64>() + rest
+}
+
+/// How many bits of `range` are set; what lies outside of `bytes` is not.
+pub fn count_ones_in(bytes: &[u8], range: Range<u64>) -> u64 {
+    let end = range.end.min(bytes.len() as u64 * 8);
+    if range.start >= end {
+        return 0;
+    }
+    let held = bytes_of(&(range.start..end));
+    let held = &bytes[held.start as usize..held.end as usize];
+    let lead = held.first().map_or(0, |b| b & !(0xff >> (range.start % 8)));
+    let trail = held.last().map_or(0, |b| match end % 8 {
+        0 => 0,
+        used => b & (0xff >> used),
+    });
+    count_ones(held) - u64::from(lead.count_ones()) - u64::from(trail.count_ones())
+}
+
+/// The first bit of `range` that is `bit`. The range must lie within `bytes`.
+pub fn find_in(bytes: &[u8], range: Range<u64>, bit: bool) -> Option<u64> {
+    let skipped = if bit { 0x00 } else { 0xff };
+    let held = bytes_of(&range);
+    let bytes = bytes.get(..held.end as usize)?;
+    let place = |at: u64, byte: u8| {
+        let position = at * 8 + u64::from((byte ^ skipped).leading_zeros());
+        (position < range.end).then_some(position)
+    };
+    let mut at = held.start;
+    if !range.start.is_multiple_of(8) {
+        let seen = 0xffu8 >> (range.start % 8);
+        let byte = bytes.get(at as usize)?;
+        let byte = (byte & seen) | (skipped & !seen);
+        if byte != skipped {
+            return place(at, byte);
+        }
+        at += 1;
+    }
+    let rest = bytes.get(at as usize..)?;
+    let whole = rest
+        .chunks_exact(8)
+        .take_while(|chunk| word(chunk) == word(&[skipped; 8]))
+        .count()
+        * 8;
+    let (offset, byte) = (rest.iter().enumerate())
+        .skip(whole)
+        .find(|(_, byte)| **byte != skipped)?;
+    place(at + offset as u64, *byte)
+}
+
+/// The bit at `offset` of `bytes`; not set behind their end.
+pub fn get_in(bytes: &[u8], offset: u64) -> bool {
+    let byte = usize::try_from(offset / 8).ok().and_then(|i| bytes.get(i));
+    byte.is_some_and(|b| b & (0x80 >> (offset % 8)) != 0)
+}
+
+/// The `width` bits (1 to 64) from `offset` on as one number, the first bit the
+/// most significant; bits behind the end are 0.
+pub fn get_field(bytes: &[u8], offset: u64, width: u32) -> u64 {
+    let end = offset + u64::from(width);
+    let held = bytes_of(&(offset..end));
+    let mut wide = 0u128;
+    for at in held.clone() {
+        wide = wide << 8 | u128::from(bytes.get(at as usize).copied().unwrap_or(0));
+    }
+    let behind = held.end * 8 - end;
+    (wide >> behind) as u64 & mask(width)
+}
+
+/// Writes the low `width` bits (1 to 64) of `value` from `offset` on; what would
+/// stand behind the end is lost.
+pub fn set_field(bytes: &mut [u8], offset: u64, width: u32, value: u64) {
+    let end = offset + u64::from(width);
+    let held = bytes_of(&(offset..end));
+    let behind = held.end * 8 - end;
+    let mut set = u128::from(value & mask(width)) << behind;
+    let mut clear = u128::from(mask(width)) << behind;
+    for at in held.rev() {
+        if let Some(byte) = bytes.get_mut(at as usize) {
+            *byte = (*byte & !(clear as u8)) | set as u8;
+        }
+        set >>= 8;
+        clear >>= 8;
+    }
+}
+
+/// The lowest `width` bits (1 to 64).
+fn mask(width: u32) -> u64 {
+    u64::MAX >> 64u32.saturating_sub(width).min(63)
+}
+
+/// The bit at `offset` of a value.
+pub fn get(view: &mut View, db: DbIndex, key: &[u8], offset: u64) -> OpResult<bool> {
+    let byte = offset / 8;
+    let pick = |_| byte..byte + 1;
+    let found = string::with_range(view, db, key, pick, |bytes| get_in(bytes, offset % 8))?;
+    Ok(found.unwrap_or(false))
+}
+
+/// Sets the bit at `offset` of a value, which grows to hold it; returns what it was.
+pub fn set(
+    txn: &mut Txn,
+    db: DbIndex,
+    key: &[u8],
+    offset: u64,
+    bit: bool,
+    max_len: u64,
+) -> OpResult<bool> {
+    let mask = 0x80u8 >> (offset % 8);
+    string::update_byte(txn, db, key, offset / 8, max_len, |byte| {
+        let before = *byte & mask != 0;
+        *byte = if bit { *byte | mask } else { *byte & !mask };
+        before
+    })
+}
+
+/// How many bits of a part of a value are set; 0 if there is no such key.
+pub fn count(view: &mut View, db: DbIndex, key: &[u8], part: Part) -> OpResult<u64> {
+    let Some(len) = string::len(view, db, key)? else {
+        return Ok(0);
+    };
+    let bits = part.bits(len);
+    let mut ones = 0;
+    let pick = |_| bytes_of(&bits);
+    string::for_each_fragment(view, db, key, pick, |offset, bytes| {
+        let base = offset * 8;
+        let within = bits.start.saturating_sub(base)..bits.end.saturating_sub(base);
+        ones += count_ones_in(bytes, within);
+        ControlFlow::Continue(())
+    })?;
+    Ok(ones)
+}
+
+/// What [`find`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// No such key.
+    NoKey,
+    /// The part has no bits.
+    EmptyPart,
+    /// The bit at this position.
+    At(u64),
+    /// No bit of the part, which ends before this one.
+    NotBefore(u64),
+}
+
+/// Looks for the first bit that is `bit` in a part of a value.
+pub fn find(view: &mut View, db: DbIndex, key: &[u8], bit: bool, part: Part) -> OpResult<Found> {
+    let Some(len) = string::len(view, db, key)? else {
+        return Ok(Found::NoKey);
+    };
+    let bits = part.bits(len);
+    if bits.is_empty() {
+        return Ok(Found::EmptyPart);
+    }
+    let mut next = bits.start;
+    let mut found = None;
+    let pick = |_| bytes_of(&bits);
+    string::for_each_fragment(view, db, key, pick, |offset, bytes| {
+        let base = offset * 8;
+        if !bit && base > next {
+            // The zeros that are not stored come first.
+            return ControlFlow::Break(());
+        }
+        let from = next.max(base);
+        let to = bits.end.min(base + bytes.len() as u64 * 8);
+        if from < to {
+            found = find_in(bytes, from - base..to - base, bit).map(|at| base + at);
+            next = to;
+        }
+        match found {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        }
+    })?;
+    Ok(match found {
+        Some(at) => Found::At(at),
+        None if !bit && next < bits.end => Found::At(next),
+        None => Found::NotBefore(bits.end),
+    })
+}
+
+/// How BITOP makes one value of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Set in all.
+    And,
+    /// Set in some.
+    Or,
+    /// Set in an odd number of them.
+    Xor,
+    /// Not set in the only one.
+    Not,
+}
+
+/// Fragments by index. What is missing, and what a short one lacks, is zeros.
+type Fragments = BTreeMap<u64, Vec<u8>>;
+
+/// How many fragments NOT has in memory at once.
+const NOT_STEP: u64 = 256;
+
+/// Gives `dest` what the operation makes of `sources`, each padded with zeros to
+/// the length of the longest; a result without bytes deletes it. Returns the
+/// result's length.
+///
+/// Memory is bounded by what is stored of the sources, but for NOT, whose result
+/// is ones wherever the source has nothing.
+pub fn combine(
+    txn: &mut Txn,
+    db: DbIndex,
+    operation: Operation,
+    dest: &[u8],
+    sources: &[&[u8]],
+) -> OpResult<u64> {
+    let mut longest = 0;
+    let mut some_is_empty = false;
+    for source in sources {
+        let len = string::len(txn, db, source)?.unwrap_or(0);
+        longest = longest.max(len);
+        some_is_empty |= len == 0;
+    }
+    if longest == 0 {
+        txn.delete_key(db, dest)?;
+        return Ok(0);
+    }
+    let mut result = NewValue::new(txn, longest);
+    match (operation, sources) {
+        (Operation::Not, [source, ..]) => invert(txn, db, source, longest, &mut result)?,
+        (Operation::And, _) if some_is_empty => {}
+        _ => {
+            let mut fragments = Fragments::new();
+            for (nth, source) in sources.iter().enumerate() {
+                fragments = fold(txn, db, operation, nth == 0, source, fragments)?;
+            }
+            while let Some((index, fragment)) = fragments.pop_first() {
+                result.put(txn, db, index, &fragment)?;
+            }
+        }
+    }
+    result.finish(txn, db, dest, Expiry::Clear)?;
+    Ok(longest)
+}
+
+/// Combines what is there so far with one more source.
+fn fold(
+    view: &mut View,
+    db: DbIndex,
+    operation: Operation,
+    is_first: bool,
+    source: &[u8],
+    mut so_far: Fragments,
+) -> OpResult<Fragments> {
+    let mut both = Fragments::new();
+    let mut one = |index: u64, bytes: &[u8]| {
+        if operation == Operation::And && !is_first {
+            if let Some(mut fragment) = so_far.remove(&index) {
+                fragment.truncate(bytes.len());
+                fragment.iter_mut().zip(bytes).for_each(|(a, b)| *a &= b);
+                both.insert(index, fragment);
+            }
+            return;
+        }
+        let fragment = so_far.entry(index).or_default();
+        if fragment.len() < bytes.len() {
+            fragment.resize(bytes.len(), 0);
+        }
+        let pairs = fragment.iter_mut().zip(bytes);
+        match operation {
+            Operation::Xor => pairs.for_each(|(a, b)| *a ^= b),
+            _ => pairs.for_each(|(a, b)| *a |= b),
+        }
+    };
+    let all = |len| 0..len;
+    string::for_each_fragment(view, db, source, all, |offset, bytes| {
+        let first = offset / FRAGMENT_LEN;
+        (first..)
+            .zip(bytes.chunks(FRAGMENT_LEN as usize))
+            .for_each(|(index, bytes)| one(index, bytes));
+        ControlFlow::Continue(())
+    })?;
+    Ok(match operation == Operation::And && !is_first {
+        true => both,
+        false => so_far,
+    })
+}
+
+fn invert(
+    txn: &mut Txn,
+    db: DbIndex,
+    source: &[u8],
+    len: u64,
+    result: &mut NewValue,
+) -> OpResult<()> {
+    let mut index = 0;
+    while index * FRAGMENT_LEN < len {
+        let start = index * FRAGMENT_LEN;
+        let pick = |len: u64| start..len.min(start + NOT_STEP * FRAGMENT_LEN);
+        let inverted = |bytes: &[u8]| bytes.iter().map(|b| !b).collect::<Vec<u8>>();
+        let step = string::with_range(txn, db, source, pick, inverted)?.unwrap_or_default();
+        for (nth, fragment) in (index..).zip(step.chunks(FRAGMENT_LEN as usize)) {
+            result.put(txn, db, nth, fragment)?;
+        }
+        index += NOT_STEP;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
