@@ -29,6 +29,8 @@ pub mod scan;
 pub mod secrets;
 pub mod spec;
 
+mod bitfield;
+mod bits;
 mod client;
 mod command;
 mod config;
@@ -38,6 +40,7 @@ mod debug;
 mod elements;
 mod expire;
 mod hashes;
+mod hyperloglog;
 mod keys;
 mod latency;
 mod lcs;
@@ -64,6 +67,8 @@ pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec};
 
 /// The tables of all families.
 pub const FAMILIES: &[&[Command]] = &[
+    bitfield::COMMANDS,
+    bits::COMMANDS,
     client::COMMANDS,
     command::COMMANDS,
     config::COMMANDS,
@@ -72,6 +77,7 @@ pub const FAMILIES: &[&[Command]] = &[
     debug::COMMANDS,
     expire::COMMANDS,
     hashes::COMMANDS,
+    hyperloglog::COMMANDS,
     info::COMMANDS,
     keys::COMMANDS,
     latency::COMMANDS,

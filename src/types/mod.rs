@@ -5,7 +5,9 @@
 //! meta row, changed, and saved; whether the elements are packed into the meta
 //! row or stand in rows of their own is known inside the module only.
 
+pub mod bits;
 pub mod hashed;
+pub mod hll;
 pub mod inspect;
 pub mod keyspace;
 pub mod list;

@@ -1,0 +1,34 @@
+//! The dense form of a HyperLogLog's registers: six bits each, the first one in
+//! the lowest bits of the first byte.
+
+use super::REGISTERS;
+
+/// Bytes of all registers.
+pub const LEN: usize = REGISTERS * 6 / 8;
+
+/// Calls `each` with index and rank of every register, in order.
+pub fn for_each(body: &[u8], mut each: impl FnMut(usize, u8)) {
+    // Three bytes hold four registers.
+    for (group, bytes) in body.chunks_exact(3).enumerate() {
+        let bits = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]);
+        for nth in 0..4 {
+            each(group * 4 + nth, (bits >> (6 * nth)) as u8 & 0x3f);
+        }
+    }
+}
+
+/// Raises a register to `rank` if it is lower; says whether it was.
+pub fn set(body: &mut [u8], index: usize, rank: u8) -> bool {
+    let group = index / 4 * 3;
+    let Some([a, b, c]) = body.get_mut(group..group + 3) else {
+        return false;
+    };
+    let shift = 6 * (index % 4);
+    let bits = u32::from_le_bytes([*a, *b, *c, 0]);
+    if (bits >> shift) as u8 & 0x3f >= rank {
+        return false;
+    }
+    let bits = (bits & !(0x3f << shift)) | u32::from(rank & 0x3f) << shift;
+    [*a, *b, *c, _] = bits.to_le_bytes();
+    true
+}
