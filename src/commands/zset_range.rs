@@ -55,9 +55,10 @@ fn score_bound(arg: &[u8]) -> Result<ScoreBound, Error> {
         number => (false, number),
     };
     let score = match number {
-        // Like Redis, which asks `strtod` and takes no digits for none wrong.
+        // Like Redis, which asks `strtod`: nothing at all is 0, and blanks before
+        // the number are skipped.
         [] => 0.0,
-        number => num::parse_f64(number).ok_or(BAD_SCORE)?,
+        number => num::parse_f64(number.trim_ascii_start()).ok_or(BAD_SCORE)?,
     };
     Ok(ScoreBound { score, exclusive })
 }

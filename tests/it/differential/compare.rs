@@ -1,0 +1,175 @@
+//! When two replies count as the same.
+//!
+//! Byte for byte, but where Redis leaves the order or the choice open, or the
+//! clock has a say. The argued differences between the oracle's 7.0 and the
+//! 7.4 that our server follows all stand in `is_newer_behaviour`.
+
+use crate::support::Value;
+
+/// How a command's replies are compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Judge {
+    /// The same bytes.
+    Exact,
+    /// The same elements in any order.
+    Unordered,
+    /// The same field-value pairs in any order.
+    Pairs,
+    /// The same up to the time that passed between both.
+    Clock { tolerance: i64 },
+    /// The same kind and number of elements.
+    Shape,
+    /// Whatever it is, the same kind of reply; errors are the same.
+    Kind,
+    /// Random members; see `run` for how they are checked.
+    Random,
+}
+
+/// Time that may pass between one server's reading of the clock and the
+/// other's, on a machine under load.
+const TOLERANCE_MS: i64 = 5_000;
+
+fn has_word(command: &[Vec<u8>], word: &str) -> bool {
+    command
+        .iter()
+        .any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))
+}
+
+/// The judge for a command.
+pub fn judge(command: &[Vec<u8>]) -> Judge {
+    let name = command.first().map(|n| n.to_ascii_uppercase());
+    match name.as_deref().unwrap_or_default() {
+        b"SMEMBERS" | b"SUNION" | b"SINTER" | b"SDIFF" | b"HKEYS" | b"HVALS" | b"KEYS" => {
+            Judge::Unordered
+        }
+        b"HGETALL" => Judge::Pairs,
+        b"TTL" | b"EXPIRETIME" => Judge::Clock {
+            tolerance: TOLERANCE_MS / 1000,
+        },
+        b"PTTL" | b"PEXPIRETIME" => Judge::Clock {
+            tolerance: TOLERANCE_MS,
+        },
+        b"SPOP" | b"SRANDMEMBER" | b"HRANDFIELD" | b"ZRANDMEMBER" | b"RANDOMKEY" => Judge::Random,
+        b"SORT" | b"SORT_RO" => sort_judge(command),
+        b"SCAN" | b"SSCAN" | b"HSCAN" | b"ZSCAN" => Judge::Kind,
+        // Encodings and access statistics are each server's own.
+        b"OBJECT" => Judge::Kind,
+        _ => Judge::Exact,
+    }
+}
+
+/// SORT compares with the element itself where weights tie, but not when it
+/// compares weights as text; and a set that is not sorted has no order.
+fn sort_judge(command: &[Vec<u8>]) -> Judge {
+    let by = command
+        .iter()
+        .position(|arg| arg.eq_ignore_ascii_case(b"BY"))
+        .and_then(|at| command.get(at + 1));
+    // The keys `q:` are never sets.
+    let key_has_order = command.get(1).is_some_and(|key| key.starts_with(b"q:"));
+    let unsorted = by.is_some_and(|pattern| !pattern.contains(&b'*')) && !key_has_order;
+    let open_order = unsorted || (by.is_some() && has_word(command, "ALPHA"));
+    match (
+        open_order,
+        has_word(command, "LIMIT"),
+        has_word(command, "STORE"),
+    ) {
+        (false, _, _) | (_, _, true) => Judge::Exact,
+        (true, false, _) => Judge::Unordered,
+        (true, true, _) => Judge::Shape,
+    }
+}
+
+fn sorted(mut items: Vec<Value>) -> Vec<Value> {
+    items.sort();
+    items
+}
+
+fn same_kind(ours: &Value, theirs: &Value) -> bool {
+    std::mem::discriminant(ours) == std::mem::discriminant(theirs)
+}
+
+/// Do the replies agree, in the sense of the judge?
+pub fn agree(judge: Judge, command: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool {
+    if matches!(ours, Value::Lost(_)) || matches!(theirs, Value::Lost(_)) {
+        return false;
+    }
+    if ours == theirs || is_newer_behaviour(command, ours, theirs) {
+        return true;
+    }
+    if !same_kind(ours, theirs) || matches!(theirs, Value::Error(_)) {
+        return false;
+    }
+    match judge {
+        Judge::Exact | Judge::Random => false,
+        Judge::Unordered => match (ours.flat(), theirs.flat()) {
+            (Some(a), Some(b)) => sorted(a) == sorted(b),
+            _ => false,
+        },
+        Judge::Pairs => match (ours.flat(), theirs.flat()) {
+            (Some(a), Some(b)) if a.len() == b.len() && a.len().is_multiple_of(2) => {
+                let (mut a, mut b) = (ours.pairs(), theirs.pairs());
+                a.sort();
+                b.sort();
+                a == b
+            }
+            _ => false,
+        },
+        Judge::Clock { tolerance } => match (ours, theirs) {
+            (Value::Int(a), Value::Int(b)) => *a >= 0 && *b >= 0 && (a - b).abs() <= tolerance,
+            _ => false,
+        },
+        Judge::Shape => ours.flat().map(|v| v.len()) == theirs.flat().map(|v| v.len()),
+        Judge::Kind => true,
+    }
+}
+
+/// The differences between the oracle's version and ours that are wanted:
+///
+/// - scores print in the shortest form that reads back the same (7.2); before,
+///   with 17 digits where the number is not a whole one
+/// - BITCOUNT and BITPOS look at their arguments before the key (7.2)
+/// - a score of -0 is 0: our rows hold scores by order, and both are one
+/// - ZRANK and ZREVRANK take a fourth word, WITHSCORE (7.2)
+/// - a cursor is read by other rules: none that is negative or empty, but with
+///   blanks before it (7.4)
+/// - LREM and LPOS refuse the one number that they cannot negate (7.4); it is
+///   not drawn for them, because the old LREM then removes
+fn is_newer_behaviour(command: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool {
+    let name = command
+        .first()
+        .map(|n| n.to_ascii_uppercase())
+        .unwrap_or_default();
+    match name.as_slice() {
+        b"BITCOUNT" | b"BITPOS" => {
+            matches!(ours, Value::Error(_)) && matches!(theirs, Value::Int(0 | -1))
+        }
+        b"SCAN" => odd_cursor(command.get(1)),
+        b"HSCAN" | b"SSCAN" => odd_cursor(command.get(2)),
+        b"ZSCAN" => odd_cursor(command.get(2)) || same_but_for_digits(ours, theirs),
+        b"ZRANK" | b"ZREVRANK" if command.len() == 4 => {
+            matches!((ours, theirs), (Value::Error(_), Value::Error(_)))
+        }
+        [b'Z', ..] => same_but_for_digits(ours, theirs),
+        _ => false,
+    }
+}
+
+fn odd_cursor(cursor: Option<&Vec<u8>>) -> bool {
+    cursor.is_some_and(|text| text.is_empty() || text.starts_with(b"-") || text.starts_with(b" "))
+}
+
+/// Equal, where the oracle may show a number with all 17 digits.
+fn same_but_for_digits(ours: &Value, theirs: &Value) -> bool {
+    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
+    match (ours, theirs) {
+        (Value::Bulk(a), Value::Bulk(b)) | (Value::Double(a), Value::Double(b)) => {
+            let wordy = b.len() >= 17 || b.contains(&b'e') || b == b"-0";
+            a == b || (wordy && number(a).is_some() && number(a) == number(b))
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_but_for_digits(a, b))
+        }
+        _ => ours == theirs,
+    }
+}

@@ -1,0 +1,346 @@
+//! The templates, one block per family; see `grammar` for the language.
+
+use super::grammar::Template;
+use super::run::{Kind, Step};
+
+/// A family of commands and the letter of its keys.
+pub struct Family {
+    pub name: &'static str,
+    letter: char,
+    templates: Vec<Template>,
+}
+
+impl Family {
+    fn parse(name: &'static str, letter: char, text: &'static str) -> Family {
+        let templates = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .map(Template::parse)
+            .collect();
+        Family {
+            name,
+            letter,
+            templates,
+        }
+    }
+
+    /// Draws one step.
+    pub fn draw(&self, rng: &mut fastrand::Rng) -> Step {
+        let template = &self.templates[rng.usize(..self.templates.len())];
+        let mut args = template.draw(rng, self.letter);
+        let kind = match template.name() {
+            "ITERATE" => {
+                args.remove(0);
+                Kind::Iterate
+            }
+            _ if template.has_short_ttl() => Kind::Short,
+            _ => Kind::Call,
+        };
+        Step {
+            args,
+            kind,
+            flush: true,
+        }
+    }
+}
+
+/// What is mixed into every sequence.
+pub fn common() -> Family {
+    Family::parse("common", 's', COMMON)
+}
+
+/// All families.
+pub fn all() -> Vec<Family> {
+    [
+        ("strings", 's', STRINGS),
+        ("keys", 's', KEYS),
+        ("hashes", 'h', HASHES),
+        ("lists", 'l', LISTS),
+        ("sets", 'e', SETS),
+        ("zsets", 'z', ZSETS),
+        ("zstores", 'z', ZSTORES),
+        ("sort", 'x', SORT),
+        ("scan", 's', SCAN),
+    ]
+    .into_iter()
+    .map(|(name, letter, text)| Family::parse(name, letter, text))
+    .collect()
+}
+
+const COMMON: &str = "
+    SELECT $db
+    SWAPDB $db $db
+    MOVE $K $db
+    COPY $K $K [ DB $db ] [ REPLACE ]
+    DEL { $K }
+    EXPIRE $K $ex
+    PERSIST $K
+    TTL $K
+    PEXPIRE $K $short
+    PEXPIRE $K -1
+    RENAME $K $K
+    TYPE $K
+    DBSIZE
+    EXISTS { $K }
+    FLUSHDB [ ASYNC | SYNC ]
+";
+
+const STRINGS: &str = "
+    SET $k $v
+    SET $k $v
+    SET $k $v [ NX | XX ] [ GET ] [ KEEPTTL | EX $ex | PX $px | EXAT $exat | PXAT $pxat ]
+    SET $k $v [ NX ] [ XX ] [ GET ] [ KEEPTTL ] [ EX $ex ] [ PX $px ] [ EXAT $exat ]
+    SET $k $v PX $short
+    GET $k
+    GET $k
+    GETDEL $k
+    GETEX $k
+    GETEX $k [ EX $ex | PX $px | EXAT $exat | PXAT $pxat | PERSIST ]
+    GETEX $k [ EX $ex ] [ PX $px ] [ PERSIST ]
+    GETEX $k PX $short
+    GETSET $k $v
+    GETRANGE $k $i $i
+    SUBSTR $k $i $i
+    SETRANGE $k $offset $v
+    STRLEN $k
+    APPEND $k $v
+    INCR $k
+    DECR $k
+    INCRBY $k $n
+    DECRBY $k $n
+    INCRBYFLOAT $k $float
+    MGET { $K }
+    MSET { $k $v }
+    MSETNX { $k $v }
+    MSET { $K $v }
+    SETEX $k $ex $v
+    PSETEX $k $px $v
+    PSETEX $k $short $v
+    SETNX $k $v
+    SET $c $v
+    APPEND $c $v
+    LCS $c $c [ LEN ] [ IDX ] [ MINMATCHLEN $count ] [ WITHMATCHLEN ]
+    LCS $c $K
+    EXPIRETIME $k
+";
+
+const KEYS: &str = "
+    SET $K $v
+    SET $K $v EX $ex
+    RPUSH $K { $m }
+    SADD $K { $m }
+    HSET $K $m $v
+    ZADD $K $score $m
+    DEL { $K }
+    UNLINK { $K }
+    EXISTS { $K }
+    TOUCH { $K }
+    TYPE $K
+    TTL $K
+    PTTL $K
+    EXPIRETIME $K
+    PEXPIRETIME $K
+    EXPIRE $K $ex
+    EXPIRE $K $ex [ NX ] [ XX ] [ GT ] [ LT ]
+    EXPIRE $K $ex ( NX | XX | GT | LT | FOO )
+    PEXPIRE $K $px ( NX | XX | GT | LT )
+    EXPIREAT $K $exat [ NX | XX | GT | LT ]
+    PEXPIREAT $K $pxat [ NX | XX | GT | LT ]
+    PEXPIRE $K $short
+    PERSIST $K
+    RENAME $K $K
+    RENAMENX $K $K
+    COPY $K $K [ DB $db ] [ REPLACE ]
+    MOVE $K $db
+    OBJECT ( ENCODING | REFCOUNT | FREQ | FOO ) $K
+    OBJECT IDLETIME $K
+    RANDOMKEY
+    KEYS $pat
+    DBSIZE
+    SELECT $db
+    SWAPDB $db $db
+    FLUSHDB
+    FLUSHALL
+    ECHO $v
+    PING [ $v ]
+    FOO $K
+";
+
+const HASHES: &str = "
+    HSET $k {* $M $v }
+    HSET $k { $m $v }
+    HSET $k { $m $v }
+    HSETNX $k $m $v
+    HMSET $k { $m $v }
+    HGET $k $m
+    HMGET $k { $m }
+    HGETALL $k
+    HKEYS $k
+    HVALS $k
+    HLEN $k
+    HDEL $k {* $M }
+    HDEL $k { $m }
+    HEXISTS $k $m
+    HINCRBY $k $m $n
+    HINCRBY $k $m $n
+    HINCRBYFLOAT $k $m $float
+    HSTRLEN $k $m
+    HRANDFIELD $k [ $count [ WITHVALUES | FOO ] ]
+    HSET $k $m $v $m
+";
+
+const LISTS: &str = "
+    RPUSH $k {* $M }
+    LPUSH $k {* $M }
+    RPUSH $k { $m }
+    LPUSH $k { $m }
+    LPUSHX $k { $m }
+    RPUSHX $k { $m }
+    LPOP $k [ $count ]
+    RPOP $k [ $count ]
+    LLEN $k
+    LINDEX $k $i
+    LSET $k $i $m
+    LRANGE $k $i $i
+    LRANGE $k 0 -1
+    LTRIM $k $i $i
+    LREM $k $times $m
+    LINSERT $k ( BEFORE | AFTER | FOO ) $m $m
+    LPOS $k $m [ RANK $times ] [ COUNT $count ] [ MAXLEN $count ]
+    LPOS $k $m
+    LMOVE $k $k ( LEFT | RIGHT ) ( LEFT | RIGHT | FOO )
+    LMOVE $k $k ( LEFT | RIGHT ) ( LEFT | RIGHT )
+    RPOPLPUSH $k $k
+    LMPOP $nk ( LEFT | RIGHT | FOO ) [ COUNT $count ]
+";
+
+const SETS: &str = "
+    SADD $k {* $M }
+    SADD $k { $m }
+    SADD $k { $m }
+    SREM $k { $m }
+    SREM $k {* $M }
+    SCARD $k
+    SISMEMBER $k $m
+    SMISMEMBER $k { $m }
+    SMEMBERS $k
+    SMOVE $k $k $m
+    SPOP $k [ $count ]
+    SRANDMEMBER $k [ $count ]
+    SINTER { $k }
+    SUNION { $k }
+    SDIFF { $k }
+    SINTERSTORE $k { $k }
+    SUNIONSTORE $k { $k }
+    SDIFFSTORE $k { $k }
+    SUNIONSTORE $K { $k }
+    SINTERCARD $nk [ LIMIT $count ]
+";
+
+const ZSETS: &str = "
+    ZADD $k {* $score $M }
+    ZADD $k { $score $m }
+    ZADD $k { $score $m }
+    ZADD $k { 0 $m }
+    ZADD $k [ NX | XX ] [ GT | LT ] [ CH ] { $score $m }
+    ZADD $k [ NX ] [ XX ] [ GT ] [ LT ] [ CH ] [ INCR ] { $score $m }
+    ZADD $k [ XX ] [ GT | LT ] [ CH ] INCR $score $m
+    ZINCRBY $k $score $m
+    ZREM $k { $m }
+    ZREM $k {* $M }
+    ZCARD $k
+    ZSCORE $k $m
+    ZMSCORE $k { $m }
+    ZRANK $k $m
+    ZREVRANK $k $m
+    ZCOUNT $k $zb $zb
+    ZADD $y {* 0 $M }
+    ZADD $y { 0 $m }
+    SET w:0 $v
+    ZLEXCOUNT $y $lex $lex
+    ZRANGE $k $i $i [ REV ] [ WITHSCORES ]
+    ZRANGE $k 0 -1 [ REV ] WITHSCORES
+    ZRANGE $k $zb $zb BYSCORE [ REV ] [ LIMIT $i $i ] [ WITHSCORES ]
+    ZRANGE $y $lex $lex BYLEX [ REV ] [ LIMIT $i $i ] [ WITHSCORES ]
+    ZRANGE $k $i $i [ BYSCORE ] [ BYLEX ] [ REV ] [ LIMIT $i $i ] [ WITHSCORES ]
+    ZREVRANGE $k $i $i [ WITHSCORES ]
+    ZRANGEBYSCORE $k $zb $zb [ WITHSCORES ] [ LIMIT $i $i ]
+    ZREVRANGEBYSCORE $k $zb $zb [ WITHSCORES ] [ LIMIT $i $i ]
+    ZRANGEBYLEX $y $lex $lex [ LIMIT $i $i ]
+    ZREVRANGEBYLEX $y $lex $lex [ LIMIT $i $i ]
+    ZREMRANGEBYRANK $k $i $i
+    ZREMRANGEBYSCORE $k $zb $zb
+    ZREMRANGEBYLEX $y $lex $lex
+    ZPOPMIN $k [ $count ]
+    ZPOPMAX $k [ $count ]
+    ZMPOP $nk ( MIN | MAX | FOO ) [ COUNT $count ]
+    ZRANDMEMBER $k [ $count [ WITHSCORES | FOO ] ]
+";
+
+const ZSTORES: &str = "
+    ZADD $k { $score $m }
+    ZADD $k { $score $m }
+    ZADD $k {* $score $M }
+    ZADD $y {* 0 $M }
+    SADD e:0 { $m }
+    ZUNION $nk [ WEIGHTS $score $score ] [ AGGREGATE ( SUM | MIN | MAX | FOO ) ] [ WITHSCORES ]
+    ZUNION $nk WITHSCORES
+    ZINTER $nk [ WEIGHTS $score $score ] [ AGGREGATE ( SUM | MIN | MAX ) ] [ WITHSCORES ]
+    ZINTER 2 $set $set [ WEIGHTS ( 2 | -1 | 0.5 ) ( 1 | 3 | foo ) ] [ AGGREGATE ( SUM | MIN | MAX ) ] WITHSCORES
+    ZUNION 2 $set $set [ WEIGHTS ( 2 | -1 | 0.5 ) ( 1 | 3 | foo ) ] [ AGGREGATE ( SUM | MIN | MAX ) ] WITHSCORES
+    ZDIFF $nk [ WITHSCORES ]
+    ZDIFF 2 $set $set WITHSCORES
+    ZINTERCARD $nk [ LIMIT $count ]
+    ZUNIONSTORE $k $nk [ WEIGHTS $score $score ] [ AGGREGATE ( SUM | MIN | MAX ) ]
+    ZINTERSTORE $k $nk [ AGGREGATE ( SUM | MIN | MAX ) ]
+    ZUNIONSTORE $k 2 $set $set [ WEIGHTS ( 2 | 0 ) ( 1 | -3 ) ] [ AGGREGATE ( SUM | MIN | MAX ) ]
+    ZDIFFSTORE $k $nk
+    ZRANGESTORE $k $k $i $i [ REV ] [ LIMIT $i $i ]
+    ZRANGESTORE $k $k $zb $zb BYSCORE [ REV ] [ LIMIT $i $i ]
+    ZRANGESTORE $k $y $lex $lex BYLEX [ REV ] [ LIMIT $i $i ]
+    ZRANGE $k 0 -1 WITHSCORES
+";
+
+const SORT: &str = "
+    RPUSH l:0 { ( 1 | 2 | 3 | 10 | -5 | 2.5 ) }
+    RPUSH l:1 { $m }
+    SADD e:0 { ( 1 | 2 | 3 | 10 | -5 ) }
+    SADD e:1 { $m }
+    ZADD z:0 { $score ( 1 | 2 | 3 | 0 ) }
+    MSET s:0 $n s:1 $n s:2 $v s:3 ( 5 | 1 )
+    HSET h:0 0 $n m1 $v
+    HSET h:1 0 $n m1 $v
+    HSET h:2 0 ( 7 | 8 ) m1 $v
+    SORT $k [ ALPHA ] [ ASC | DESC ]
+    SORT $k ALPHA
+    SORT $k [ BY $by ] [ LIMIT $i $i ] [ GET $get ] [ GET $get ] [ ASC ] [ DESC ] [ ALPHA ]
+    SORT ( l:0 | e:0 | z:0 ) [ BY $by ] [ LIMIT $i $i ] [ GET $get ] [ DESC ]
+    RPUSH q:list { $m }
+    ZADD q:zset { $score $m }
+    SORT ( q:list | q:zset ) BY ( nosort | w ) [ LIMIT $i $i ] [ GET $get ]
+    SORT ( l:0 | z:0 ) BY nosort [ LIMIT $i $i ] [ GET $get ] [ DESC ]
+    SORT ( l:0 | e:0 | z:0 ) [ BY $by ] [ LIMIT $i $i ] [ GET $get ] STORE $K
+    SORT ( l:0 | e:0 | z:0 ) ALPHA [ LIMIT $i $i ] [ GET $get ] STORE $K
+    SORT_RO $k [ BY $by ] [ LIMIT $i $i ] [ GET $get ] [ ALPHA ]
+    SORT_RO $k STORE $K
+    LRANGE l:0 0 -1
+";
+
+const SCAN: &str = "
+    SET $K $v
+    SADD e:0 {* $M }
+    HSET h:0 {* $M $v }
+    ZADD z:0 {* $score $M }
+    RPUSH $K $m
+    ITERATE SCAN 0 [ MATCH $pat ] [ COUNT ( 1 | 2 | 10 | 1000 ) ] [ TYPE ( string | hash | list | set | zset | STRING | foo ) ]
+    ITERATE SSCAN ( e:0 | e:1 ) 0 [ MATCH $pat ] [ COUNT ( 1 | 2 | 10 | 1000 ) ]
+    ITERATE HSCAN ( h:0 | h:1 ) 0 [ MATCH $pat ] [ COUNT ( 1 | 2 | 10 | 1000 ) ]
+    ITERATE ZSCAN ( z:0 | z:1 ) 0 [ MATCH $pat ] [ COUNT ( 1 | 2 | 10 | 1000 ) ]
+    SCAN ( 0 | foo | 1.5 | 18446744073709551616 | 99 ) [ MATCH $pat ] [ COUNT $count ] [ TYPE ( string | foo ) ] [ FOO ]
+    SSCAN $K ( 0 | foo | 7 ) [ MATCH $pat ] [ COUNT $count ]
+    HSCAN $K ( 0 | foo | 7 ) [ MATCH $pat ] [ COUNT $count ]
+    ZSCAN $K ( 0 | foo | 7 ) [ MATCH $pat ] [ COUNT $count ] [ TYPE set ]
+    DEL { $K }
+    KEYS $pat
+";

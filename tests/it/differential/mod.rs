@@ -1,0 +1,146 @@
+//! Random commands against our server and Debian's redis-server, side by side.
+//!
+//! A sequence is drawn from the families' templates, sent to both in the same
+//! pipelines, and every reply compared as bytes; at its end the whole state of
+//! both is compared. A sequence that shows a difference is shrunk and printed
+//! as lines for redis-cli.
+//!
+//! - `grammar`: the templates' little language
+//! - `families`: the templates, one block per family
+//! - `pools`: what stands for a template's `$name`
+//! - `compare`: when two replies count as the same, and the argued differences
+//! - `run`: one sequence on both servers
+//! - `shrink`: the smallest sequence that still differs
+//!
+//! Environment: `KEDIS_DIFF_SECONDS` (30), `KEDIS_DIFF_SEED`,
+//! `KEDIS_DIFF_FAMILIES` (`strings,bits`), `KEDIS_DIFF_COLLECT` (1): how many
+//! differences to collect before the test fails; the command that differed is
+//! not drawn again. `KEDIS_DIFF_MUTE` (`SPOP,LCS`): commands never drawn.
+//! `KEDIS_DIFF_PROTOCOL` (3): half of the sequences speak it, half RESP2.
+
+mod compare;
+mod families;
+mod grammar;
+mod pools;
+mod run;
+mod shrink;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::support::{Conn, Server, env_number, seed};
+use families::Family;
+use run::{Kind, Pair, Step};
+
+/// Steps in one sequence, at most.
+const LONGEST: usize = 160;
+
+fn chosen_families() -> Vec<Family> {
+    let all = families::all();
+    let Ok(wanted) = std::env::var("KEDIS_DIFF_FAMILIES") else {
+        return all;
+    };
+    let wanted: Vec<&str> = wanted.split(',').collect();
+    for name in &wanted {
+        assert!(
+            all.iter().any(|f| f.name == *name),
+            "no family {name:?}; there are: {}",
+            all.iter().map(|f| f.name).collect::<Vec<_>>().join(",")
+        );
+    }
+    all.into_iter()
+        .filter(|f| wanted.contains(&f.name))
+        .collect()
+}
+
+/// Draws one sequence: one to three families, with key and database commands
+/// of all kinds mixed in.
+fn draw(rng: &mut fastrand::Rng, families: &[Family], muted: &BTreeSet<String>) -> Vec<Step> {
+    let common = families::common();
+    let chosen: Vec<&Family> = (0..rng.usize(1..=3))
+        .map(|_| &families[rng.usize(..families.len())])
+        .collect();
+    let length = rng.usize(10..=LONGEST);
+    let depth = [1, 1, 4, 16][rng.usize(..4)];
+    let mut steps = Vec::new();
+    while steps.len() < length {
+        let family = if rng.u8(..100) < 14 {
+            &common
+        } else {
+            chosen[rng.usize(..chosen.len())]
+        };
+        let mut step = family.draw(rng);
+        if muted.contains(&step.name()) {
+            continue;
+        }
+        step.flush = rng.usize(..depth) == 0;
+        let pause = step.pause_after();
+        steps.push(step);
+        if let Some(ms) = pause {
+            steps.push(Step {
+                args: Vec::new(),
+                kind: Kind::Pause(ms),
+                flush: true,
+            });
+        }
+    }
+    steps
+}
+
+#[test]
+fn random_commands_answer_as_the_oracle() {
+    let families = chosen_families();
+    let limit = Duration::from_secs(env_number("KEDIS_DIFF_SECONDS", 30));
+    let collect = env_number("KEDIS_DIFF_COLLECT", 1);
+    let mut rng = fastrand::Rng::with_seed(seed("KEDIS_DIFF_SEED"));
+    let newest = u8::try_from(env_number("KEDIS_DIFF_PROTOCOL", 3)).unwrap();
+    let mut pair = Pair::start();
+    let (mut sequences, mut commands) = (0u64, 0usize);
+    let mute = std::env::var("KEDIS_DIFF_MUTE").unwrap_or_default();
+    let mut muted: BTreeSet<String> = mute.split(',').map(str::to_string).collect();
+    let mut found = Vec::new();
+    let start = Instant::now();
+    while start.elapsed() < limit && (found.len() as u64) < collect {
+        let protocol = if rng.bool() { 2 } else { newest };
+        let steps = draw(&mut rng, &families, &muted);
+        sequences += 1;
+        commands += steps.len();
+        if let Some(first) = pair.run(&steps, protocol) {
+            let (steps, difference) = shrink::smallest(&mut pair, steps, protocol, first);
+            println!(
+                "{}",
+                run::report(&steps, protocol, &difference, pair.crash_log())
+            );
+            if let Some(step) = steps.get(difference.at) {
+                muted.insert(step.name());
+            }
+            found.push(difference.summary());
+        }
+    }
+    println!("{sequences} sequences, {commands} commands compared");
+    assert!(
+        found.is_empty(),
+        "differences (printed above):\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
+fn what_is_newer_than_the_oracle() {
+    let server = Server::start(&[]);
+    let mut conn = server.connect();
+    let check = |conn: &mut Conn, line: &str, expected: &str| {
+        let reply = conn.cmd(line);
+        assert_eq!(format!("{reply:?}"), expected, "{line}");
+    };
+    check(&mut conn, "ZADD z 1 a 2.5 b 0.1 c", ":3");
+    check(&mut conn, "ZRANK z b WITHSCORE", "*2[:2, $2.5]");
+    check(&mut conn, "ZREVRANK z b WITHSCORE", "*2[:0, $2.5]");
+    check(&mut conn, "ZRANK z none WITHSCORE", "*-1");
+    check(&mut conn, "ZSCORE z c", "$0.1");
+    check(&mut conn, "HSET h f v", ":1");
+    check(&mut conn, "HSCAN h 0 NOVALUES", "*2[$0, *1[$f]]");
+    conn.hello3();
+    check(&mut conn, "ZRANK z b WITHSCORE", "*2[:2, ,2.5]");
+    check(&mut conn, "ZRANK z none WITHSCORE", "_");
+}

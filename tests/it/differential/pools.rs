@@ -1,0 +1,450 @@
+//! What stands for `$name` in a template: few keys, and values at the edges.
+//!
+//! Numbers that would make either server allocate hundreds of megabytes are
+//! left out on purpose; the hostile tests send them.
+
+/// Databases in play.
+pub const DATABASES: i64 = 3;
+
+/// Keys per type: `s` strings, `b` bits, `p` HyperLogLogs, `h` hashes, `l`
+/// lists, `e` sets, `z` sorted sets.
+const LETTERS: [char; 7] = ['s', 'b', 'p', 'h', 'l', 'e', 'z'];
+
+/// Far in the future, so that no relative expiry comes near.
+const FAR_SECONDS: i64 = 4_000_000_000;
+
+fn one<'a>(rng: &mut fastrand::Rng, from: &[&'a str]) -> &'a str {
+    from[rng.usize(..from.len())]
+}
+
+/// Bytes that fit nowhere.
+pub fn junk(rng: &mut fastrand::Rng) -> Vec<u8> {
+    let all = [
+        "",
+        "foo",
+        "-1",
+        "1.5",
+        "9223372036854775808",
+        " 1",
+        "+1",
+        "01",
+        "1 ",
+        "nan",
+        "NX",
+        "#",
+        "*",
+    ];
+    one(rng, &all).as_bytes().to_vec()
+}
+
+fn key(rng: &mut fastrand::Rng, letter: char) -> Vec<u8> {
+    match rng.u8(..60) {
+        0 => Vec::new(),
+        1 => vec![0, 0xff, b'\r', b'\n'],
+        _ => format!("{letter}:{}", rng.u8(..4)).into_bytes(),
+    }
+}
+
+fn any_key(rng: &mut fastrand::Rng) -> Vec<u8> {
+    let letter = LETTERS[rng.usize(..LETTERS.len())];
+    key(rng, letter)
+}
+
+/// Mostly a key of the family's own type.
+fn own_key(rng: &mut fastrand::Rng, letter: char) -> Vec<u8> {
+    // 'x' stands for everything that SORT reads.
+    let letter = if letter == 'x' {
+        ['l', 'e', 'z'][rng.usize(..3)]
+    } else {
+        letter
+    };
+    if rng.u8(..100) < 92 {
+        key(rng, letter)
+    } else {
+        any_key(rng)
+    }
+}
+
+fn value(rng: &mut fastrand::Rng) -> Vec<u8> {
+    let fixed = [
+        "",
+        "a",
+        "foo",
+        "hello world",
+        "10",
+        "-5",
+        "0",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "9223372036854775806",
+        "3.5",
+        "1e3",
+        " 7",
+        "007",
+        "-0",
+        "1.0",
+        "ohmytext",
+        "mynewtext",
+        "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH",
+        "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHI",
+    ];
+    match rng.u16(..1000) {
+        0..=4 => vec![b'x'; rng.usize(16_000..20_000)],
+        5..=30 => vec![b'y'; 300],
+        31..=60 => vec![0, 1, 0xff, b'\r', b'\n', 0x80],
+        61..=90 => (0..rng.usize(1..12)).map(|_| rng.u8(..)).collect(),
+        _ => one(rng, &fixed).as_bytes().to_vec(),
+    }
+}
+
+/// Fields and members: a few that repeat often.
+fn member(rng: &mut fastrand::Rng) -> Vec<u8> {
+    match rng.u8(..100) {
+        0..=2 => Vec::new(),
+        3..=5 => vec![0xff, 1, b'\r', b'\n'],
+        6..=8 => vec![b'q'; 100],
+        9 => vec![b'r'; 1500],
+        10..=45 => rng.u8(..6).to_string().into_bytes(),
+        46..=52 => one(
+            rng,
+            &[
+                "-1",
+                "1.0",
+                "3.25",
+                "9223372036854775807",
+                "-9223372036854775808",
+                "01",
+                "1e2",
+            ],
+        )
+        .as_bytes()
+        .to_vec(),
+        _ => format!("m{}", rng.u8(..10)).into_bytes(),
+    }
+}
+
+/// Members out of a larger space, to outgrow a small collection.
+fn wide_member(rng: &mut fastrand::Rng) -> Vec<u8> {
+    match rng.u8(..10) {
+        0..=3 => rng.u16(..300).to_string().into_bytes(),
+        4..=7 => format!("m{}", rng.u16(..300)).into_bytes(),
+        _ => member(rng),
+    }
+}
+
+fn index(rng: &mut fastrand::Rng) -> String {
+    let edges = [
+        "9223372036854775807",
+        "-9223372036854775808",
+        "2147483648",
+        "-2147483649",
+        "9223372036854775808",
+        "foo",
+        "",
+        "1.5",
+        "100",
+        "-100",
+    ];
+    match rng.u8(..10) {
+        0 => one(rng, &edges).to_string(),
+        _ => rng.i16(-6..12).to_string(),
+    }
+}
+
+/// Counts for commands whose reply grows with a negative count: no large ones.
+fn count(rng: &mut fastrand::Rng) -> String {
+    let edges = [
+        "9223372036854775807",
+        "-9223372036854775808",
+        "foo",
+        "",
+        "100",
+        "0",
+    ];
+    match rng.u8(..10) {
+        0 => one(rng, &edges).to_string(),
+        1 => rng.i16(-5..0).to_string(),
+        _ => rng.i16(0..7).to_string(),
+    }
+}
+
+fn integer(rng: &mut fastrand::Rng) -> String {
+    let edges = [
+        "9223372036854775807",
+        "-9223372036854775808",
+        "9223372036854775808",
+        "-9223372036854775809",
+        "4611686018427387904",
+        "foo",
+        "",
+        " 1",
+        "1 ",
+        "+1",
+        "01",
+        "-0",
+        "1.0",
+    ];
+    match rng.u8(..6) {
+        0 => one(rng, &edges).to_string(),
+        _ => rng.i32(-20..20).to_string(),
+    }
+}
+
+fn float(rng: &mut fastrand::Rng) -> String {
+    let edges = [
+        "0.1",
+        "-0.1",
+        "1e3",
+        "1e-3",
+        "inf",
+        "-inf",
+        "nan",
+        "",
+        "foo",
+        " 1",
+        "1e400",
+        "3.0",
+        "1e17",
+        "123456789.5",
+        "5.0e3",
+        "-0",
+    ];
+    match rng.u8(..4) {
+        0 => one(rng, &edges).to_string(),
+        _ => (f64::from(rng.i16(-64..64)) / 8.0).to_string(),
+    }
+}
+
+fn score(rng: &mut fastrand::Rng) -> String {
+    let edges = [
+        "inf",
+        "-inf",
+        "+inf",
+        "-0",
+        "0",
+        "nan",
+        "foo",
+        "",
+        "1e20",
+        "0.1",
+        "-1e-5",
+        "1e300",
+        "9007199254740993",
+        "17179869184.5",
+        "1e2",
+    ];
+    match rng.u8(..8) {
+        0 => one(rng, &edges).to_string(),
+        _ => (f64::from(rng.i8(-16..16)) / 4.0).to_string(),
+    }
+}
+
+fn score_bound(rng: &mut fastrand::Rng) -> String {
+    match rng.u8(..10) {
+        0 => "-inf".into(),
+        1 => "+inf".into(),
+        2..=3 => format!("({}", score(rng)),
+        4 => one(rng, &["(inf", "(-inf", "(", "nan", "foo", "", "((1"]).into(),
+        _ => score(rng),
+    }
+}
+
+fn lex_bound(rng: &mut fastrand::Rng) -> Vec<u8> {
+    match rng.u8(..10) {
+        0..=1 => b"-".to_vec(),
+        2..=3 => b"+".to_vec(),
+        4 => one(rng, &["m1", "", "foo", "[", "(", "(+", "[-"])
+            .as_bytes()
+            .to_vec(),
+        other => {
+            let mut bound = vec![if other % 2 == 0 { b'[' } else { b'(' }];
+            bound.extend(member(rng));
+            bound
+        }
+    }
+}
+
+/// Seconds to live: never near one another by accident.
+fn seconds(rng: &mut fastrand::Rng) -> String {
+    let edges = [
+        "0",
+        "-1",
+        "-100000",
+        "foo",
+        "",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "9223372036854775",
+        "9223372036854776",
+        "1.5",
+    ];
+    match rng.u8(..7) {
+        0 => one(rng, &edges).to_string(),
+        _ => rng.u32(100..1_000_000).to_string(),
+    }
+}
+
+fn milliseconds(rng: &mut fastrand::Rng) -> String {
+    let edges = [
+        "0",
+        "-1",
+        "foo",
+        "",
+        "9223372036854775807",
+        "-9223372036854775808",
+    ];
+    match rng.u8(..7) {
+        0 => one(rng, &edges).to_string(),
+        _ => rng.u64(100_000..1_000_000_000).to_string(),
+    }
+}
+
+fn at_seconds(rng: &mut fastrand::Rng) -> String {
+    let edges = [
+        "0",
+        "-1",
+        "1",
+        "1500000000",
+        "foo",
+        "9223372036854775807",
+        "9223372036854775",
+        "9223372036854776",
+    ];
+    match rng.u8(..4) {
+        0 => one(rng, &edges).to_string(),
+        _ => (FAR_SECONDS + rng.i64(0..50)).to_string(),
+    }
+}
+
+fn at_milliseconds(rng: &mut fastrand::Rng) -> String {
+    let edges = [
+        "0",
+        "-1",
+        "1",
+        "1500000000000",
+        "foo",
+        "9223372036854775807",
+    ];
+    match rng.u8(..4) {
+        0 => one(rng, &edges).to_string(),
+        _ => (FAR_SECONDS * 1000 + rng.i64(0..50)).to_string(),
+    }
+}
+
+fn pattern(rng: &mut fastrand::Rng) -> &'static str {
+    one(
+        rng,
+        &[
+            "*", "s:*", "?:1", "[hlz]:*", "[^s]:*", "h:[0-2]", "*:3", "m?", "m[1-5]*", "\\*", "",
+            "nope", "m*", "*1*", "[", "s:[", "[a-", "*:**", "h:\\1", "?", "q*",
+        ],
+    )
+}
+
+/// A number of keys and then about as many keys.
+fn counted_keys(rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec<u8>>) {
+    let keys = rng.usize(1..=3);
+    let said = match rng.u8(..25) {
+        0 => integer(rng),
+        1 => "0".into(),
+        2 => (keys + 1).to_string(),
+        _ => keys.to_string(),
+    };
+    out.push(said.into_bytes());
+    for _ in 0..keys {
+        out.push(own_key(rng, letter));
+    }
+}
+
+/// Appends what `$name` stands for: nearly always one argument.
+pub fn draw(name: &str, rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec<u8>>) {
+    let drawn: Vec<u8> = match name {
+        "k" => own_key(rng, letter),
+        "K" => any_key(rng),
+        "nk" => return counted_keys(rng, letter, out),
+        // Kept apart: ranges by name are only defined while all scores are one.
+        "y" => match rng.u8(..12) {
+            0 => b"w:0".to_vec(),
+            _ => format!("y:{}", rng.u8(..3)).into_bytes(),
+        },
+        // Kept apart: LCS takes time in the product of the lengths.
+        "c" => format!("c:{}", rng.u8(..3)).into_bytes(),
+        "set" => {
+            let letter = if rng.u8(..10) == 0 { 'e' } else { letter };
+            own_key(rng, letter)
+        }
+        "v" => value(rng),
+        "m" => member(rng),
+        "M" => wide_member(rng),
+        "i" => index(rng).into_bytes(),
+        "times" => match index(rng) {
+            text if text == i64::MIN.to_string() => b"0".to_vec(),
+            text => text.into_bytes(),
+        },
+        "count" => count(rng).into_bytes(),
+        "n" => integer(rng).into_bytes(),
+        "float" => float(rng).into_bytes(),
+        "score" => score(rng).into_bytes(),
+        "zb" => score_bound(rng).into_bytes(),
+        "lex" => lex_bound(rng),
+        "ex" => seconds(rng).into_bytes(),
+        "px" => milliseconds(rng).into_bytes(),
+        "exat" => at_seconds(rng).into_bytes(),
+        "pxat" => at_milliseconds(rng).into_bytes(),
+        "short" => rng.u8(1..8).to_string().into_bytes(),
+        "pat" => pattern(rng).into(),
+        "db" => match rng.u8(..20) {
+            0 => one(rng, &["-1", "16", "foo", "", "99999999999999999999"]).into(),
+            _ => rng.i64(0..DATABASES).to_string().into_bytes(),
+        },
+        "offset" => match rng.u8(..10) {
+            0 => one(
+                rng,
+                &[
+                    "-1",
+                    "536870912",
+                    "9223372036854775807",
+                    "4294967296",
+                    "foo",
+                    "",
+                ],
+            )
+            .into(),
+            _ => rng.u16(..300).to_string().into_bytes(),
+        },
+        "far" => rng.u32(3_000..120_000).to_string().into_bytes(),
+        "bit" => match rng.u8(..12) {
+            0 => one(
+                rng,
+                &["-1", "4294967296", "9223372036854775807", "foo", "", "1.5"],
+            )
+            .into(),
+            1..=2 => rng.u32(..700_000).to_string().into_bytes(),
+            _ => rng.u16(..120).to_string().into_bytes(),
+        },
+        "width" => one(
+            rng,
+            &[
+                "u1", "u8", "u63", "u64", "i1", "i8", "i64", "i65", "u0", "i5", "u16", "i16", "u7",
+                "i33", "x8", "u", "8", "",
+            ],
+        )
+        .into(),
+        "place" => match rng.u8(..12) {
+            0 => one(rng, &["-1", "#-1", "4294967296", "foo", "", "#", "#foo"]).into(),
+            1..=4 => format!("#{}", rng.u8(..20)).into_bytes(),
+            5 => rng.u32(..300_000).to_string().into_bytes(),
+            _ => rng.u8(..100).to_string().into_bytes(),
+        },
+        "by" => one(
+            rng,
+            &[
+                "s:*", "h:*->0", "h:*->m1", "w", "nosort", "s:*->", "*", "h:*->",
+            ],
+        )
+        .into(),
+        "get" => one(rng, &["#", "s:*", "h:*->0", "h:*->m1", "foo", "h:*->", "*"]).into(),
+        _ => panic!("no pool ${name}"),
+    };
+    out.push(drawn);
+}

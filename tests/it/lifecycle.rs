@@ -1,0 +1,341 @@
+//! Start and stop: signals, SHUTDOWN, addresses, configuration mistakes.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::server::{binary, free_port};
+use crate::support::{Conn, Server, Value, args, unix_ms, wait_for, wait_within};
+
+/// Appends numbers to a list until the connection ends; how many were
+/// acknowledged and how many sent.
+fn append_numbers(server: &str, list: &str) -> (u64, u64) {
+    let mut conn = Conn::open(server).unwrap();
+    let (mut acknowledged, mut sent) = (0, 0);
+    loop {
+        let batch: Vec<_> = (sent..sent + 8)
+            .map(|n| args(&format!("RPUSH {list} {n}")))
+            .collect();
+        sent += 8;
+        for reply in conn.pipeline(&batch) {
+            match reply {
+                Value::Int(length) => {
+                    acknowledged += 1;
+                    assert_eq!(length, acknowledged as i64);
+                }
+                Value::Lost(_) => return (acknowledged, sent),
+                other => panic!("RPUSH: {other:?}"),
+            }
+        }
+    }
+}
+
+fn loses_nothing_when_stopped_by(signal: &str) {
+    let mut server = Server::start(&[]);
+    let address = server.address();
+    let counts: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let address = &address;
+        let writers: Vec<_> = (0..4)
+            .map(|n| scope.spawn(move || append_numbers(address, &format!("list:{n}"))))
+            .collect();
+        let mut watch = server.connect();
+        wait_for("some load", || watch.cmd("LLEN list:0") >= Value::Int(500));
+        server.signal(signal);
+        let status = server.wait_exit();
+        assert!(status.success(), "SIG{signal}: {status}");
+        writers.into_iter().map(|w| w.join().unwrap()).collect()
+    });
+    server.spawn();
+    let mut conn = server.connect();
+    for (n, (acknowledged, sent)) in counts.iter().enumerate() {
+        let list = conn.must(&format!("LRANGE list:{n} 0 -1"));
+        let length = list.items().len() as u64;
+        assert!(
+            (*acknowledged..=*sent).contains(&length),
+            "list:{n} has {length}, acknowledged {acknowledged}, sent {sent}"
+        );
+        for (at, item) in list.items().iter().enumerate() {
+            assert_eq!(item.text(), at.to_string());
+        }
+    }
+}
+
+#[test]
+fn sigterm_under_load_loses_nothing() {
+    loses_nothing_when_stopped_by("TERM");
+}
+
+#[test]
+fn sigint_under_load_loses_nothing() {
+    loses_nothing_when_stopped_by("INT");
+}
+
+#[test]
+fn a_restart_is_quick_and_complete() {
+    let mut server = Server::start(&[]);
+    let mut conn = server.connect();
+    for round in 0..20 {
+        let batch: Vec<_> = (0..5000)
+            .map(|n| args(&format!("SET key:{round}:{n} {n} PX 100000000")))
+            .chain((0..500).map(|n| args(&format!("HSET hash:{round} f{n} v"))))
+            .collect();
+        assert!(
+            conn.pipeline(&batch)
+                .iter()
+                .all(|r| !matches!(r, Value::Error(_)))
+        );
+    }
+    let gone_ms = unix_ms() + 300;
+    conn.must(&format!("SET fleeting x PXAT {gone_ms}"));
+    let took = server.restart();
+    println!("restarted in {took:?}");
+    assert!(took < Duration::from_secs(5), "the start took {took:?}");
+    wait_for("the expiry", || unix_ms() > gone_ms);
+    let mut conn = server.connect();
+    assert_eq!(conn.must("EXISTS fleeting").int(), 0);
+    wait_for("DBSIZE without the expired key", || {
+        conn.must("DBSIZE").int() == 20 * 5001
+    });
+    assert_eq!(conn.must("HLEN hash:7").int(), 500);
+    assert!(conn.must("PTTL key:3:4999").int() > 0);
+}
+
+#[test]
+fn shutdown_in_all_its_forms() {
+    let mut server = Server::start(&[]);
+    for (n, form) in [
+        "SHUTDOWN",
+        "SHUTDOWN NOSAVE",
+        "shutdown save",
+        "SHUTDOWN NOW FORCE",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut conn = server.connect();
+        let mut bystander = server.connect();
+        conn.must(&format!("SET before:{n} {n}"));
+        let reply = conn.cmd(form);
+        assert!(matches!(reply, Value::Lost(_)), "{form}: {reply:?}");
+        assert!(server.wait_exit().success(), "{form}");
+        assert!(bystander.closed_within(Duration::from_secs(5)));
+        server.spawn();
+        let value = server.connect().must(&format!("GET before:{n}"));
+        assert_eq!(value, Value::bulk(n.to_string()), "{form}");
+    }
+    let mut conn = server.connect();
+    for form in ["SHUTDOWN FOO", "SHUTDOWN SAVE NOSAVE", "SHUTDOWN ABORT NOW"] {
+        assert_eq!(
+            conn.cmd(form).error().as_deref(),
+            Some("ERR syntax error"),
+            "{form}"
+        );
+    }
+    let abort = conn.cmd("SHUTDOWN ABORT");
+    assert_eq!(
+        abort.error().as_deref(),
+        Some("ERR No shutdown in progress.")
+    );
+}
+
+/// Runs a start that has to fail, and soon; what it printed.
+fn failing_start(flags: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    failing_start_in(dir.path(), free_port(), flags)
+}
+
+fn failing_start_in(dir: &Path, port: u16, flags: &[&str]) -> String {
+    run_to_failure(&mut Server::command(dir, port, flags))
+}
+
+fn run_to_failure(command: &mut Command) -> String {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let ended = wait_within(Duration::from_secs(20), || {
+        child.try_wait().unwrap().is_some()
+    });
+    if !ended {
+        child.kill().ok();
+    }
+    let output = child.wait_with_output().unwrap();
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(ended, "{command:?} started, or hangs: {text}");
+    assert!(!output.status.success(), "{command:?} succeeded: {text}");
+    assert!(
+        output.status.code().is_some(),
+        "{command:?} died by a signal: {text}"
+    );
+    assert!(!text.contains("panicked"), "{command:?} panicked: {text}");
+    text
+}
+
+#[test]
+fn mistakes_in_flags_are_named() {
+    for (flags, expected) in [
+        (vec!["--nosuch", "1"], vec!["nosuch"]),
+        (vec!["--port", "abc"], vec!["port", "abc"]),
+        (vec!["--port", "70000"], vec!["port", "70000"]),
+        (vec!["--databases", "0"], vec!["databases"]),
+        (vec!["--appendfsync", "sometimes"], vec!["appendfsync"]),
+        (vec!["--maxmemory", "12xb"], vec!["maxmemory"]),
+        (vec!["--timeout", "-1"], vec!["timeout"]),
+        (
+            vec!["--bind", "not.an.address.invalid"],
+            vec!["not.an.address.invalid"],
+        ),
+    ] {
+        let text = failing_start(&flags);
+        for word in expected {
+            assert!(
+                text.contains(word),
+                "{flags:?} does not say {word:?}: {text}"
+            );
+        }
+    }
+}
+
+/// Starts with a configuration file that must be refused; what it printed.
+fn refused_file(path: &Path) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let file = path.display().to_string();
+    // The file comes first, so it cannot be a flag of `Server::command`.
+    let mut command = Server::command_with_file(&file, dir.path(), free_port());
+    run_to_failure(&mut command)
+}
+
+#[test]
+fn mistakes_in_a_file_are_named_with_their_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bad.conf");
+    for (content, line, word) in [
+        ("# fine\ntimeout 0\nport many\n", "3", "port"),
+        ("nosuch yes\n", "1", "nosuch"),
+        ("\n\nrequirepass \"open\n", "3", "requirepass"),
+        ("timeout 0\ntimeout\n", "2", "timeout"),
+    ] {
+        fs::write(&path, content).unwrap();
+        let text = refused_file(&path);
+        for part in [line, word, "bad.conf"] {
+            assert!(
+                text.contains(part),
+                "{content:?} does not say {part:?}: {text}"
+            );
+        }
+    }
+    let text = refused_file(&dir.path().join("no-such-file.conf"));
+    assert!(text.contains("no-such-file.conf"), "{text}");
+}
+
+#[test]
+fn a_file_and_flags_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("good.conf");
+    fs::write(
+        &path,
+        "# comment\ntimeout 77\nMAXCLIENTS 500\nrequirepass \"a b\"\n",
+    )
+    .unwrap();
+    let file = path.display().to_string();
+    let server = Server::start(&[&file, "--maxclients", "300"]);
+    let mut conn = server.connect();
+    assert!(
+        conn.cmd("PING")
+            .error()
+            .is_some_and(|e| e.starts_with("NOAUTH"))
+    );
+    assert_eq!(conn.call(&["AUTH", "a b"]), Value::ok());
+    let value = |conn: &mut Conn, name: &str| {
+        let reply = conn.must(&format!("CONFIG GET {name}"));
+        reply.pairs()[0].1.text()
+    };
+    assert_eq!(value(&mut conn, "timeout"), "77");
+    assert_eq!(value(&mut conn, "maxclients"), "300");
+}
+
+#[test]
+fn one_directory_serves_one_server() {
+    let first = Server::start(&[]);
+    first.connect().must("SET owner first");
+    let text = failing_start_in(&first.data_dir(), free_port(), &["--bind", "127.0.0.1"]);
+    let names_dir = text.contains(&first.data_dir().display().to_string());
+    assert!(
+        names_dir || text.contains("lock") || text.contains("in use"),
+        "{text}"
+    );
+    assert_eq!(first.connect().must("GET owner"), Value::bulk("first"));
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let first = Server::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let text = failing_start_in(dir.path(), first.port(), &["--bind", "127.0.0.1"]);
+    assert!(text.contains(&first.port().to_string()), "{text}");
+    first.connect().must("PING");
+}
+
+#[test]
+fn help_and_version() {
+    for (flag, word) in [
+        ("--version", env!("CARGO_PKG_VERSION")),
+        ("--help", "--port"),
+    ] {
+        let output = Command::new(binary()).arg(flag).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{flag}: {}", output.status);
+        assert!(text.contains(word), "{flag} prints {text:?}");
+    }
+}
+
+#[test]
+fn a_unix_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kedis.sock");
+    let text = path.display().to_string();
+    let mut server = Server::start(&["--unixsocket", &text, "--unixsocketperm", "700"]);
+    let mut conn = Conn::open_unix(&path).unwrap();
+    conn.must("SET over socket");
+    assert_eq!(server.connect().must("GET over"), Value::bulk("socket"));
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    // What a killed server leaves behind does not stop the next one.
+    server.kill9();
+    server.spawn();
+    let mut conn = Conn::open_unix(&path).unwrap();
+    assert_eq!(conn.must("GET over"), Value::bulk("socket"));
+    server.terminate();
+    assert!(!path.exists(), "the socket is still there");
+}
+
+#[test]
+fn several_addresses() {
+    let server = Server::start(&["--bind", "127.0.0.1", "127.0.0.2"]);
+    server.connect().must("SET from first");
+    let mut second = Conn::open(&format!("127.0.0.2:{}", server.port())).unwrap();
+    assert_eq!(second.must("GET from"), Value::bulk("first"));
+    assert!(Conn::open(&format!("127.0.0.3:{}", server.port())).is_err());
+}
+
+#[test]
+fn ipv6() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        println!("this machine has no ::1, so only the fallback is tested");
+        let server = Server::start(&["--bind", "127.0.0.1", "-::1"]);
+        server.connect().must("PING");
+        return;
+    }
+    let server = Server::start(&["--bind", "::1", "127.0.0.1"]);
+    server.connect().must("SET from six");
+    let mut four = Conn::open(&format!("127.0.0.1:{}", server.port())).unwrap();
+    assert_eq!(four.must("GET from"), Value::bulk("six"));
+}

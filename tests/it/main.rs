@@ -1,0 +1,22 @@
+//! Tests of the server as its users see it: a process, sockets, a data directory.
+//!
+//! One binary for all of them, because every further test crate would link
+//! RocksDB once more. Nothing in here knows the server's inside; what a test
+//! needs it learns over a socket, from `/proc` or from Debian's redis-server
+//! (the oracle), which runs next to ours and has to answer the same.
+//!
+//! Modules:
+//! - `support`: processes, connections, replies, random numbers, waiting
+//! - `differential`: random commands against the oracle
+//! - `crash`: kill -9 under load
+//! - `hostile`: input that no client library sends
+//! - `lifecycle`: start, stop, addresses, configuration
+//! - `clients`: a client library as users have it
+#![allow(clippy::unwrap_used)]
+
+mod clients;
+mod crash;
+mod differential;
+mod hostile;
+mod lifecycle;
+mod support;

@@ -1,0 +1,293 @@
+//! Server processes: ours and the oracle.
+//!
+//! Each has a data directory, a port and a log file of its own; dropping it
+//! kills it by pid. When the test is failing, the end of the log is printed.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use super::conn::Conn;
+use super::resp::Value;
+use super::{DEADLINE, wait_within};
+
+/// A running server, or one that was stopped and can be started again.
+pub struct Server {
+    binary: PathBuf,
+    dir: tempfile::TempDir,
+    port: u16,
+    flags: Vec<String>,
+    child: Option<Child>,
+}
+
+/// A free loopback port. Below the range the kernel hands to outgoing
+/// connections, so that no client of another test sits on it.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let base = 20_000 + (std::process::id() % 120) as u16 * 100;
+    loop {
+        let port = base + NEXT.fetch_add(1, Ordering::Relaxed) % 100;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Where redis-server, the reference for behaviour, is looked for besides PATH:
+/// Debian's package redis-tools holds the program under another name, and
+/// tools/env makes a link to it in the cache folder.
+fn oracle_binary() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let linked = cache.or(home).map(|folder| folder.join("kedis/bin"));
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/bin")])
+        .chain(linked)
+        .map(|folder| folder.join("redis-server"))
+        .find(|program| program.exists())
+        .expect(
+            "redis-server is missing: install Debian's redis-server, these tests compare with it",
+        )
+}
+
+/// Starts the oracle; fails when it is not installed, because a comparison
+/// with nothing would pass.
+pub fn oracle(extra: &[&str]) -> Server {
+    let mut flags = vec!["--save", "", "--appendonly", "no", "--loglevel", "warning"];
+    flags.extend_from_slice(extra);
+    Server::start_binary(oracle_binary(), &flags)
+}
+
+/// Our server: the one built with these tests, or `KEDIS_SERVER`.
+pub fn binary() -> PathBuf {
+    let built = env!("CARGO_BIN_EXE_kedis-server");
+    std::env::var_os("KEDIS_SERVER").map_or_else(|| PathBuf::from(built), PathBuf::from)
+}
+
+impl Server {
+    /// Starts our server on an empty directory with further flags
+    /// (`["--requirepass", "x"]`).
+    pub fn start(flags: &[&str]) -> Server {
+        Server::start_binary(binary(), flags)
+    }
+
+    fn start_binary(binary: PathBuf, flags: &[&str]) -> Server {
+        let mut server = Server {
+            binary,
+            dir: tempfile::tempdir().unwrap(),
+            port: free_port(),
+            flags: flags.iter().map(|f| f.to_string()).collect(),
+            child: None,
+        };
+        server.spawn();
+        server
+    }
+
+    /// The command line without the process: for starts that must fail.
+    pub fn command(dir: &Path, port: u16, flags: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command
+            .args(["--port", &port.to_string()])
+            .args(["--dir", &dir.display().to_string()])
+            .args(flags)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// The same with a configuration file.
+    pub fn command_with_file(file: &str, dir: &Path, port: u16) -> Command {
+        let mut command = Command::new(binary());
+        command
+            .arg(file)
+            .args(["--port", &port.to_string()])
+            .args(["--dir", &dir.display().to_string()])
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts the process again on the same directory and port.
+    pub fn spawn(&mut self) {
+        assert!(self.child.is_none(), "already running");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .unwrap();
+        let port = self.port.to_string();
+        let data = self.data_dir();
+        fs::create_dir_all(&data).unwrap();
+        let mut command = Command::new(&self.binary);
+        // A flag without dashes in front is a configuration file: it goes first.
+        let file = self.flags.first().filter(|flag| !flag.starts_with('-'));
+        command
+            .args(file)
+            .args(["--port", &port, "--dir", &data.display().to_string()])
+            .args(&self.flags[usize::from(file.is_some())..])
+            // strcoll decides SORT ALPHA: bytes, not some locale's letters.
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
+        if !self.flags.iter().any(|f| f == "--bind") {
+            command.args(["--bind", "127.0.0.1"]);
+        }
+        let child = command
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start {}: {e}", self.binary.display()));
+        self.child = Some(child);
+        let up = wait_within(DEADLINE, || {
+            if let Some(status) = self.exited() {
+                panic!(
+                    "{} ended at once with {status}; its log:\n{}",
+                    self.binary.display(),
+                    self.log_tail()
+                );
+            }
+            self.answers()
+        });
+        assert!(
+            up,
+            "{} does not answer PING:\n{}",
+            self.binary.display(),
+            self.log_tail()
+        );
+    }
+
+    /// Does it answer at all? Wanting a password is an answer too.
+    fn answers(&self) -> bool {
+        let Ok(mut conn) = Conn::open(&self.address()) else {
+            return false;
+        };
+        conn.set_timeout(Duration::from_secs(5));
+        match conn.cmd("PING") {
+            Value::Simple(_) => true,
+            Value::Error(text) => text.starts_with(b"NOAUTH"),
+            _ => false,
+        }
+    }
+
+    /// `127.0.0.1:port`, or the first `--bind` address.
+    pub fn address(&self) -> String {
+        let bind = self
+            .flags
+            .iter()
+            .position(|f| f == "--bind")
+            .and_then(|at| self.flags.get(at + 1));
+        match bind.and_then(|list| list.split_whitespace().next()) {
+            Some(host) if host.contains(':') => format!("[{host}]:{}", self.port),
+            Some(host) => format!("{host}:{}", self.port),
+            None => format!("127.0.0.1:{}", self.port),
+        }
+    }
+
+    /// The TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process id of the running server.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the server runs").id()
+    }
+
+    /// Where the server keeps its data.
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.path().join("log")
+    }
+
+    /// All that the server printed, over all its starts.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.log_path()).unwrap_or_default()).into_owned()
+    }
+
+    fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    /// A new connection; panics when the server does not take it.
+    pub fn connect(&self) -> Conn {
+        Conn::open(&self.address())
+            .unwrap_or_else(|e| panic!("cannot connect to {}: {e}", self.address()))
+    }
+
+    /// The exit status, if the process is over.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.child
+            .as_mut()
+            .and_then(|child| child.try_wait().unwrap())
+    }
+
+    /// Is the process running?
+    pub fn alive(&mut self) -> bool {
+        self.child.is_some() && self.exited().is_none()
+    }
+
+    /// SIGKILL, and reaps it.
+    pub fn kill9(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().ok();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Sends a signal by name (`TERM`, `INT`, `STOP`).
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .args(["-s", name, &self.pid().to_string()])
+            .status()
+            .unwrap();
+        assert!(status.success(), "kill -s {name}: {status}");
+    }
+
+    /// Waits for the process to end by itself.
+    pub fn wait_exit(&mut self) -> ExitStatus {
+        let mut status = None;
+        let ended = wait_within(DEADLINE, || {
+            status = self.exited();
+            status.is_some()
+        });
+        assert!(ended, "the server did not end:\n{}", self.log_tail());
+        self.child = None;
+        status.unwrap()
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub fn terminate(&mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.wait_exit()
+    }
+
+    /// Stops gracefully and starts again; the time the start took.
+    pub fn restart(&mut self) -> Duration {
+        self.terminate();
+        let start = Instant::now();
+        self.spawn();
+        start.elapsed()
+    }
+
+    /// Resident memory in bytes.
+    pub fn rss(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+        let kb: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        kb * 1024
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("--- {} log:\n{}", self.binary.display(), self.log_tail());
+        }
+        self.kill9();
+    }
+}
