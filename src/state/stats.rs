@@ -92,8 +92,6 @@ pub struct Stats {
     pub error_replies: Counter,
     /// Failed AUTHs.
     pub auth_failures: Counter,
-    /// Commits.
-    pub commits: Counter,
     /// Rows of dead collections removed.
     pub reclaimed_rows: Counter,
     /// Commands over the slow log's limit.
@@ -145,7 +143,6 @@ impl Stats {
             &self.keyspace_misses,
             &self.error_replies,
             &self.auth_failures,
-            &self.commits,
             &self.reclaimed_rows,
             &self.slow_commands,
             &self.output_limit_disconnections,

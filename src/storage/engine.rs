@@ -182,12 +182,17 @@ impl Engine {
         }
     }
 
+    /// Commits written since the start.
+    pub fn commits(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
     /// A number that grows with every command that changed something, or, without
     /// a binlog that counts those, with every commit.
     pub fn writes(&self) -> u64 {
         match self.binlog.is_enabled() {
             true => self.binlog.range().next_entry,
-            false => self.written.load(Ordering::Acquire),
+            false => self.commits(),
         }
     }
 

@@ -189,7 +189,7 @@ pub fn db_digest(view: &mut View, db: DbIndex) -> OpResult<Hash> {
 
 /// The next keys from a row on; those whose time is over are left out.
 fn keys_from(view: &mut View, db: DbIndex, from: &[u8]) -> OpResult<Vec<Vec<u8>>> {
-    let now_ms = view.now_ms();
+    let now_ms = view.expiry_now_ms();
     let mut scan = view.scan(db, from, &[tag::META + 1], Direction::Forward)?;
     let mut names = Vec::new();
     while names.len() < SLICE_KEYS

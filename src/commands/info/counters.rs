@@ -50,7 +50,7 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     text.field("unexpected_error_replies", 0);
     text.field("total_error_replies", stats.error_replies.get());
     text.field("dump_payload_sanitizations", 0);
-    text.field("total_commits", stats.commits.get());
+    text.field("total_commits", server.engine.commits());
     text.field("reclaimed_rows", stats.reclaimed_rows.get());
     text.field("slow_commands", stats.slow_commands.get());
     text.field(
