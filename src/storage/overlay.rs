@@ -333,7 +333,8 @@ impl Overlay {
         (self.entries[i as usize].keyspace, self.key_of(i))
     }
 
-    fn lower_bound(&self, keyspace: KeyspaceId, key: &[u8]) -> usize {
+    /// The position in the sorted order of the first row at or after `key`.
+    pub fn lower_bound(&self, keyspace: KeyspaceId, key: &[u8]) -> usize {
         self.sorted
             .partition_point(|&i| self.sort_key(i) < (keyspace, key))
     }

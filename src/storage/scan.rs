@@ -34,6 +34,8 @@ pub struct Scan<'a> {
     keyspace: KeyspaceId,
     /// What is left of the pending rows, as positions of the sorted order.
     pending: std::ops::Range<usize>,
+    /// All of them.
+    all_pending: std::ops::Range<usize>,
     direction: Direction,
     /// Which source the last row came from.
     last: Source,
@@ -54,6 +56,7 @@ impl View {
                 overlay: &self.overlay,
                 keyspace: KeyspaceId(u32::MAX),
                 pending: 0..0,
+                all_pending: 0..0,
                 direction,
                 last: Source::None,
             });
@@ -84,6 +87,7 @@ impl View {
             stored,
             overlay: &view.overlay,
             keyspace: id,
+            all_pending: pending.clone(),
             pending,
             direction,
             last: Source::None,
@@ -125,6 +129,20 @@ impl Scan<'_> {
                 (key, Some(value)) => Ok(Some((key, value))),
                 _ => Ok(None),
             },
+        }
+    }
+
+    /// Goes to the first row at or after `from`, which lies within the range of a
+    /// forward scan. Costs less than another scan.
+    pub fn seek(&mut self, from: &[u8]) {
+        self.last = Source::None;
+        if let Some(rows) = &mut self.stored {
+            rows.seek(from);
+        }
+        let std::ops::Range { start, end } = self.all_pending;
+        if start < end {
+            let at = self.overlay.lower_bound(self.keyspace, from);
+            self.pending = at.clamp(start, end)..end;
         }
     }
 

@@ -28,11 +28,11 @@ use std::ops::ControlFlow;
 const CURSOR_SHIFT: u32 = 11;
 
 /// Members that a bucket of the sampling has on average.
-const BUCKET_MEMBERS: u64 = 16;
+const BUCKET_MEMBERS: u64 = 8;
 
 /// Slots of a bucket. More members than that in one bucket are about as likely
 /// as a collision of two 64-bit hashes.
-const SLOTS: u64 = 64;
+const SLOTS: u64 = 44;
 
 /// Up to this many members a sample is found by counting.
 const COUNTED_MAX: u64 = 64;
@@ -168,27 +168,30 @@ impl HashedRows {
     ) -> OpResult<()> {
         if len <= COUNTED_MAX {
             let index = fastrand::u64(..len.max(1));
-            self.nth(view, &self.first(), &self.end(), index, &mut each)?;
-            return Ok(());
+            return self.nth(view, index, &mut each);
         }
-        let buckets = len / BUCKET_MEMBERS;
-        let bound = |bucket: u64| {
-            let wide = (u128::from(bucket) << 64).div_ceil(u128::from(buckets));
-            match u64::try_from(wide) {
-                Ok(hash) => keys::hashed_from(self.tag, self.id, hash),
-                Err(_) => self.end(),
-            }
-        };
+        let buckets = u128::from(len / BUCKET_MEMBERS);
+        let mut rows = view.scan(self.db, &self.first(), &self.end(), Direction::Forward)?;
         for _ in 0..MAX_TRIES {
-            let bucket = fastrand::u64(..buckets);
-            let slot = fastrand::u64(..SLOTS);
-            let (from, to) = (bound(bucket), bound(bucket + 1));
-            if self.nth(view, &from, &to, slot, &mut each)? {
-                return Ok(());
+            let bucket = u128::from(fastrand::u64(..len / BUCKET_MEMBERS));
+            // Hashes `from..to`; the last bucket ends where the hashes do.
+            let [from, to] = [bucket, bucket + 1].map(|n| (n << 64).div_ceil(buckets));
+            let mut slot = fastrand::u64(..SLOTS);
+            rows.seek(&keys::hashed_from(self.tag, self.id, from as u64));
+            while let Some((key, value)) = rows.next()? {
+                let (hash, member) = keys::split_hashed(key)?;
+                if u128::from(hash) >= to {
+                    break;
+                }
+                if slot == 0 {
+                    each(member, value);
+                    return Ok(());
+                }
+                slot -= 1;
             }
         }
-        self.nth(view, &self.first(), &self.end(), 0, &mut each)?;
-        Ok(())
+        drop(rows);
+        self.nth(view, 0, &mut each)
     }
 
     /// Calls `each` with `count` different members, all if there are no more.
@@ -301,27 +304,22 @@ impl HashedRows {
         }
     }
 
-    /// Calls `each` with the `index`-th member of a range; says whether it has
-    /// that many.
+    /// Calls `each` with the `index`-th member, if there are that many.
     fn nth(
         &self,
         view: &mut View,
-        from: &[u8],
-        to: &[u8],
         index: u64,
         each: &mut impl FnMut(&[u8], &[u8]),
-    ) -> OpResult<bool> {
-        let (mut left, mut found) = (index, false);
-        self.walk(view, from, to, |_, member, value| {
+    ) -> OpResult<()> {
+        let mut left = index;
+        self.for_each(view, |member, value| {
             if left == 0 {
                 each(member, value);
-                found = true;
                 return ControlFlow::Break(());
             }
             left -= 1;
             ControlFlow::Continue(())
-        })?;
-        Ok(found)
+        })
     }
 
     fn walk(

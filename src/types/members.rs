@@ -33,7 +33,7 @@ use std::ops::{ControlFlow, Range};
 const SHRUNK: u64 = 4;
 
 /// Only maps of up to this many members are written anew.
-const REWRITE_MEMBERS: u64 = 8192;
+const REWRITE_MEMBERS: u64 = 16384;
 
 /// Only maps of up to this many bytes are written anew.
 const REWRITE_BYTES: usize = 1 << 20;
