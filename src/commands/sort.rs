@@ -250,6 +250,31 @@ pub const COMMANDS: &[Command] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exec::testing::Client;
+    use crate::resp::Value;
+
+    fn bulks(items: &[&str]) -> Value {
+        let bulk = |item: &&str| Value::Bulk(item.as_bytes().to_vec());
+        Value::Array(items.iter().map(bulk).collect())
+    }
+
+    #[test]
+    fn an_unsorted_list_is_walked_from_the_end_that_the_order_names() {
+        let mut client = Client::new();
+        client.run("rpush q 1 2 3 4 5");
+        assert_eq!(
+            client.run("sort q by nosort"),
+            bulks(&["1", "2", "3", "4", "5"])
+        );
+        assert_eq!(
+            client.run("sort q by nosort desc"),
+            bulks(&["5", "4", "3", "2", "1"])
+        );
+        assert_eq!(
+            client.run("sort q by nosort limit 1 2 desc"),
+            bulks(&["4", "3"])
+        );
+    }
 
     #[test]
     fn the_stored_key_is_found_as_the_parser_finds_it() {

@@ -134,6 +134,15 @@ impl Executor {
     /// Runs one request and writes its reply.
     pub fn run(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         let start = reply.len();
+        if is_http(args) {
+            log::warn!(
+                "client {} at {} speaks HTTP: somebody may be using a browser to reach this server",
+                session.info.id.0,
+                session.info.addr
+            );
+            session.close_after_reply = true;
+            return Outcome::Done;
+        }
         let found = match self.admit(session, args) {
             Ok(found) => found,
             Err(error) => {
@@ -424,6 +433,14 @@ impl Executor {
             );
         }
     }
+}
+
+/// A browser that was made to send a request here has a line that begins with
+/// one of these; what follows could be commands of its choice.
+fn is_http(args: &[&[u8]]) -> bool {
+    args.first().is_some_and(|name| {
+        name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+    })
 }
 
 fn renames(config: &Config) -> FxHashMap<Vec<u8>, Option<&'static Registered>> {

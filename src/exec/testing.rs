@@ -141,6 +141,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_client_that_speaks_http_is_closed() {
+        let mut client = Client::new();
+        for line in [&[&b"Host:"[..], b"example.com"][..], &[b"POST", b"/"]] {
+            client.session.close_after_reply = false;
+            assert!(client.tick(&[line]).is_empty());
+            assert!(client.session.close_after_reply);
+        }
+    }
+
+    #[test]
     fn ping_and_unknown_commands() {
         let mut client = Client::new();
         assert_eq!(client.run("ping"), Value::Simple("PONG".into()));

@@ -71,7 +71,15 @@ impl<'k> Source<'k> {
         let mut elements = Vec::new();
         match self {
             Source::Empty => {}
-            Source::List(list) => list.read(view, range, |item| elements.push(item.to_vec()))?,
+            Source::List(list) if direction == Direction::Forward => {
+                list.read(view, range, |item| elements.push(item.to_vec()))?;
+            }
+            Source::List(list) => {
+                // The range counts from the tail.
+                let from_head = list.len() - range.end..list.len() - range.start;
+                list.read(view, from_head, |item| elements.push(item.to_vec()))?;
+                elements.reverse();
+            }
             Source::Set(set) => {
                 let mut at = 0;
                 set.for_each(view, |member, _| {

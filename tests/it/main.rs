@@ -12,11 +12,13 @@
 //! - `hostile`: input that no client library sends
 //! - `lifecycle`: start, stop, addresses, configuration
 //! - `clients`: a client library as users have it
+//! - `layers`: house rules of the sources
 #![allow(clippy::unwrap_used)]
 
 mod clients;
 mod crash;
 mod differential;
 mod hostile;
+mod layers;
 mod lifecycle;
 mod support;
