@@ -386,12 +386,12 @@ fn randomkey_finds_all_and_only_the_living() {
     }
     client.run("set zz v");
     client.advance_ms(5);
-    let counts = draw(&mut client, 5_000);
+    let counts = draw(&mut client, 15_000);
     assert!(counts.keys().all(|key| !key.starts_with("gone:")));
     assert_eq!(counts.len(), 303);
     let most = counts.values().max().expect("some");
-    // An even share is 16; far from all others a key may get more, not all.
-    assert!(*most < 500, "{most}");
+    // An even share is 50; far from all others a key may get more, not all.
+    assert!(*most < 1500, "{most}");
     client.run("flushall");
     for n in 0..100 {
         client.run(&format!("psetex gone:{n} 5 v"));
