@@ -67,6 +67,10 @@ fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
     if changes("appendfsync") {
         let each = new.appendfsync == AppendFsync::Always;
         server.engine.set_fsync_each(each);
+        if each {
+            // What was acknowledged before is safe from now on, too.
+            server.engine.sync_wal()?;
+        }
     }
     if changes("maxmemory") {
         server.engine.set_memory_budget(memory_budget(new));

@@ -99,7 +99,7 @@ impl fmt::Display for Error {
             Error::Op(OpError::IndexOutOfRange) => "ERR index out of range",
             Error::Op(OpError::NoSuchKey) => "ERR no such key",
             Error::Op(OpError::Storage(StorageError::Failed)) => {
-                "MISCONF a write to the storage has failed; writes are refused until the server is restarted"
+                "MISCONF a write to the storage has failed; writes, and reads of what may be lost, are refused until the server is restarted"
             }
             Error::Op(OpError::Storage(error)) => return write!(f, "ERR {error}"),
             Error::Syntax => "ERR syntax error",

@@ -4,6 +4,7 @@
 //! 'F'                → format version (4)
 //! 'H'                → key of the database's hash (16 random bytes)
 //! 'R'                → replication id, 40 hexadecimal digits
+//! 'B'                → whether commits write binlog rows (1)
 //! 'D' ‖ DB (2)       → keyspace id (4): the column family `ks<id>` holds this DB
 //! 'S'                → next collection id (8) ‖ next binlog position (8) ‖ next binlog entry (8)
 //!                      ‖ per keyspace: id (4) ‖ keys (8) ‖ keys with an expiry (8)
@@ -20,6 +21,8 @@ pub const FORMAT: &[u8] = b"F";
 pub const HASH_KEY: &[u8] = b"H";
 /// Key of the replication id.
 pub const REPLICATION_ID: &[u8] = b"R";
+/// Key of the row that says whether commits are logged.
+pub const LOGGED: &[u8] = b"B";
 /// Key of the state row.
 pub const STATE: &[u8] = b"S";
 /// First byte of the rows that map DBs to keyspaces.

@@ -43,6 +43,8 @@ pub struct Executor {
     last_us: u64,
     commands: u32,
     failed: bool,
+    /// Whether the tick ran commands that read or wrote keys.
+    touched_keys: bool,
 }
 
 impl Executor {
@@ -62,6 +64,7 @@ impl Executor {
             last_us: 0,
             commands: 0,
             failed: false,
+            touched_keys: false,
         }
     }
 
@@ -127,6 +130,11 @@ impl Executor {
         let expired = self.txn.take_expired();
         if expired > 0 {
             self.server.stats.expired_keys.add(expired);
+        }
+        let touched_keys = std::mem::take(&mut self.touched_keys);
+        if self.server.engine.has_failed() && !touched_keys {
+            // Nothing can be made durable any more, but PING, INFO or SHUTDOWN work.
+            return Ok(());
         }
         Ok(self.server.engine.make_durable()?)
     }
@@ -326,6 +334,7 @@ impl Executor {
         command: &Command,
         args: &[&[u8]],
     ) -> Result<usize, Error> {
+        self.touched_keys = true;
         if command.flags.contains(Flags::EXCLUSIVE) {
             self.begin_exclusive()?;
             return Ok(0);

@@ -328,7 +328,10 @@ impl Connection {
     }
 
     /// The tick could not be committed: each of its replies becomes this error.
+    /// What its commands changed of the session (SELECT, HELLO …) stands, so the
+    /// connection ends rather than go on in a state that its client does not know.
     pub fn fail(&mut self, text: &str) {
+        self.ended = true;
         self.reply.truncate(self.tick_start);
         for _ in 0..self.tick_replies {
             self.reply.error(text);

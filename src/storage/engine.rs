@@ -113,6 +113,7 @@ impl Engine {
         let hash_key = own_row_or_insert(&db, &own_cf, own::HASH_KEY, random_bytes::<16>)?;
         let hash_key = <[u8; 16]>::try_from(hash_key.as_slice())
             .map_err(|_| crate::encoding::Corrupt("hash key"))?;
+        mind_the_gap(&db, &own_cf, &binlog_cf, config.binlog_enabled)?;
         let replication_id = own_row_or_insert(&db, &own_cf, own::REPLICATION_ID, || {
             Ok(hex(&random_bytes::<20>()?).into_bytes())
         })?;
@@ -223,9 +224,9 @@ impl Engine {
                 drop(self.commit.lock());
                 continue;
             }
-            let flushed = self.db.flush_wal(self.fsync_each.load(Ordering::Relaxed));
+            let fsync = self.fsync_each.load(Ordering::Relaxed);
+            let flushed = fail_point("before-flush").and_then(|()| Ok(self.db.flush_wal(fsync)?));
             if let Err(error) = flushed {
-                let error = error.into();
                 self.fail(&error);
                 return Err(error);
             }
@@ -266,8 +267,9 @@ impl Engine {
         batch.put_cf(&self.own_cf, own::STATE, &commit.scratch);
     }
 
-    /// Changes the counts of a keyspace by a commit's deltas; the caller holds
-    /// the commit lock.
+    /// Changes the counts of a keyspace in the state row by a commit's deltas; the
+    /// caller holds the commit lock and calls [`Engine::publish_counts`] once the
+    /// batch is written.
     pub(super) fn add_counts(
         &self,
         commit: &mut CommitState,
@@ -280,7 +282,6 @@ impl Engine {
             keys: counts.keys.saturating_add_signed(keys),
             expires: counts.expires.saturating_add_signed(expires),
         };
-        keyspace.set_counts(counts);
         match commit
             .state
             .counts
@@ -289,6 +290,14 @@ impl Engine {
         {
             Some((_, stored)) => *stored = counts,
             None => commit.state.counts.push((keyspace.id.0, counts)),
+        }
+    }
+
+    /// Shows everybody what a commit made of a keyspace's counts.
+    pub(super) fn publish_counts(&self, state: &State, keyspace: &Keyspace) {
+        let mut counts = state.counts.iter();
+        if let Some((_, counts)) = counts.find(|(id, _)| *id == keyspace.id.0) {
+            keyspace.set_counts(*counts);
         }
     }
 
@@ -512,6 +521,28 @@ fn check_format(db: &Db, own_cf: &ColumnFamily) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// I3: with the binlog off, commits are in no log. So whoever turns it off or on
+/// again begins a new history: under a new id, and with nothing logged before.
+fn mind_the_gap(
+    db: &Db,
+    own_cf: &ColumnFamily,
+    binlog_cf: &ColumnFamily,
+    enabled: bool,
+) -> Result<()> {
+    let logged = own_row_or_insert(db, own_cf, own::LOGGED, || Ok([u8::from(enabled)]))?;
+    if logged == [u8::from(enabled)] {
+        return Ok(());
+    }
+    let mut batch = WriteBatch::default();
+    batch.put_cf(own_cf, own::LOGGED, [u8::from(enabled)]);
+    let id = hex(&random_bytes::<20>()?);
+    batch.put_cf(own_cf, own::REPLICATION_ID, id);
+    let (first, last) = ([0u8; 8], [0xFFu8; 8]);
+    batch.delete_range_cf(binlog_cf, first, last);
+    db.write(batch)?;
+    Ok(db.flush_wal(true)?)
 }
 
 fn own_row_or_insert<V: AsRef<[u8]>>(

@@ -49,12 +49,14 @@ impl LowMark {
     }
 
     /// The pass that began with `seen` left nothing before `low`. An announcement
-    /// since then may be of a row that it did not see: either it is counted by
-    /// now, and the old mark comes back, or it lowers the new mark itself.
+    /// since then may be of a row that it did not see, also of one below the old
+    /// mark: either it is counted by now, and the old mark comes back, or it
+    /// lowers the new mark itself.
     fn end(&self, seen: LowMarkSeen, low: u64) {
-        self.low.store(low, Ordering::SeqCst);
-        if self.announcements.load(Ordering::SeqCst) != seen.announcements {
-            self.low.fetch_min(seen.low, Ordering::SeqCst);
+        let before = self.low.swap(low, Ordering::SeqCst);
+        let announced = self.announcements.load(Ordering::SeqCst) != seen.announcements;
+        if announced || before < seen.low {
+            self.low.fetch_min(seen.low.min(before), Ordering::SeqCst);
         }
     }
 }
@@ -296,5 +298,34 @@ impl Txn {
         }
         self.delete_row(db, &keys::reclaim(id))?;
         Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark_at(low: u64) -> LowMark {
+        let mark = LowMark::default();
+        mark.end(mark.begin(), low);
+        mark
+    }
+
+    #[test]
+    fn an_undisturbed_pass_raises_the_mark() {
+        assert_eq!(mark_at(7).begin().low, 7);
+    }
+
+    /// An old collection that died while newer ones were reclaimed was once
+    /// forgotten: its announcement lay below the mark that the pass restored.
+    #[test]
+    fn an_announcement_during_a_pass_is_never_forgotten() {
+        for announced in [3, 7, 9, 20] {
+            let mark = mark_at(7);
+            let seen = mark.begin();
+            mark.announce(announced);
+            mark.end(seen, 10);
+            assert!(mark.begin().low <= announced, "{announced}");
+        }
     }
 }

@@ -68,6 +68,7 @@ pub struct Savepoint {
     deltas: SmallVec<[Delta; 2]>,
     swaps: usize,
     cleared: usize,
+    expired: u64,
 }
 
 /// How often reading commands found a key, and how often not.
@@ -418,21 +419,28 @@ impl Txn {
             deltas: self.deltas.clone(),
             swaps: self.swaps.len(),
             cleared: self.cleared.len(),
+            expired: self.expired,
         }
     }
 
     /// Takes back everything since `to`.
     pub fn rollback(&mut self, to: Savepoint) {
-        while self.swaps.len() > to.swaps {
-            if let Some((a, b)) = self.swaps.pop() {
-                self.engine.swap(a, b);
-                self.view.refresh_map();
-            }
-        }
+        self.undo_swaps(to.swaps);
+        self.expired = to.expired;
         self.cleared.truncate(to.cleared);
         self.overlay.rollback(to.overlay);
         self.log.rollback(to.log);
         self.deltas = to.deltas;
+    }
+
+    /// Takes back all swaps of DBs but the first `keep`.
+    fn undo_swaps(&mut self, keep: usize) {
+        while self.swaps.len() > keep
+            && let Some((a, b)) = self.swaps.pop()
+        {
+            self.engine.swap(a, b);
+            self.view.refresh_map();
+        }
     }
 
     /// Writes an element row.
@@ -499,6 +507,7 @@ impl Txn {
         }
         if let Err(error) = &done {
             self.engine.fail(error);
+            self.undo_swaps(0);
         }
         self.overlay.clear();
         self.log.clear();
@@ -571,6 +580,11 @@ impl Txn {
             return written;
         }
         engine.publish_log(&commit.state);
+        for delta in &view.deltas {
+            if let Some(keyspace) = view.by_id(delta.keyspace) {
+                engine.publish_counts(&commit.state, keyspace);
+            }
+        }
         drop(commit);
         for delta in &view.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
