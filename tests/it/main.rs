@@ -9,6 +9,7 @@
 //! - `support`: processes, connections, replies, random numbers, waiting
 //! - `differential`: random commands against the oracle
 //! - `crash`: kill -9 under load
+//! - `failure`: writes that fail
 //! - `hostile`: input that no client library sends
 //! - `lifecycle`: start, stop, addresses, configuration
 //! - `clients`: a client library as users have it
@@ -18,6 +19,7 @@
 mod clients;
 mod crash;
 mod differential;
+mod failure;
 mod hostile;
 mod layers;
 mod lifecycle;

@@ -18,7 +18,9 @@ pub struct Server {
     binary: PathBuf,
     dir: tempfile::TempDir,
     port: u16,
-    flags: Vec<String>,
+    pub flags: Vec<String>,
+    /// For the next start only: see [`Server::restart_failing`].
+    fail_point: Option<String>,
     child: Option<Child>,
 }
 
@@ -81,9 +83,19 @@ impl Server {
             port: free_port(),
             flags: flags.iter().map(|f| f.to_string()).collect(),
             child: None,
+            fail_point: None,
         };
         server.spawn();
         server
+    }
+
+    /// Starts the process anew so that it fails at a step of the commit
+    /// (`name:count:error`), until the start after that. Needs debug assertions.
+    pub fn restart_failing(&mut self, fail_point: &str) {
+        self.kill9();
+        self.fail_point = Some(fail_point.to_owned());
+        self.spawn();
+        self.fail_point = None;
     }
 
     /// The command line without the process: for starts that must fail.
@@ -131,6 +143,9 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log);
+        if let Some(point) = &self.fail_point {
+            command.env("KEDIS_FAIL_POINT", point);
+        }
         if !self.flags.iter().any(|f| f == "--bind") {
             command.args(["--bind", "127.0.0.1"]);
         }
