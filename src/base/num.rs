@@ -53,30 +53,40 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
 /// Refused: NaN, spaces, too large for a double, and what is not zero but too
 /// small for even a subnormal.
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
+    let (value, fits) = read_f64(text)?;
+    fits.then_some(value)
+}
+
+/// Like [`parse_f64`], but what is too large is infinite and what is too small is
+/// zero: for bounds, where that is as good as the number itself.
+pub fn parse_f64_clamped(text: &[u8]) -> Option<f64> {
+    read_f64(text).map(|(value, _)| value)
+}
+
+/// The nearest double, and whether the number lies in the range of doubles.
+fn read_f64(text: &[u8]) -> Option<(f64, bool)> {
     let Scanned { negative, value } = float::scan(text)?;
-    let magnitude = match value {
-        Magnitude::Infinite => f64::INFINITY,
+    let (magnitude, fits) = match value {
+        Magnitude::Infinite => (f64::INFINITY, true),
         Magnitude::Decimal {
             whole, fraction, ..
         } => {
             let unsigned = text.strip_prefix(b"-").unwrap_or(text);
             let parsed: f64 = std::str::from_utf8(unsigned).ok()?.parse().ok()?;
             let is_zero = whole.iter().chain(fraction).all(|digit| *digit == b'0');
-            if parsed.is_infinite() || (parsed == 0.0 && !is_zero) {
-                return None;
-            }
-            parsed
+            let fits = parsed.is_finite() && (parsed != 0.0 || is_zero);
+            (parsed, fits)
         }
         Magnitude::Binary(binary) => {
             let is_zero = binary.mantissa == 0;
             let (mantissa, exponent) = float::round(binary, 53, -1074);
-            match compose_f64(mantissa, exponent)? {
-                0.0 if !is_zero => return None,
-                value => value,
+            match compose_f64(mantissa, exponent) {
+                Some(value) => (value, value != 0.0 || is_zero),
+                None => (f64::INFINITY, false),
             }
         }
     };
-    Some(if negative { -magnitude } else { magnitude })
+    Some((if negative { -magnitude } else { magnitude }, fits))
 }
 
 /// `mantissa × 2^exponent` for at most 53 bits (54 after a carry) and an
@@ -216,6 +226,21 @@ fn layout(digits: &[u8], power: i32, negative: bool, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn bounds_may_lie_beyond_the_doubles() {
+        for (text, expected) in [
+            ("1e400", f64::INFINITY),
+            ("-1e400", f64::NEG_INFINITY),
+            ("1e-400", 0.0),
+            ("0x1p5000", f64::INFINITY),
+            ("2.5", 2.5),
+        ] {
+            assert_eq!(parse_f64_clamped(text.as_bytes()), Some(expected), "{text}");
+        }
+        assert_eq!(parse_f64_clamped(b"1e400x"), None);
+        assert_eq!(parse_f64(b"1e400"), None);
+    }
 
     #[test]
     fn integers_are_strict() {

@@ -55,10 +55,10 @@ fn score_bound(arg: &[u8]) -> Result<ScoreBound, Error> {
         number => (false, number),
     };
     let score = match number {
-        // Like Redis, which asks `strtod`: nothing at all is 0, and blanks before
-        // the number are skipped.
+        // Like Redis, which asks `strtod`: nothing at all is 0, blanks before the
+        // number are skipped, and what is too large is infinite.
         [] => 0.0,
-        number => num::parse_f64(number.trim_ascii_start()).ok_or(BAD_SCORE)?,
+        number => num::parse_f64_clamped(number.trim_ascii_start()).ok_or(BAD_SCORE)?,
     };
     Ok(ScoreBound { score, exclusive })
 }

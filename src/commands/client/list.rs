@@ -53,10 +53,11 @@ fn selected(server: &Server, args: &[&[u8]]) -> Result<Vec<Arc<ClientInfo>>, Err
     let mut clients = Vec::new();
     while let Some(id) = options.peek() {
         options.value()?;
-        let id = num::parse_i64(id)
-            .and_then(|id| u64::try_from(id).ok())
-            .ok_or(Error::text("ERR Invalid client ID"))?;
-        clients.extend(server.clients.get(ClientId(id)));
+        let id = num::parse_i64(id).ok_or(Error::text("ERR Invalid client ID"))?;
+        // No client has a negative number.
+        if let Ok(id) = u64::try_from(id) {
+            clients.extend(server.clients.get(ClientId(id)));
+        }
     }
     Ok(clients)
 }

@@ -152,10 +152,11 @@ fn pause(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let timeout_ms =
         u64::try_from(timeout_ms).map_err(|_| Error::text("ERR timeout is negative"))?;
     let now_ms = clock::unix_ms();
-    let mut pause = Pause {
-        until_ms: now_ms.saturating_add(timeout_ms),
-        mode,
-    };
+    let until_ms = now_ms
+        .checked_add(timeout_ms)
+        .filter(|until_ms| i64::try_from(*until_ms).is_ok())
+        .ok_or(Error::text("ERR timeout is out of range"))?;
+    let mut pause = Pause { until_ms, mode };
     // A pause in force is never shortened or weakened.
     if let Some(before) = ctx.server.pause_at(now_ms) {
         pause.until_ms = pause.until_ms.max(before.until_ms);
