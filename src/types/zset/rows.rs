@@ -51,6 +51,11 @@ impl End {
             stale: false,
         }
     }
+
+    /// Whether it is known that nothing was cut off.
+    fn is_whole(&self) -> bool {
+        self.place.len() < END_MAX_BYTES
+    }
 }
 
 fn cut(place: &[u8]) -> &[u8] {
@@ -111,7 +116,7 @@ impl Rows {
     /// A place that no element reaches.
     fn beyond(&self) -> Place {
         let last = &self.last.place;
-        if last.len() < END_MAX_BYTES {
+        if self.last.is_whole() {
             return just_after(last);
         }
         // A cut end: whatever begins like it may be there. Scores do not begin with FF FF.
@@ -279,11 +284,13 @@ impl Rows {
         for (score, member) in run {
             self.remove(txn, *score, member)?;
         }
-        // The ends need not be looked for among what was just removed.
-        if self.first.stale && cut(&low) == self.first.place.as_slice() {
+        // The ends need not be looked for among what was just removed. That holds
+        // for whole ends only: what looks like a cut one may be another element,
+        // and the one at the end may have stayed.
+        if self.first.stale && self.first.is_whole() && low == self.first.place {
             self.first.place = Place::from_slice(cut(&high));
         }
-        if self.last.stale && cut(&high) == self.last.place.as_slice() {
+        if self.last.stale && self.last.is_whole() && high == self.last.place {
             self.last.place = Place::from_slice(cut(&low));
         }
         Ok(())
