@@ -127,13 +127,16 @@ impl<B: AsRef<[u8]>> Hll<B> {
 
     /// The count that the registers give.
     pub fn estimate(&self) -> HllResult<u64> {
-        let mut histogram = Histogram::default();
-        match self.encoding {
-            Encoding::Dense => dense::for_each(self.body(), |_, rank| histogram.add(rank, 1)),
-            Encoding::Sparse => sparse::for_each_run(self.body(), |run| {
-                histogram.add(run.rank, run.len as u32);
-            })?,
-        }
+        let histogram = match self.encoding {
+            Encoding::Dense => dense::histogram(self.body()),
+            Encoding::Sparse => {
+                let mut histogram = Histogram::default();
+                sparse::for_each_run(self.body(), |run| {
+                    histogram.add(run.rank, run.len as u32);
+                })?;
+                histogram
+            }
+        };
         Ok(histogram.estimate())
     }
 

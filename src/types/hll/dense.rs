@@ -2,6 +2,7 @@
 //! the lowest bits of the first byte.
 
 use super::REGISTERS;
+use super::estimate::Histogram;
 
 /// Bytes of all registers.
 pub const LEN: usize = REGISTERS * 6 / 8;
@@ -15,6 +16,27 @@ pub fn for_each(body: &[u8], mut each: impl FnMut(usize, u8)) {
             each(group * 4 + nth, (bits >> (6 * nth)) as u8 & 0x3f);
         }
     }
+}
+
+/// How many registers hold each rank.
+pub fn histogram(body: &[u8]) -> Histogram {
+    // Pairs are counted first: half as many steps, which seldom wait for the one
+    // before. No count can wrap: there are 8192 pairs.
+    let mut pairs = [0u16; 1 << 12];
+    for bytes in body.chunks_exact(3) {
+        let bits = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]);
+        let (first, second) = (bits as usize & 0xfff, (bits >> 12) as usize & 0xfff);
+        pairs[first] = pairs[first].wrapping_add(1);
+        pairs[second] = pairs[second].wrapping_add(1);
+    }
+    let mut histogram = Histogram::default();
+    for (high, row) in (0..).zip(pairs.chunks_exact(64)) {
+        for (low, count) in (0..).zip(row).filter(|(_, count)| **count > 0) {
+            histogram.add(low, u32::from(*count));
+            histogram.add(high, u32::from(*count));
+        }
+    }
+    histogram
 }
 
 /// Raises a register to `rank` if it is lower; says whether it was.
