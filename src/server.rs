@@ -55,8 +55,10 @@ pub fn run(
     ready: impl FnOnce(&Arc<Server>),
 ) -> Result<(), ServerError> {
     let started = Instant::now();
-    let mut listeners = Listeners::bind(&config)?;
+    // The database's lock comes first: who does not get it must not touch the
+    // sockets of the server that has it.
     let engine = Engine::open(storage_config(&config))?;
+    let mut listeners = Listeners::bind(&config)?;
     engine.set_fsync_each(config.appendfsync == AppendFsync::Always);
     let io_threads = config.io_thread_count();
     let port = u64::from(config.port);

@@ -12,7 +12,7 @@ use crate::state::Server;
 use crate::storage::{DbIndex, StorageError, Txn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Rows that one reclaim slice removes.
 const RECLAIM_SLICE: usize = 4096;
@@ -23,11 +23,11 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     let mut job = Expire {
         txn: Txn::new(server.engine.clone()),
         server,
-        reclaim_allowance: 0,
+        allowance: Allowance::new(Instant::now()),
     };
     loop {
         let period = Duration::from_millis(job.server.config.load().expire_period_ms);
-        let pause = match job.pass(sign, period) {
+        let pause = match job.pass(sign) {
             Ok(true) => return,
             Ok(false) => period,
             Err(error) => {
@@ -44,19 +44,58 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
 struct Expire {
     txn: Txn,
     server: Arc<Server>,
-    /// Rows that may be reclaimed now.
-    reclaim_allowance: u64,
+    allowance: Allowance,
+}
+
+/// How many rows may be reclaimed now.
+struct Allowance {
+    rows: u64,
+    /// What came in beyond whole rows, in thousandths of a row.
+    carry: u64,
+    /// Up to when rows have come in.
+    refilled: Instant,
+}
+
+impl Allowance {
+    fn new(now: Instant) -> Allowance {
+        Allowance {
+            rows: 0,
+            carry: 0,
+            refilled: now,
+        }
+    }
+
+    /// Adds what has come in until `now`, up to the rows of one second. A rate
+    /// of 0 is no limit.
+    fn refill(&mut self, per_second: u64, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.refilled);
+        let elapsed_ms = elapsed.as_millis() as u64;
+        self.refilled += Duration::from_millis(elapsed_ms);
+        if per_second == 0 {
+            self.rows = u64::MAX;
+            self.carry = 0;
+            return;
+        }
+        let due = per_second
+            .saturating_mul(elapsed_ms)
+            .saturating_add(self.carry);
+        self.rows = self.rows.saturating_add(due / 1000).min(per_second);
+        self.carry = due % 1000;
+    }
+
+    fn spend(&mut self, rows: usize) {
+        self.rows = self.rows.saturating_sub(rows as u64);
+    }
 }
 
 impl Expire {
     /// One pass over all DBs; returns whether to stop.
-    fn pass(&mut self, sign: &StopSign, period: Duration) -> Result<bool, StorageError> {
+    fn pass(&mut self, sign: &StopSign) -> Result<bool, StorageError> {
         if self.server.engine.has_failed() {
             return Ok(sign.sleep(AFTER_ERROR));
         }
         let per_second = self.server.config.load().reclaim_rows_per_s;
-        let refill = per_second * period.as_millis() as u64 / 1000;
-        self.reclaim_allowance = (self.reclaim_allowance + refill).min(per_second);
+        self.allowance.refill(per_second, Instant::now());
         for (db, _) in self.server.engine.all_keyspaces() {
             if self.server.active_expire.load(Ordering::Relaxed) && self.expire(db, sign)? {
                 return Ok(true);
@@ -95,11 +134,11 @@ impl Expire {
         let Some(mut pass) = self.txn.begin_reclaim(db) else {
             return Ok(false);
         };
-        while self.reclaim_allowance > 0 {
-            let limit = RECLAIM_SLICE.min(self.reclaim_allowance as usize);
+        while self.allowance.rows > 0 {
+            let limit = (RECLAIM_SLICE as u64).min(self.allowance.rows) as usize;
             let slice = self.txn.reclaim_slice(&mut pass, limit)?;
             self.server.stats.reclaimed_rows.add(slice.removed as u64);
-            self.reclaim_allowance -= self.reclaim_allowance.min(slice.removed as u64);
+            self.allowance.spend(slice.removed);
             if !slice.more {
                 self.txn.end_reclaim(pass);
                 break;
@@ -114,5 +153,30 @@ impl Expire {
     /// While clients are paused nothing is deleted under them.
     fn is_paused(&self, now_ms: u64) -> bool {
         self.server.pause_at(now_ms).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_rates_add_up_and_zero_is_no_limit() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut allowance = Allowance::new(start);
+        let mut spent = 0;
+        for tick in 1..=100 {
+            allowance.refill(3, at(tick * 100));
+            spent += allowance.rows;
+            allowance.spend(allowance.rows as usize);
+        }
+        assert_eq!(spent, 30);
+        allowance.refill(0, at(10_001));
+        assert_eq!(allowance.rows, u64::MAX);
+        allowance.refill(500, at(10_002));
+        assert_eq!(allowance.rows, 500);
+        allowance.refill(u64::MAX, at(60_000));
+        assert!(allowance.rows > 500);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::exec::{Executor, Outcome};
 use crate::resp::{Limits, Parser, Progress, Reply};
+use crate::state::clients::ClientFlags;
 use crate::state::mailbox::Socket;
 use crate::state::{ClientInfo, Session};
 use mio::{Interest, Registry, Token};
@@ -55,6 +56,9 @@ pub struct Connection {
     pub in_tick: bool,
     /// Whether it is on the thread's list of connections to look at again.
     pub in_pending: bool,
+    /// Whether it is on the thread's list of connections that wait for the end of
+    /// a pause.
+    pub in_paused: bool,
     /// Whether the socket may have more to read.
     readable: bool,
     /// The peer will send no more, or must not be listened to any more.
@@ -87,6 +91,7 @@ impl Connection {
             tick_replies: 0,
             in_tick: false,
             in_pending: false,
+            in_paused: false,
             readable: true,
             ended: false,
         })
@@ -106,6 +111,29 @@ impl Connection {
     /// Notes that the socket has something to read.
     pub fn set_readable(&mut self) {
         self.readable = true;
+    }
+
+    /// Notes that its requests wait for the end of a pause, or no longer do.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.in_paused = paused;
+        self.session.info.set_flag(ClientFlags::BLOCKED, paused);
+    }
+
+    /// Gives back the memory of buffers that hold nothing.
+    pub fn free_buffers(&mut self) {
+        let info = &self.session.info;
+        if self.input.is_empty() {
+            // Between requests it knows nothing but where its memory is.
+            self.parser = Parser::new();
+        }
+        if self.input.is_empty() && self.input.capacity() > 0 {
+            self.input = Vec::new();
+            info.query_capacity.store(0, Ordering::Relaxed);
+        }
+        if self.reply.is_empty() && self.reply.buf.capacity() > 0 {
+            self.reply.buf = Vec::new();
+            info.output_capacity.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Bytes of replies not yet sent.
@@ -345,8 +373,9 @@ impl Connection {
     }
 
     /// Sends replies until all are gone or the socket takes no more; says how
-    /// many bytes went. Whoever calls this has seen to the commit first.
-    pub fn send(&mut self) -> io::Result<usize> {
+    /// many bytes went. Whoever calls this has seen to the commit first. A peer
+    /// that takes bytes is not idle.
+    pub fn send(&mut self, now_ms: u64) -> io::Result<usize> {
         let mut total = 0;
         while self.sent < self.tick_start {
             let waiting = &self.reply.buf[self.sent..self.tick_start];
@@ -367,6 +396,9 @@ impl Connection {
         }
         self.forget_sent();
         let info = &self.session.info;
+        if total > 0 {
+            info.active_ms.store(now_ms, Ordering::Relaxed);
+        }
         info.output_bytes.store(self.unsent(), Ordering::Relaxed);
         info.output_capacity
             .store(self.reply.buf.capacity(), Ordering::Relaxed);

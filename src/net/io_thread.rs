@@ -24,6 +24,8 @@ const CRON: Duration = Duration::from_secs(1);
 const PAUSE_CHECK: Duration = Duration::from_millis(10);
 /// How long a stopping thread tries to send what is left.
 const LAST_SENDS: Duration = Duration::from_millis(500);
+/// A connection idle for so long keeps no memory for buffers.
+const IDLE_MS: u64 = 2000;
 
 /// See the module.
 pub struct IoThread {
@@ -146,12 +148,23 @@ impl IoThread {
         match turn {
             Turn::Idle => {}
             Turn::More => self.look_again(token),
-            Turn::Paused => self.paused.push(token),
+            Turn::Paused => self.wait_for_pause(token),
             Turn::Closed => self.close(token),
         }
         if self.executor.is_full() {
             self.finish_tick();
             self.executor.start_tick();
+        }
+    }
+
+    /// Puts a connection aside until the pause is over, once however often it
+    /// comes here in the meantime.
+    fn wait_for_pause(&mut self, token: Token) {
+        if let Some(connection) = self.connections.get_mut(&token)
+            && !connection.in_paused
+        {
+            connection.set_paused(true);
+            self.paused.push(token);
         }
     }
 
@@ -185,7 +198,7 @@ impl IoThread {
             return;
         };
         let held_back = connection.unsent() > OUTPUT_PAUSE;
-        match connection.send() {
+        match connection.send(self.executor.now_ms()) {
             Ok(n) => self.executor.server().stats.net_output_bytes.add(n as u64),
             Err(error) => {
                 log::debug!("client {}: {error}", connection.session.info.id.0);
@@ -262,6 +275,8 @@ impl IoThread {
             .pubsub
             .hard_bytes;
         if let Some(connection) = self.connections.get_mut(&token) {
+            let queued = &connection.session.info.mailbox_bytes;
+            queued.fetch_sub(bytes.len(), Ordering::AcqRel);
             // Nobody paces what is pushed: a client that does not read must go.
             if limit > 0 && connection.unsent() as u64 > limit {
                 log::warn!("client {}: too slow for what it asked to see", client.0);
@@ -298,6 +313,9 @@ impl IoThread {
         let now_ms = crate::base::clock::unix_ms();
         if always || self.executor.server().pause_at(now_ms).is_none() {
             for token in std::mem::take(&mut self.paused) {
+                if let Some(connection) = self.connections.get_mut(&token) {
+                    connection.set_paused(false);
+                }
                 self.look_again(token);
             }
         }
@@ -309,14 +327,17 @@ impl IoThread {
         let now_ms = self.executor.now_ms();
         let overdue: Vec<Token> = self
             .connections
-            .iter()
-            .filter(|(_, c)| {
+            .iter_mut()
+            .filter_map(|(token, c)| {
                 let info = &c.session.info;
                 let idle_ms = now_ms.saturating_sub(info.active_ms.load(Ordering::Relaxed));
                 let idle = timeout_ms > 0 && idle_ms > timeout_ms && !exempt_from_timeout(info);
-                idle || info.kill.load(Ordering::Acquire)
+                let overdue = idle || info.kill.load(Ordering::Acquire);
+                if idle_ms > IDLE_MS {
+                    c.free_buffers();
+                }
+                overdue.then_some(*token)
             })
-            .map(|(token, _)| *token)
             .collect();
         for token in overdue {
             self.close(token);

@@ -363,12 +363,24 @@ fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
 }
 
 fn bind_unix(path: &Path, permissions: u32) -> io::Result<UnixListener> {
+    if is_served(path) {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
     remove_socket_file(path);
     let listener = UnixListener::bind(path)?;
     if permissions != 0 {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
     }
     Ok(listener)
+}
+
+/// Whether somebody listens on a socket file. Does not wait: a queue that is
+/// full is somebody's too.
+fn is_served(path: &Path) -> bool {
+    match mio::net::UnixStream::connect(path) {
+        Ok(_) => true,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
 }
 
 /// A socket file of an earlier run would be in the way.

@@ -25,7 +25,7 @@ bitflags::bitflags! {
         const NO_TOUCH = 1 << 4;
         /// Is inside MULTI.
         const MULTI = 1 << 5;
-        /// Waits in a blocking command.
+        /// Waits: in a blocking command, or for the end of a pause.
         const BLOCKED = 1 << 6;
         /// Is subscribed to channels.
         const PUBSUB = 1 << 7;
@@ -64,7 +64,7 @@ pub struct ClientInfo {
     pub thread: usize,
     /// When it connected, Unix ms.
     pub created_ms: u64,
-    /// When it last sent something, Unix ms.
+    /// When it last sent something or took a reply, Unix ms.
     pub active_ms: AtomicU64,
     /// Selected DB.
     pub db: AtomicU32,
@@ -80,6 +80,8 @@ pub struct ClientInfo {
     pub output_bytes: AtomicUsize,
     /// Capacity of the output buffer.
     pub output_capacity: AtomicUsize,
+    /// Bytes on their way to it in its thread's mailbox.
+    pub mailbox_bytes: AtomicUsize,
     /// Bytes of the arguments of the last command.
     pub argv_bytes: AtomicUsize,
     /// Registry index of the last command; `u32::MAX`: none yet.
@@ -116,6 +118,7 @@ impl ClientInfo {
             query_capacity: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
             output_capacity: AtomicUsize::new(0),
+            mailbox_bytes: AtomicUsize::new(0),
             argv_bytes: AtomicUsize::new(0),
             last_command: AtomicU32::new(u32::MAX),
             kill: AtomicBool::new(false),

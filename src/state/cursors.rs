@@ -6,6 +6,9 @@
 //! SCAN's guarantee hold without any condition: a cursor that the table no
 //! longer knows (too many iterations since, a restart) starts that iteration
 //! over. A client may see keys twice then, as SCAN allows, but misses none.
+//! Keys may be long, so the table is bounded in bytes as well: past the bound
+//! the oldest iterations go, then older positions of the newest one. Its last
+//! position stays whole, as without it the walk could not go on.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,6 +16,9 @@ use std::collections::{BTreeMap, VecDeque};
 /// How many of its last positions an iteration keeps: a client that lost a
 /// reply can ask with the same cursor again.
 const POSITIONS: usize = 4;
+
+/// Bytes of keys that all positions may hold together, but for the last one.
+const BYTES_MAX: usize = 16 << 20;
 
 /// Low bits of a cursor that count the calls of its iteration.
 const CALL_BITS: u32 = 28;
@@ -26,6 +32,12 @@ struct Iteration {
     last_used: u64,
 }
 
+impl Iteration {
+    fn bytes(&self) -> usize {
+        self.positions.iter().map(|(_, key)| key.len()).sum()
+    }
+}
+
 #[derive(Debug, Default)]
 struct Table {
     iterations: BTreeMap<u64, Iteration>,
@@ -33,6 +45,37 @@ struct Table {
     by_use: BTreeMap<u64, u64>,
     clock: u64,
     next: u64,
+    /// Bytes of the keys of all positions.
+    bytes: usize,
+}
+
+impl Table {
+    fn remove(&mut self, iteration: u64) {
+        if let Some(gone) = self.iterations.remove(&iteration) {
+            self.by_use.remove(&gone.last_used);
+            self.bytes -= gone.bytes();
+        }
+    }
+
+    /// Forgets old iterations, then old positions of the one used last.
+    fn evict(&mut self, max: usize) {
+        while self.iterations.len() > max.max(1)
+            || self.bytes > BYTES_MAX && self.iterations.len() > 1
+        {
+            let Some((_, &oldest)) = self.by_use.first_key_value() else {
+                break;
+            };
+            self.remove(oldest);
+        }
+        if self.bytes > BYTES_MAX
+            && let Some(last) = self.iterations.values_mut().next()
+        {
+            while self.bytes > BYTES_MAX && last.positions.len() > 1 {
+                let gone = last.positions.pop_front();
+                self.bytes -= gone.map_or(0, |(_, key)| key.len());
+            }
+        }
+    }
 }
 
 /// See the module.
@@ -69,16 +112,14 @@ impl Cursors {
         table.by_use.remove(&entry.last_used);
         entry.last_used = table.clock;
         table.by_use.insert(table.clock, iteration);
+        table.bytes -= entry.bytes();
         entry.positions.retain(|(at, _)| *at != call);
         entry.positions.push_back((call, key.to_vec()));
         if entry.positions.len() > POSITIONS {
             entry.positions.pop_front();
         }
-        while table.iterations.len() > max.max(1)
-            && let Some((_, oldest)) = table.by_use.pop_first()
-        {
-            table.iterations.remove(&oldest);
-        }
+        table.bytes += entry.bytes();
+        table.evict(max);
         // Never 0, which means "done": calls are counted from 1 and wrap to 0 only
         // where the iteration's number is in front.
         match join(iteration, call) {
@@ -91,9 +132,7 @@ impl Cursors {
     pub fn finish(&self, cursor: u64) {
         let mut table = self.table.lock();
         let (iteration, _) = split(cursor);
-        if let Some(done) = table.iterations.remove(&iteration) {
-            table.by_use.remove(&done.last_used);
-        }
+        table.remove(iteration);
     }
 }
 
@@ -121,6 +160,30 @@ mod tests {
         cursors.advance(0, b"y", 2);
         assert_eq!(cursors.position(second), None);
         assert_eq!(cursors.position(12345), None);
+    }
+
+    #[test]
+    fn long_keys_push_out_what_is_older() {
+        let cursors = Cursors::default();
+        let held = || cursors.table.lock().bytes;
+        let key = vec![b'k'; 1 << 20];
+        let all: Vec<u64> = (0..40).map(|_| cursors.advance(0, &key, 100)).collect();
+        assert_eq!(held(), BYTES_MAX);
+        assert_eq!(cursors.position(all[23]), None);
+        assert!(all[24..].iter().all(|c| cursors.position(*c).is_some()));
+        let huge = vec![b'h'; BYTES_MAX + 1];
+        let first = cursors.advance(all[39], &huge, 100);
+        assert_eq!(held(), huge.len());
+        assert_eq!(cursors.position(all[39]), None);
+        let second = cursors.advance(first, &huge, 100);
+        assert_eq!(cursors.position(first), None);
+        assert_eq!(cursors.position(second), Some(huge));
+        let third = cursors.advance(second, b"z", 100);
+        assert_eq!(held(), 1);
+        assert!(cursors.position(third).is_some());
+        cursors.finish(third);
+        assert_eq!(held(), 0);
+        assert!(cursors.table.lock().by_use.is_empty());
     }
 
     #[test]

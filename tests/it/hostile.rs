@@ -567,6 +567,94 @@ fn idle_clients_are_closed_after_the_timeout() {
 }
 
 #[test]
+fn who_waits_for_a_pause_is_not_idle() {
+    let server = Server::start(&["--timeout", "1"]);
+    let mut admin = server.connect();
+    let mut waiting: Vec<Conn> = (0..2).map(|_| server.connect()).collect();
+    let mut idle = server.connect();
+    admin.must("SET k v");
+    admin.must("CLIENT PAUSE 60000 WRITE");
+    // Every byte lets the server look at the connection again.
+    for conn in &mut waiting {
+        for _ in 0..50 {
+            conn.send_raw(b"INCR n\r\n").unwrap();
+        }
+    }
+    let blocked = |conn: &mut Conn, n: usize| {
+        let line = format!("blocked_clients:{n}\r\n");
+        conn.must("INFO clients").text().contains(&line)
+    };
+    wait_for("clients that wait", || blocked(&mut admin, 2));
+    // The time after which they would be gone, shown by one that does not wait.
+    let closed = wait_within(Duration::from_secs(20), || {
+        admin.must("PING");
+        idle.closed_within(Duration::from_millis(10))
+    });
+    assert!(closed, "the idle client is still there");
+    let start = Instant::now();
+    wait_for("two more rounds of the cron", || {
+        admin.must("PING");
+        start.elapsed() > Duration::from_millis(2500)
+    });
+    admin.must("CLIENT UNPAUSE");
+    for conn in &mut waiting {
+        for _ in 0..50 {
+            assert!(conn.read().unwrap().int() > 0);
+        }
+    }
+    assert_eq!(admin.must("GET n"), Value::bulk("100"));
+    assert!(blocked(&mut admin, 0));
+}
+
+#[test]
+fn idle_connections_keep_no_buffers() {
+    let server = Server::start(&[]);
+    let mut admin = server.connect();
+    let mut idle = server.connect();
+    idle.must("CLIENT SETNAME idle");
+    let big = vec![b'v'; 60_000];
+    let mut wire = Vec::new();
+    encode(&mut wire, &[b"SET".as_slice(), b"big", &big]);
+    let (start, rest) = wire.split_at(wire.len() / 2);
+    idle.send_raw(start).unwrap();
+    let line = |admin: &mut Conn| {
+        let list = admin.must("CLIENT LIST").text();
+        let mut lines = list.lines();
+        lines
+            .find(|l| l.contains("name=idle"))
+            .unwrap_or_default()
+            .to_owned()
+    };
+    wait_for("half a request", || !line(&mut admin).contains(" qbuf=0 "));
+    idle.send_raw(rest).unwrap();
+    assert_eq!(idle.read().unwrap(), Value::ok());
+    assert_eq!(idle.must("GET big").bytes(), big);
+    let before = line(&mut admin);
+    assert!(!before.contains(" rbs=0 "), "{before}");
+    wait_for("buffers to be freed", || {
+        let line = line(&mut admin);
+        line.contains(" qbuf-free=0 ") && line.contains(" rbs=0 ")
+    });
+    assert_eq!(idle.must("GET big").bytes(), big);
+}
+
+#[test]
+fn rows_of_deleted_collections_go_without_a_limit_too() {
+    let server = Server::start(&["--reclaim-rows-per-second", "0"]);
+    let mut conn = server.connect();
+    for round in 0..20 {
+        let mut command = args(&format!("SADD set:{round}"));
+        command.extend((0..2000).map(|n| format!("member:{n}").into_bytes()));
+        assert_eq!(conn.call(&command), Value::Int(2000));
+        conn.must(&format!("DEL set:{round}"));
+    }
+    wait_for("an empty reclaim queue", || {
+        let info = conn.must("INFO all").text();
+        info.contains("reclaim_backlog:0\r\n")
+    });
+}
+
+#[test]
 fn a_wide_command_and_a_deep_pipeline_of_errors() {
     let server = Server::start(&[]);
     let mut conn = server.connect();

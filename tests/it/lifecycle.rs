@@ -318,6 +318,21 @@ fn a_unix_socket() {
 }
 
 #[test]
+fn a_unix_socket_in_use_stays_its_owners() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kedis.sock");
+    let text = path.display().to_string();
+    let first = Server::start(&["--unixsocket", &text]);
+    let flags = ["--bind", "127.0.0.1", "--unixsocket", &text];
+    let refusal = failing_start(&flags);
+    assert!(refusal.contains(&text), "{refusal}");
+    failing_start_in(&first.data_dir(), free_port(), &flags);
+    let mut conn = Conn::open_unix(&path).unwrap();
+    conn.must("SET owner first");
+    assert_eq!(first.connect().must("GET owner"), Value::bulk("first"));
+}
+
+#[test]
 fn several_addresses() {
     let server = Server::start(&["--bind", "127.0.0.1", "127.0.0.2"]);
     server.connect().must("SET from first");

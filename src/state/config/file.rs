@@ -64,6 +64,14 @@ pub enum Reason {
     /// Files include each other too deeply or too often.
     #[error("Too many files include each other")]
     IncludeDepth,
+    /// An included file cannot be read.
+    #[error("Can't read the included file {}: {error}", path.display())]
+    Include {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        error: String,
+    },
     /// An included path has wildcards before its last part.
     #[error("Only the last part of an included path may have wildcards")]
     IncludePattern,
@@ -174,7 +182,13 @@ impl<'a> Loader<'a> {
             if self.depth > INCLUDE_MAX_DEPTH || self.files > FILES_MAX {
                 return Err(failed(Reason::IncludeDepth));
             }
-            self.file(&path)?;
+            self.file(&path).map_err(|error| match error {
+                ConfigError::Unreadable { path, error } => failed(Reason::Include {
+                    path,
+                    error: error.to_string(),
+                }),
+                other => other,
+            })?;
         }
         self.depth -= 1;
         Ok(())
