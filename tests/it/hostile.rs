@@ -110,6 +110,8 @@ fn broken_requests_are_answered_as_the_oracle_does() {
         "nosuch a b c\r\n",
         "PING\r\nPING\r\nnosuch\r\nPING\r\n",
         "PING\r\nQUIT\r\nPING\r\n",
+        "POST / HTTP/1.1\r\n\r\n",
+        "Host: example.com\r\n\r\n",
         "HELLO 1\r\n",
         "HELLO 4\r\n",
         "HELLO foo\r\n",

@@ -222,6 +222,11 @@ fn mistakes_in_a_file_are_named_with_their_line() {
         ("nosuch yes\n", "1", "nosuch"),
         ("\n\nrequirepass \"open\n", "3", "requirepass"),
         ("timeout 0\ntimeout\n", "2", "timeout"),
+        (
+            "include /nonexistent/kedis.conf\n",
+            "1",
+            "/nonexistent/kedis.conf",
+        ),
     ] {
         fs::write(&path, content).unwrap();
         let text = refused_file(&path);

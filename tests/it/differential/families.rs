@@ -54,6 +54,9 @@ pub fn common() -> Family {
 pub fn all() -> Vec<Family> {
     [
         ("strings", 's', STRINGS),
+        ("bits", 'b', BITS),
+        ("bitfield", 'b', BITFIELD),
+        ("hll", 'p', HLL),
         ("keys", 's', KEYS),
         ("hashes", 'h', HASHES),
         ("lists", 'l', LISTS),
@@ -123,6 +126,64 @@ const STRINGS: &str = "
     LCS $c $c [ LEN ] [ IDX ] [ MINMATCHLEN $count ] [ WITHMATCHLEN ]
     LCS $c $K
     EXPIRETIME $k
+";
+
+const BITS: &str = "
+    SET $k $v
+    APPEND $k $v
+    SETRANGE $k $far $v
+    SETBIT $k $bit ( 0 | 1 | 1 | 2 )
+    SETBIT $k $bit 1
+    SETBIT $k $bit 1
+    GETBIT $k $bit
+    BITCOUNT $k
+    BITCOUNT $k $i $i [ BYTE | BIT | FOO ]
+    BITCOUNT $k $bit $bit BIT
+    BITCOUNT $k $i
+    BITPOS $k ( 0 | 1 | 2 )
+    BITPOS $k ( 0 | 1 ) $i [ $i [ BYTE | BIT ] ]
+    BITPOS $k ( 0 | 1 ) $bit $bit BIT
+    BITOP ( AND | OR | XOR | NOT ) $k { $k }
+    BITOP ( AND | OR | XOR | NOT | FOO ) $K { $K }
+    BITOP NOT $k $k
+    GETRANGE $k $i $i
+    GETRANGE $k $far -1
+    STRLEN $k
+    GET $k
+    DEL $k
+";
+
+const BITFIELD: &str = "
+    BITFIELD $k { GET $width $place | SET $width $place $bn | INCRBY $width $place $n }
+    BITFIELD $k { OVERFLOW ( WRAP | SAT | FAIL | FOO ) INCRBY $width $place $n }
+    BITFIELD $k OVERFLOW ( WRAP | SAT | FAIL ) { SET ( u8 | i8 | i5 | u63 | i64 ) $place $bn | INCRBY ( u8 | i8 | i64 ) $place $n }
+    BITFIELD $k GET ( u8 | i7 | i64 | u1 ) $place
+    BITFIELD $k
+    BITFIELD_RO $k { GET $width $place }
+    BITFIELD_RO $k GET u8 $place [ SET u8 0 1 ]
+    SET $k $v
+    GET $k
+    STRLEN $k
+    SETBIT $k $bit 1
+";
+
+const HLL: &str = "
+    PFADD $k {* $M }
+    PFADD $k { $m }
+    PFADD $k
+    PFCOUNT $k { $k }
+    PFCOUNT
+    PFADD u:0 {* $M }
+    PFADD u:1 { $m }
+    PFCOUNT ( u:0 | u:1 | u:2 )
+    PFMERGE u:1 u:0 $k
+    PFMERGE $k { $k }
+    PFMERGE $k
+    PFMERGE $K { $K }
+    SET $k $v
+    TYPE $k
+    DEL $k
+    COPY $k $k REPLACE
 ";
 
 const KEYS: &str = "
@@ -318,7 +379,7 @@ const SORT: &str = "
     SORT ( l:0 | e:0 | z:0 ) [ BY $by ] [ LIMIT $i $i ] [ GET $get ] [ DESC ]
     RPUSH q:list { $m }
     ZADD q:zset { $score $m }
-    SORT ( q:list | q:zset ) BY ( nosort | w ) [ LIMIT $i $i ] [ GET $get ]
+    SORT ( q:list | q:zset ) BY ( nosort | w ) [ LIMIT $i $i ] [ GET $get ] [ DESC ]
     SORT ( l:0 | z:0 ) BY nosort [ LIMIT $i $i ] [ GET $get ] [ DESC ]
     SORT ( l:0 | e:0 | z:0 ) [ BY $by ] [ LIMIT $i $i ] [ GET $get ] STORE $K
     SORT ( l:0 | e:0 | z:0 ) ALPHA [ LIMIT $i $i ] [ GET $get ] STORE $K

@@ -86,8 +86,10 @@ impl Template {
     pub fn draw(&self, rng: &mut fastrand::Rng, letter: char) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         draw_nodes(&self.nodes, rng, letter, &mut out);
-        // What is timed or iterated has to stay what it is.
-        if !self.has_short_ttl() && self.name() != "ITERATE" && rng.u8(..100) < 4 {
+        // What is timed or iterated has to stay what it is, and PFCOUNT must not
+        // lose keys: with one key alone the oracle's writes.
+        let whole = self.has_short_ttl() || ["ITERATE", "PFCOUNT"].contains(&self.name());
+        if !whole && rng.u8(..100) < 4 {
             damage(&mut out, rng);
         }
         out

@@ -140,6 +140,8 @@ fn what_is_newer_than_the_oracle() {
     check(&mut conn, "ZSCORE z c", "$0.1");
     check(&mut conn, "HSET h f v", ":1");
     check(&mut conn, "HSCAN h 0 NOVALUES", "*2[$0, *1[$f]]");
+    let integer = "-\"ERR value is not an integer or out of range\"";
+    check(&mut conn, "BITCOUNT none 0 x", integer);
     conn.hello3();
     check(&mut conn, "ZRANK z b WITHSCORE", "*2[:2, ,2.5]");
     check(&mut conn, "ZRANK z none WITHSCORE", "_");

@@ -383,6 +383,12 @@ pub fn draw(name: &str, rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec
         },
         "count" => count(rng).into_bytes(),
         "n" => integer(rng).into_bytes(),
+        // The oracle saturates the smallest number at the wrong end, because the
+        // distance to it overflows.
+        "bn" => match integer(rng) {
+            text if text == i64::MIN.to_string() => b"-77".to_vec(),
+            text => text.into_bytes(),
+        },
         "float" => float(rng).into_bytes(),
         "score" => score(rng).into_bytes(),
         "zb" => score_bound(rng).into_bytes(),
