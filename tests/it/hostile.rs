@@ -130,6 +130,8 @@ fn broken_requests_are_answered_as_the_oracle_does() {
         "CONFIG NOSUCH\r\n",
         "CONFIG SET nosuch 1\r\n",
         "OBJECT NOSUCH x\r\n",
+        "SCAN 18446744073709551616\r\n",
+        "INCRBYFLOAT none 1e400\r\n",
     ]);
     let crlf = [
         vec!["no\r\nsuch"],

@@ -172,7 +172,7 @@ fn same_but_for_cached_count(ours: &Value, theirs: &Value) -> bool {
 }
 
 fn odd_cursor(cursor: Option<&Vec<u8>>) -> bool {
-    cursor.is_some_and(|text| text.is_empty() || text.starts_with(b"-") || text.starts_with(b" "))
+    cursor.is_some_and(|text| matches!(text.first(), None | Some(b'-' | b' ' | 0)))
 }
 
 /// Equal, where the oracle may show a number with all 17 digits.

@@ -168,22 +168,26 @@ const BITFIELD: &str = "
 ";
 
 const HLL: &str = "
-    PFADD $k {* $M }
-    PFADD $k { $m }
-    PFADD $k
-    PFCOUNT $k { $k }
+    PFADD $p {* $M }
+    PFADD $p { $m }
+    PFADD $p
+    PFCOUNT $p { $p }
     PFCOUNT
+    PFMERGE $p { $p }
+    PFMERGE $p
     PFADD u:0 {* $M }
     PFADD u:1 { $m }
     PFCOUNT ( u:0 | u:1 | u:2 )
-    PFMERGE u:1 u:0 $k
-    PFMERGE $k { $k }
-    PFMERGE $k
-    PFMERGE $K { $K }
-    SET $k $v
-    TYPE $k
-    DEL $k
-    COPY $k $k REPLACE
+    PFMERGE u:1 u:0 $p
+    SET w:0 $v
+    RPUSH w:1 $m
+    GET $p
+    STRLEN $p
+    TYPE $p
+    DEL $p
+    COPY p:0 p:1 REPLACE
+    RENAME p:2 p:3
+    EXPIRE $p $ex
 ";
 
 const KEYS: &str = "
@@ -398,7 +402,7 @@ const SCAN: &str = "
     ITERATE SSCAN ( e:0 | e:1 ) 0 [ MATCH $pat ] [ COUNT ( 1 | 2 | 10 | 1000 ) ]
     ITERATE HSCAN ( h:0 | h:1 ) 0 [ MATCH $pat ] [ COUNT ( 1 | 2 | 10 | 1000 ) ]
     ITERATE ZSCAN ( z:0 | z:1 ) 0 [ MATCH $pat ] [ COUNT ( 1 | 2 | 10 | 1000 ) ]
-    SCAN ( 0 | foo | 1.5 | 18446744073709551616 | 99 ) [ MATCH $pat ] [ COUNT $count ] [ TYPE ( string | foo ) ] [ FOO ]
+    SCAN ( 0 | foo | 1.5 | 99 ) [ MATCH $pat ] [ COUNT $count ] [ TYPE ( string | foo ) ] [ FOO ]
     SSCAN $K ( 0 | foo | 7 ) [ MATCH $pat ] [ COUNT $count ]
     HSCAN $K ( 0 | foo | 7 ) [ MATCH $pat ] [ COUNT $count ]
     ZSCAN $K ( 0 | foo | 7 ) [ MATCH $pat ] [ COUNT $count ] [ TYPE set ]
