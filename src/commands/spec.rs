@@ -452,9 +452,26 @@ impl Command {
         matches!(self.handler, Handler::Write(_))
     }
 
+    /// Whether its handler can touch keys.
+    pub fn touches_keys(&self) -> bool {
+        matches!(self.handler, Handler::Read(_) | Handler::Write(_))
+    }
+
     /// Whether it only reads keys.
     pub fn is_read(&self) -> bool {
         matches!(self.handler, Handler::Read(_))
+    }
+
+    /// Calls `each` with every key that the command may write.
+    pub fn for_each_written_key<'a>(&self, args: &[&'a [u8]], mut each: impl FnMut(&'a [u8])) {
+        let written = KeyFlags::RW | KeyFlags::OW | KeyFlags::RM;
+        for spec in self.keys.iter().filter(|s| s.flags.intersects(written)) {
+            // Arguments without keys where the spec wants them have been refused.
+            let _ = spec.for_each(args, |i| each(args[i]));
+        }
+        if let Some(find) = self.more_keys {
+            find(args, &mut |i| each(args[i]));
+        }
     }
 
     /// The indices of all keys in `args`, in order of the specs; `None` if the

@@ -8,6 +8,7 @@
 //! a position counts those bytes: the next row's position is this one's plus
 //! the length of its bytes, so a hole would show. Every row begins with a
 //! SELECT, so a reader can start at any row without knowing what came before.
+//! Commands between MULTI and EXEC, which never span rows, belong together.
 
 use super::{Corrupt, reader::Reader};
 
@@ -22,7 +23,7 @@ pub const HEADER_LEN: usize = 20;
 pub struct Row<'a> {
     /// The number of the row's first command.
     pub first_entry: u64,
-    /// How many commands the row has, SELECTs not counted.
+    /// How many commands the row has; SELECT, MULTI and EXEC are not counted.
     pub entries: u32,
     /// When it was committed.
     pub unix_ms: u64,

@@ -2,6 +2,7 @@
 //! allowed, not paused, locked, run, logged, counted.
 
 use super::monitor;
+use super::unit::{Stop, Unit};
 use crate::base::clock;
 use crate::commands::registry::Registered;
 use crate::commands::{
@@ -13,7 +14,7 @@ use crate::state::config::Config;
 use crate::state::server::PauseMode;
 use crate::state::session::ReplyMode;
 use crate::state::{Server, Session};
-use crate::storage::{StorageError, Txn};
+use crate::storage::{DbIndex, StorageError, Txn};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,22 +30,23 @@ pub enum Outcome {
 
 /// Runs the commands of one thread. See the module [`crate::exec`].
 pub struct Executor {
-    server: Arc<Server>,
-    txn: Txn,
+    pub(super) server: Arc<Server>,
+    pub(super) txn: Txn,
+    pub(super) unit: Option<Unit>,
     config: Arc<Config>,
     config_version: u64,
     /// Commands under another name (`rename-command`): to the real one, or to none.
     renames: FxHashMap<Vec<u8>, Option<&'static Registered>>,
     /// The clock of the test harness; otherwise real time counts.
     fixed_now_ms: Option<u64>,
-    now_ms: u64,
+    pub(super) now_ms: u64,
     tick_started_us: u64,
     /// When the command before ended.
     last_us: u64,
     commands: u32,
     failed: bool,
     /// Whether the tick ran commands that read or wrote keys.
-    touched_keys: bool,
+    pub(super) touched_keys: bool,
 }
 
 impl Executor {
@@ -54,6 +56,7 @@ impl Executor {
         let version = server.config.version();
         Executor {
             txn: Txn::new(server.engine.clone()),
+            unit: None,
             renames: renames(&config),
             config,
             config_version: version,
@@ -171,11 +174,11 @@ impl Executor {
             .info
             .last_command
             .store(found.index as u32, Ordering::Relaxed);
-        let done = self.call(session, command, args, reply);
+        let done = self.perform(session, found, args, reply);
         let failed = done.is_err();
-        if let Err(error) = done {
+        if let Err(stop) = done {
             reply.truncate(start);
-            self.fail(&error, reply);
+            self.fail(&stop.into_error(), reply);
         }
         self.suppress(session, reply, start);
         self.count(session, found, args, failed);
@@ -188,7 +191,11 @@ impl Executor {
     }
 
     /// The rungs before the command runs.
-    fn admit(&self, session: &Session, args: &[&[u8]]) -> Result<&'static Registered, Error> {
+    pub(super) fn admit(
+        &self,
+        session: &Session,
+        args: &[&[u8]],
+    ) -> Result<&'static Registered, Error> {
         let found = self.resolve(args)?;
         let refuse = |error: Error| {
             self.server.stats.per_command[found.index].rejected.add(1);
@@ -243,31 +250,32 @@ impl Executor {
         }
     }
 
-    fn call(
+    /// Locks, runs and logs one command, in a unit or alone.
+    pub(super) fn perform(
         &mut self,
         session: &mut Session,
-        command: &'static Command,
+        found: &'static Registered,
         args: &[&[u8]],
         reply: &mut Reply,
-    ) -> CmdResult {
+    ) -> Result<(), Stop> {
+        let command = found.command;
         match command.handler {
             Handler::Read(run) => self.read(session, command, args, reply, run),
             Handler::Write(run) => self.write(session, command, args, reply, run),
             Handler::Session(run) => {
-                if command.flags.intersects(Flags::SLOW | Flags::EXCLUSIVE) {
+                let commits_first = command.flags.intersects(Flags::SLOW | Flags::EXCLUSIVE);
+                if commits_first && !self.in_unit() {
                     self.commit_pending()?;
                 }
-                run(
-                    &mut SessionCtx {
-                        session,
-                        reply,
-                        server: &self.server,
-                        command,
-                    },
-                    args,
-                )
+                let mut ctx = SessionCtx {
+                    session,
+                    reply,
+                    server: &self.server,
+                    command,
+                };
+                Ok(run(&mut ctx, args)?)
             }
-            Handler::Container => Err(Error::Arity(command.name.into())),
+            Handler::Container => Err(Error::Arity(command.name.into()).into()),
         }
     }
 
@@ -278,7 +286,7 @@ impl Executor {
         args: &[&[u8]],
         reply: &mut Reply,
         run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult,
-    ) -> CmdResult {
+    ) -> Result<(), Stop> {
         let mark = self.lock(session, command, args)?;
         let done = run(
             &mut ReadCtx {
@@ -290,9 +298,11 @@ impl Executor {
             },
             args,
         );
-        // Only read: nobody needs to wait for these keys until the commit.
-        self.txn.unlock_since(mark);
-        done
+        if !self.in_unit() {
+            // Only read: nobody needs to wait for these keys until the commit.
+            self.txn.unlock_since(mark);
+        }
+        Ok(done?)
     }
 
     fn write(
@@ -302,10 +312,11 @@ impl Executor {
         args: &[&[u8]],
         reply: &mut Reply,
         run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> CmdResult,
-    ) -> CmdResult {
+    ) -> Result<(), Stop> {
         self.lock(session, command, args)?;
         let savepoint = self.txn.savepoint();
         self.txn.start_command();
+        self.txn.set_origin(session.info.id.0);
         let db = session.db();
         let done = run(
             &mut WriteCtx {
@@ -318,13 +329,24 @@ impl Executor {
             args,
         );
         match &done {
-            Ok(()) => self.txn.finish_command(db, args),
-            Err(_) => self.txn.rollback(savepoint),
+            Ok(()) => self.finish_command(db, command, args),
+            Err(_) => self.txn.rollback(&savepoint),
         }
-        if command.flags.contains(Flags::EXCLUSIVE) {
+        if command.flags.contains(Flags::EXCLUSIVE) && !self.in_unit() {
             self.commit_pending()?;
         }
-        done
+        Ok(done?)
+    }
+
+    /// A writing command is done: logs it, and says which keys it changed.
+    fn finish_command(&mut self, db: DbIndex, command: &Command, args: &[&[u8]]) {
+        self.txn.finish_command(db, args);
+        if self.txn.has_unnoted_rows() {
+            command.for_each_written_key(args, |key| self.txn.note_written(db, key));
+        }
+        if !self.in_unit() {
+            self.txn.announce_changes();
+        }
     }
 
     /// Locks a command's keys; the turn is an exclusive one if it asks for that.
@@ -333,8 +355,13 @@ impl Executor {
         session: &Session,
         command: &Command,
         args: &[&[u8]],
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, Stop> {
         self.touched_keys = true;
+        if self.in_unit() {
+            self.lock_in_unit(session.db(), command, args)?;
+            self.note_key_accesses(session, command, args);
+            return Ok(usize::MAX);
+        }
         if command.flags.contains(Flags::EXCLUSIVE) {
             self.begin_exclusive()?;
             return Ok(0);
@@ -361,7 +388,12 @@ impl Executor {
                     .flat_map(|&i| [(db, args[i]), (other, args[i])]),
             ),
         };
-        locked.map_err(|error| self.note_failure(error))
+        Ok(locked.map_err(|error| self.note_failure(error))?)
+    }
+
+    fn note_key_accesses(&self, session: &Session, command: &Command, args: &[&[u8]]) {
+        let indices = command.key_indices(args).unwrap_or_default();
+        self.note_accesses(session, command, indices.iter().map(|&i| args[i]));
     }
 
     /// OBJECT IDLETIME and FREQ tell what is noted here.
@@ -382,19 +414,19 @@ impl Executor {
         }
     }
 
-    fn begin_exclusive(&mut self) -> Result<(), Error> {
+    pub(super) fn begin_exclusive(&mut self) -> Result<(), Error> {
         let now_ms = self.now_ms;
         let begun = self.txn.begin_exclusive(now_ms);
         begun.map_err(|error| self.note_failure(error))
     }
 
-    fn commit_pending(&mut self) -> Result<(), Error> {
+    pub(super) fn commit_pending(&mut self) -> Result<(), Error> {
         let committed = self.txn.commit();
         committed.map_err(|error| self.note_failure(error))
     }
 
     /// A commit in the middle of a tick failed: so has the tick.
-    fn note_failure(&mut self, error: StorageError) -> Error {
+    pub(super) fn note_failure(&mut self, error: StorageError) -> Error {
         self.failed = true;
         error.into()
     }
@@ -410,7 +442,13 @@ impl Executor {
         reply.truncate(start);
     }
 
-    fn count(&mut self, session: &Session, found: &Registered, args: &[&[u8]], failed: bool) {
+    pub(super) fn count(
+        &mut self,
+        session: &Session,
+        found: &Registered,
+        args: &[&[u8]],
+        failed: bool,
+    ) {
         let now_us = clock::mono_us();
         let usec = now_us.saturating_sub(self.last_us);
         self.last_us = now_us;

@@ -5,10 +5,18 @@
 //! only after that returned `Ok`. All writes of a tick are one batch, bounded in
 //! bytes, commands and time: when [`Executor::is_full`] says so, finish the tick
 //! and start another.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `dispatch` | the ladder, the tick |
+//! | [`unit`] | several commands as one: EXEC, scripts |
+//! | `monitor` | what MONITOR clients see |
 
 mod dispatch;
 mod monitor;
 #[cfg(test)]
 pub mod testing;
+mod unit;
 
 pub use dispatch::{Executor, Outcome};
+pub use unit::{Scope, Stop};

@@ -76,6 +76,11 @@ impl Client {
         self.executor.server().clone()
     }
 
+    /// What runs its commands, and its session.
+    pub fn parts(&mut self) -> (&mut Executor, &mut Session) {
+        (&mut self.executor, &mut self.session)
+    }
+
     /// Runs several commands in one tick, so that later ones read what earlier
     /// ones wrote before it is committed.
     pub fn tick(&mut self, commands: &[&[&[u8]]]) -> Vec<Value> {

@@ -21,7 +21,7 @@ pub struct LogBuffer {
 }
 
 /// Where [`LogBuffer::rollback`] goes back to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSavepoint {
     bytes: usize,
     entries: u32,
@@ -65,6 +65,20 @@ impl LogBuffer {
         self.db = to.db;
     }
 
+    /// Puts what was appended since `from` between MULTI and EXEC, if it is more
+    /// than one command. Savepoints made since then are void. The row's own
+    /// SELECT stays in front.
+    pub(super) fn wrap(&mut self, from: LogSavepoint) {
+        if self.entries - from.entries < 2 {
+            return;
+        }
+        let mut multi = Vec::new();
+        append_command(&mut multi, &[b"MULTI"]);
+        let at = from.bytes + select_len(&self.bytes[from.bytes..]);
+        self.bytes.splice(at..at, multi);
+        append_command(&mut self.bytes, &[b"EXEC"]);
+    }
+
     pub(super) fn clear(&mut self) {
         const KEEP_BYTES: usize = 1 << 20;
         self.bytes.clear();
@@ -72,6 +86,17 @@ impl LogBuffer {
         self.entries = 0;
         self.db = None;
     }
+}
+
+/// Length of the SELECT that `log` begins with, if it does.
+fn select_len(log: &[u8]) -> usize {
+    const SELECT: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$";
+    let Some(rest) = log.strip_prefix(SELECT) else {
+        return 0;
+    };
+    // The length of the number (one digit), its CRLF, the number, its CRLF.
+    let digits = rest.first().map_or(0, |digit| usize::from(digit - b'0'));
+    SELECT.len() + 1 + 2 + digits + 2
 }
 
 fn append_command<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {

@@ -2,6 +2,7 @@
 //! durability order, checkpoints.
 
 use super::binlog::Binlog;
+use super::changes::{Interest, Listener};
 use super::expiry::LowMark;
 use super::locks::Locks;
 use super::options::{RocksOptions, StorageConfig};
@@ -15,8 +16,8 @@ use rocksdb::{
 };
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 pub(super) type Db = DBWithThreadMode<MultiThreaded>;
 
@@ -94,6 +95,9 @@ pub struct Engine {
     pub config: StorageConfig,
     options: RocksOptions,
     replication_id: RwLock<String>,
+    /// Which keys somebody wants to know of.
+    pub interest: Arc<Interest>,
+    listener: OnceLock<Arc<dyn Listener>>,
 }
 
 impl Engine {
@@ -153,8 +157,24 @@ impl Engine {
             config,
             options,
             replication_id: RwLock::new(String::from_utf8_lossy(&replication_id).into_owned()),
+            interest: Arc::default(),
+            listener: OnceLock::new(),
         };
         Ok(Arc::new(engine))
+    }
+
+    /// Says who hears of changes; once, and not somebody who holds the engine.
+    pub fn set_listener(&self, listener: Arc<dyn Listener>) {
+        let _ = self.listener.set(listener);
+    }
+
+    pub(super) fn listener(&self) -> Option<&Arc<dyn Listener>> {
+        self.listener.get()
+    }
+
+    /// A hash of a key and its DB, for tables in memory.
+    pub fn key_hash(&self, db: DbIndex, key: &[u8]) -> u64 {
+        self.hash.hash(key) ^ u64::from(db.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 
     /// The id of this database's history.

@@ -10,6 +10,7 @@
 //! before anything else of the command: so a replica, which does not expire by
 //! its own clock, sees the same state when it runs the command.
 
+use super::changes::How;
 use super::txn::{Row, Txn, View};
 use super::{DbIndex, Result};
 use crate::encoding::meta::{Counted, MetaView};
@@ -92,6 +93,15 @@ impl View {
         Ok(Some(look(found)))
     }
 
+    /// When a key expires, in Unix ms (0: never), if it lives.
+    pub fn expiry_of(&self, db: DbIndex, key: &[u8]) -> Result<Option<u64>> {
+        let Some(row) = self.meta_row(db, key)? else {
+            return Ok(None);
+        };
+        let meta = MetaView::decode(&row)?.meta;
+        Ok((!meta.is_expired(self.expiry_now_ms())).then_some(meta.expire_ms))
+    }
+
     /// The raw meta row, expired or not.
     pub fn meta_row(&self, db: DbIndex, key: &[u8]) -> Result<Option<Row<'_>>> {
         self.row(db, &keys::meta(key))
@@ -102,17 +112,18 @@ impl View {
     pub(super) fn reap(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
         let dirty = self.dirty;
         self.log.append(db, &[b"DEL", key]);
-        self.remove(db, key, old)?;
+        self.remove(db, key, old, How::Expired)?;
         self.dirty = dirty;
         self.expired += 1;
         Ok(())
     }
 
-    fn remove(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
+    fn remove(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta, how: How) -> Result<()> {
         let Some(keyspace) = self.keyspace(db).map(|ks| ks.id) else {
             return Ok(());
         };
         self.delete(keyspace, &keys::meta(key));
+        self.note_change(db, key, how);
         let mut expires = 0;
         if old.meta.expire_ms != 0 {
             self.delete(keyspace, &keys::ttl(old.meta.expire_ms, key));
@@ -172,6 +183,7 @@ impl Txn {
     ) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
         self.put_parts(keyspace, &keys::meta(key), [&new.encode(), body]);
+        self.note_change(db, key, How::Written);
         let old_expire_ms = old.map_or(0, |m| m.expire_ms);
         if old_expire_ms != new.expire_ms {
             if old_expire_ms != 0 {
@@ -210,7 +222,7 @@ impl Txn {
 
     /// Removes a key that a look-up found.
     pub fn remove_key(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
-        self.remove(db, key, old)
+        self.remove(db, key, old, How::Removed)
     }
 
     /// Removes a key but leaves its element rows alone: they now belong to
@@ -218,7 +230,7 @@ impl Txn {
     pub fn unlink_key(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
         let mut bare = old.clone();
         bare.meta.rows = false;
-        self.remove(db, key, &bare)
+        self.remove(db, key, &bare, How::Removed)
     }
 
     /// Looks up and removes a key; says whether there was one.
@@ -259,6 +271,7 @@ impl Txn {
         };
         let counts = self.counts(db);
         self.delete_rows(db, &[0x00], &[0xFF])?;
+        self.note_clear(db);
         self.cleared.push(keyspace);
         self.change_counts(keyspace, -(counts.keys as i64), -(counts.expires as i64));
         Ok(())

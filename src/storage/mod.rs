@@ -9,6 +9,7 @@
 //! | [`txn`] | reads and writes of a tick, savepoints, commit |
 //! | [`scan`] | range reads over the pending batch and the stored rows |
 //! | [`keyspace`] | keys with their expiry, counts and dead collections |
+//! | [`changes`] | which keys commands change, for whoever wants to know |
 //! | [`binlog`] | what commits log, and its trimming |
 //! | [`expiry`] | slices of work for the expire thread |
 //! | [`check`] | a full check of a database's invariants |
@@ -21,6 +22,7 @@
 //! I6 a collection dies by its meta row and a reclaim row.
 
 pub mod binlog;
+pub mod changes;
 pub mod check;
 pub mod engine;
 pub mod expiry;

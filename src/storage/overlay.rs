@@ -55,7 +55,7 @@ struct RangeDeletion {
 }
 
 /// Where [`Overlay::rollback`] goes back to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint {
     entries: usize,
     ranges: usize,
@@ -206,6 +206,13 @@ impl Overlay {
                 });
             }
         })
+    }
+
+    /// Whether any row of this keyspace waits to be written.
+    pub fn puts_into(&self, keyspace: KeyspaceId) -> bool {
+        let mut entries = self.entries.iter();
+        entries
+            .any(|entry| entry.keyspace == keyspace && !entry.superseded && entry.value_len != NONE)
     }
 
     /// Forgets everything; keeps the memory unless it has grown large.

@@ -12,6 +12,7 @@
 //! pending, which lets all locks go, before it waits.
 
 use super::binlog::{LogBuffer, LogSavepoint};
+use super::changes::Changes;
 use super::engine::{Engine, Keyspace, fail_point};
 use super::locks::{Locks, Owner, Stripe, TryLock};
 use super::overlay::{self, Overlay, Pending, Step};
@@ -69,6 +70,7 @@ pub struct Savepoint {
     swaps: usize,
     cleared: usize,
     expired: u64,
+    changes: usize,
 }
 
 /// How often reading commands found a key, and how often not.
@@ -109,6 +111,7 @@ pub struct View {
     pub(super) lookups: Lookups,
     /// Keys deleted since the last [`View::take_expired`] because their time was over.
     pub(super) expired: u64,
+    pub(super) changes: Changes,
 }
 
 /// A [`View`] that can write.
@@ -162,7 +165,7 @@ impl View {
 
     /// A hash of a key and its DB, for tables in memory.
     pub fn key_hash(&self, db: DbIndex, key: &[u8]) -> u64 {
-        self.engine.hash.hash(key) ^ u64::from(db.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        self.engine.key_hash(db, key)
     }
 
     /// The row under `key` in the keyspace of `db`.
@@ -297,6 +300,7 @@ impl Txn {
             dirty: 0,
             effects: 0,
             expired: 0,
+            changes: Changes::default(),
             engine,
         };
         Txn { view }
@@ -371,6 +375,24 @@ impl Txn {
         }
     }
 
+    /// Takes the locks of `keys` if that needs no waiting; says whether it did,
+    /// and holds no more than before if not. Nothing is committed.
+    pub fn try_lock_in_dbs<'k>(&mut self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) -> bool {
+        let mark = self.held.len();
+        for (db, key) in keys {
+            if !self.is_exclusive() && !self.try_lock(db, key) {
+                self.unlock_since(mark);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether no other thread reads or writes keys during this turn.
+    pub fn is_exclusive(&self) -> bool {
+        matches!(self.gate, Gate::Exclusive(_))
+    }
+
     fn stripe(&self, db: DbIndex, key: &[u8]) -> Stripe {
         Locks::stripe(self.key_hash(db, key))
     }
@@ -409,6 +431,7 @@ impl Txn {
         self.view.reaps = true;
         self.dirty = 0;
         self.effects = 0;
+        self.changes.start_command();
     }
 
     /// Where [`Txn::rollback`] can go back to.
@@ -420,17 +443,19 @@ impl Txn {
             swaps: self.swaps.len(),
             cleared: self.cleared.len(),
             expired: self.expired,
+            changes: self.changes.len(),
         }
     }
 
     /// Takes back everything since `to`.
-    pub fn rollback(&mut self, to: Savepoint) {
+    pub fn rollback(&mut self, to: &Savepoint) {
         self.undo_swaps(to.swaps);
         self.expired = to.expired;
         self.cleared.truncate(to.cleared);
         self.overlay.rollback(to.overlay);
         self.log.rollback(to.log);
-        self.deltas = to.deltas;
+        self.changes.truncate(to.changes);
+        self.deltas.clone_from(&to.deltas);
     }
 
     /// Takes back all swaps of DBs but the first `keep`.
@@ -447,6 +472,7 @@ impl Txn {
     pub fn put_row(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
         self.view.put(keyspace, key, value);
+        self.changes.count_row();
         Ok(())
     }
 
@@ -454,6 +480,7 @@ impl Txn {
     pub fn delete_row(&mut self, db: DbIndex, key: &[u8]) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
         self.view.delete(keyspace, key);
+        self.changes.count_row();
         Ok(())
     }
 
@@ -462,6 +489,7 @@ impl Txn {
         let keyspace = self.keyspace_for_write(db)?;
         self.overlay.delete_range(keyspace, from, to);
         self.dirty += 1;
+        self.changes.count_row();
         Ok(())
     }
 
@@ -480,6 +508,19 @@ impl Txn {
         }
     }
 
+    /// What was logged since `from` becomes one transaction in the log, if it is
+    /// more than one command.
+    pub fn log_as_unit(&mut self, from: &Savepoint) {
+        self.log.wrap(from.log);
+    }
+
+    /// Whether nothing was written since the savepoint.
+    pub fn is_unchanged_since(&self, from: &Savepoint) -> bool {
+        self.overlay.savepoint() == from.overlay
+            && self.log.savepoint() == from.log
+            && self.swaps.len() == from.swaps
+    }
+
     /// Bytes that wait for a commit.
     pub fn pending_bytes(&self) -> usize {
         self.overlay.bytes() + self.log.len()
@@ -492,6 +533,7 @@ impl Txn {
         self.swaps.push((a, b));
         self.dirty += 1;
         self.view.refresh_map();
+        self.note_swap(a, b);
     }
 
     /// Writes everything pending in one batch and lets all locks go. Nothing is
@@ -502,6 +544,13 @@ impl Txn {
     pub fn commit(&mut self) -> Result<()> {
         let nothing = self.overlay.is_empty() && self.log.is_empty() && self.swaps.is_empty();
         let mut done = if nothing { Ok(()) } else { self.write() };
+        if !self.cleared.is_empty() {
+            // What was written since must not go with the files.
+            let view = &mut self.view;
+            let overlay = &view.overlay;
+            view.cleared
+                .retain(|keyspace| !overlay.puts_into(*keyspace));
+        }
         if done.is_ok() && !self.cleared.is_empty() {
             done = self.drop_cleared_files();
         }
@@ -509,6 +558,8 @@ impl Txn {
             self.engine.fail(error);
             self.undo_swaps(0);
         }
+        // The locks are still held: see `super::changes`.
+        self.announce_changes();
         self.overlay.clear();
         self.log.clear();
         self.deltas.clear();
@@ -516,6 +567,7 @@ impl Txn {
         self.cleared.clear();
         self.unlock_since(0);
         self.gate = Gate::Open;
+        self.end_changes(done.is_ok());
         done
     }
 

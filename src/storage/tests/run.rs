@@ -73,7 +73,7 @@ impl Runner {
                 let savepoint = self.txn.savepoint();
                 ops.iter().for_each(|op| self.command(op));
                 if *rollback {
-                    self.txn.rollback(savepoint);
+                    self.txn.rollback(&savepoint);
                 }
             }
             Op::Clear(_) | Op::Swap(..) => {
@@ -81,7 +81,7 @@ impl Runner {
                 // Taken back once, to see that this works too.
                 let savepoint = self.txn.savepoint();
                 self.command(op);
-                self.txn.rollback(savepoint);
+                self.txn.rollback(&savepoint);
                 self.command(op);
                 self.commit();
             }

@@ -71,7 +71,7 @@ fn transfer(engine: Arc<Engine>, seed: u64) {
             }
             txn.finish_command(DbIndex(0), &[b"transfer"]);
             if rng.u8(..) < 30 {
-                txn.rollback(savepoint);
+                txn.rollback(&savepoint);
             }
         }
         if rng.u8(..) < 40 {

@@ -281,7 +281,7 @@ proptest! {
                     // An operation that is taken back leaves no trace.
                     apply(&mut bench, &mut models, &Op::Remove(End::Head, 3, 1));
                     apply(&mut bench, &mut models, &Op::Trim(1, -2));
-                    bench.txn.rollback(before.0);
+                    bench.txn.rollback(&before.0);
                     models = before.1;
                 }
                 _ => {}

@@ -1,0 +1,541 @@
+//! Units: several commands as one. EXEC and scripts are units.
+//!
+//! What a unit is: its keys are locked before it starts and stay locked until
+//! the commit; its commands read what earlier ones wrote; nothing is committed
+//! in the middle, so all of it stands in one batch and, between MULTI and EXEC,
+//! in one row of the binlog; a command that fails is taken back alone. Units on
+//! different keys run in parallel on different threads. Replies wait for the
+//! commit at the end of the tick, like all others.
+//!
+//! How to run one: collect what it will touch in a [`Scope`]; then
+//! [`Executor::begin_unit`], [`Executor::call`] for each command, and
+//! [`Executor::end_unit`] or [`Executor::roll_back_unit`]. Units nest; only the
+//! outermost one locks, commits and rolls back.
+//!
+//! A thread must not wait for a lock while it holds others, so a command that
+//! touches what the scope did not say gets it only if nobody holds it: else
+//! [`Executor::call`] returns [`Stop::Conflict`]. The unit must then be rolled
+//! back and may be run again from its start under [`Scope::everything`], which
+//! keeps all other threads from keys; who is inside another unit passes the
+//! conflict on. So isolation holds for undeclared keys as well.
+
+use super::dispatch::Executor;
+use crate::commands::registry::Registered;
+use crate::commands::spec::{Begin, Find};
+use crate::commands::{CmdResult, Command, Error, Flags};
+use crate::resp::Reply;
+use crate::state::Session;
+use crate::storage::DbIndex;
+use crate::storage::txn::Savepoint;
+
+/// Why a command in a unit was not done.
+#[derive(Debug)]
+pub enum Stop {
+    /// It failed and was taken back; this is its error reply.
+    Failed(Error),
+    /// It needs a key that the unit has not locked and somebody else holds: see
+    /// the module.
+    Conflict,
+}
+
+impl Stop {
+    /// The error reply, for who can tell a client no more than that. A conflict
+    /// never gets here: whoever began the unit runs it again.
+    pub fn into_error(self) -> Error {
+        match self {
+            Stop::Failed(error) => error,
+            Stop::Conflict => Error::text("ERR another client holds a key of this command"),
+        }
+    }
+}
+
+impl<E: Into<Error>> From<E> for Stop {
+    fn from(error: E) -> Stop {
+        Stop::Failed(error.into())
+    }
+}
+
+/// What a unit locks before it starts.
+#[derive(Debug, Default)]
+pub struct Scope<'a> {
+    keys: Vec<(DbIndex, &'a [u8])>,
+    everything: bool,
+    slow: bool,
+}
+
+impl<'a> Scope<'a> {
+    /// All keys of all DBs: no other thread reads or writes keys meanwhile.
+    pub fn everything() -> Scope<'a> {
+        Scope {
+            everything: true,
+            ..Scope::default()
+        }
+    }
+
+    /// Adds a key.
+    pub fn key(&mut self, db: DbIndex, key: &'a [u8]) {
+        self.keys.push((db, key));
+    }
+
+    /// Adds what a command will touch; all, if its keys cannot be told.
+    pub fn command(&mut self, db: DbIndex, command: &Command, args: &[&'a [u8]]) {
+        self.slow |= command.flags.contains(Flags::SLOW);
+        if !command.touches_keys() {
+            return;
+        }
+        self.everything |= command.flags.contains(Flags::EXCLUSIVE) || !names_its_keys(command);
+        // Without an answer the handler will refuse the arguments.
+        let indices = command.key_indices(args).unwrap_or_default();
+        let other = command.other_db.and_then(|other_db| other_db(args));
+        for index in indices {
+            self.keys.push((db, args[index]));
+            self.keys.extend(other.map(|other| (other, args[index])));
+        }
+    }
+
+    /// Whether it is all keys.
+    pub fn is_everything(&self) -> bool {
+        self.everything
+    }
+}
+
+/// Whether the arguments say all keys that a command touches.
+fn names_its_keys(command: &Command) -> bool {
+    let unknown = |find, begin| find == Find::Unknown || begin == Begin::Unknown;
+    let specs = command.keys;
+    !specs.is_empty() && !specs.iter().any(|spec| unknown(spec.find, spec.begin))
+}
+
+/// The unit that runs.
+pub(super) struct Unit {
+    depth: u32,
+    /// An inner unit met a conflict: the outermost one must be rolled back.
+    conflict: bool,
+    savepoint: Savepoint,
+    /// What was locked when it began.
+    mark: usize,
+}
+
+impl Executor {
+    /// Begins a unit. May commit what earlier commands of the tick left pending.
+    ///
+    /// # Errors
+    /// That commit failed. There is no unit then.
+    pub fn begin_unit(&mut self, scope: &Scope<'_>) -> CmdResult {
+        if let Some(unit) = &mut self.unit {
+            unit.depth += 1;
+            return Ok(());
+        }
+        self.touched_keys = true;
+        if scope.slow {
+            // Others need not wait for the replies that could go out now.
+            self.commit_pending()?;
+        }
+        let mark = if scope.everything {
+            self.begin_exclusive()?;
+            0
+        } else {
+            self.txn.begin(self.now_ms);
+            let locked = self.txn.lock_in_dbs(scope.keys.iter().copied());
+            locked.map_err(|error| self.note_failure(error))?
+        };
+        self.unit = Some(Unit {
+            depth: 1,
+            conflict: false,
+            savepoint: self.txn.savepoint(),
+            mark,
+        });
+        Ok(())
+    }
+
+    /// Whether a unit runs.
+    pub fn in_unit(&self) -> bool {
+        self.unit.is_some()
+    }
+
+    /// The command that `args` call, if it may be run by `session` now: it
+    /// exists, has the right number of arguments, and so on up the ladder.
+    ///
+    /// # Errors
+    /// The error reply.
+    pub fn find_command(
+        &self,
+        session: &Session,
+        args: &[&[u8]],
+    ) -> Result<&'static Registered, Error> {
+        self.admit(session, args)
+    }
+
+    /// Runs a command that [`Executor::find_command`] found, within the unit,
+    /// and appends its reply; counts and logs it as any command.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`]: the command is taken back, its reply is yours to write;
+    /// the unit goes on. [`Stop::Conflict`]: see the module.
+    pub fn call(
+        &mut self,
+        session: &mut Session,
+        found: &'static Registered,
+        args: &[&[u8]],
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
+        debug_assert!(self.in_unit());
+        let start = reply.len();
+        let done = self.perform(session, found, args, reply);
+        if done.is_err() {
+            reply.truncate(start);
+        }
+        if let Err(Stop::Failed(error)) = &done {
+            self.server.stats.error(&error.to_string());
+        }
+        if !matches!(done, Err(Stop::Conflict)) {
+            self.count(session, found, args, done.is_err());
+        }
+        done
+    }
+
+    /// Ends a unit: what it did is now part of the tick's batch.
+    ///
+    /// # Errors
+    /// It had every key for itself, so it was committed at once, and that failed.
+    pub fn end_unit(&mut self) -> CmdResult {
+        let Some(unit) = self.leave_unit() else {
+            return Ok(());
+        };
+        debug_assert!(!unit.conflict, "a unit with a conflict must be rolled back");
+        let unchanged = self.txn.is_unchanged_since(&unit.savepoint);
+        self.txn.log_as_unit(&unit.savepoint);
+        self.txn.announce_changes();
+        if self.txn.is_exclusive() {
+            self.commit_pending()?;
+        } else if unchanged {
+            self.txn.unlock_since(unit.mark);
+        }
+        Ok(())
+    }
+
+    /// Ends a unit and takes back all that it did to keys. Within another unit
+    /// it only ends: the outer unit must be rolled back instead.
+    ///
+    /// # Errors
+    /// Letting go of all keys failed; nothing of the unit is left all the same.
+    pub fn roll_back_unit(&mut self) -> CmdResult {
+        let Some(unit) = self.leave_unit() else {
+            if let Some(outer) = &mut self.unit {
+                outer.conflict = true;
+            }
+            return Ok(());
+        };
+        self.txn.rollback(&unit.savepoint);
+        if self.txn.is_exclusive() {
+            self.commit_pending()?;
+        } else {
+            self.txn.unlock_since(unit.mark);
+        }
+        Ok(())
+    }
+
+    /// Ends the innermost unit; returns it if that is the outermost.
+    fn leave_unit(&mut self) -> Option<Unit> {
+        match &mut self.unit {
+            Some(unit) if unit.depth > 1 => {
+                unit.depth -= 1;
+                None
+            }
+            _ => self.unit.take(),
+        }
+    }
+
+    /// Locks the keys of a command in a unit, which has locked nearly always all
+    /// of them.
+    pub(super) fn lock_in_unit(
+        &mut self,
+        db: DbIndex,
+        command: &Command,
+        args: &[&[u8]],
+    ) -> Result<(), Stop> {
+        if self.txn.is_exclusive() {
+            return Ok(());
+        }
+        let mut scope = Scope::default();
+        scope.command(db, command, args);
+        let conflict = self.unit.as_ref().is_some_and(|unit| unit.conflict);
+        if conflict || scope.everything || !self.txn.try_lock_in_dbs(scope.keys.into_iter()) {
+            return Err(Stop::Conflict);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::testing::Client;
+    use crate::resp::Value;
+    use crate::storage::Txn;
+    use crate::storage::changes::{Change, How, Listener};
+    use crate::storage::txn::View;
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+
+    /// Runs commands as one unit, as EXEC would; `Err` if one met a conflict.
+    fn run_unit(client: &mut Client, scope: &Scope<'_>, lines: &[&str]) -> Result<Vec<u8>, ()> {
+        let (executor, session) = client.parts();
+        executor.start_tick();
+        executor.begin_unit(scope).unwrap();
+        let mut reply = Reply::new(false);
+        for line in lines {
+            let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let found = executor.find_command(session, &args).unwrap();
+            match executor.call(session, found, &args, &mut reply) {
+                Ok(()) => {}
+                Err(Stop::Failed(error)) => reply.error_bytes(&error.wire()),
+                Err(Stop::Conflict) => {
+                    executor.roll_back_unit().unwrap();
+                    executor.finish_tick().unwrap();
+                    return Err(());
+                }
+            }
+        }
+        executor.end_unit().unwrap();
+        executor.finish_tick().unwrap();
+        Ok(reply.buf)
+    }
+
+    fn scope_of<'a>(keys: &[&'a str]) -> Scope<'a> {
+        let mut scope = Scope::default();
+        for key in keys {
+            scope.key(DbIndex(0), key.as_bytes());
+        }
+        scope
+    }
+
+    fn run_script(client: &mut Client, keys: &[&str], lines: &[&str]) -> String {
+        let reply = run_unit(client, &scope_of(keys), lines).unwrap();
+        String::from_utf8(reply).unwrap()
+    }
+
+    #[test]
+    fn a_unit_is_one_transaction_in_the_log() {
+        let mut client = Client::new();
+        let lines = ["SET a 1", "INCR a", "LPUSH a x", "GET a"];
+        let replies = run_script(&mut client, &["a"], &lines);
+        assert!(replies.starts_with("+OK\r\n:2\r\n-WRONGTYPE"), "{replies}");
+        assert!(replies.ends_with("$1\r\n2\r\n"), "{replies}");
+        assert_eq!(client.logged(), ["MULTI", "SET a 1", "INCR a", "EXEC"]);
+        run_script(&mut client, &["a"], &["DEL a", "GET a"]);
+        assert_eq!(client.logged()[4..], ["DEL a"]);
+        client.check();
+    }
+
+    #[test]
+    fn the_row_of_a_unit_begins_with_the_db() {
+        let mut client = Client::new();
+        run_script(&mut client, &["a"], &["SET a 1", "SELECT 11", "SET a 2"]);
+        let mut bytes = Vec::new();
+        let engine = client.server().engine.clone();
+        engine
+            .read_binlog(0, |_, row| {
+                assert_eq!(row.entries, 2);
+                bytes.extend_from_slice(row.bytes);
+                true
+            })
+            .unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let words: Vec<&str> = text
+            .split("\r\n")
+            .filter(|w| !w.starts_with(['*', '$']))
+            .collect();
+        let expected = "SELECT 0 MULTI SET a 1 SELECT 11 SET a 2 EXEC ";
+        assert_eq!(words.join(" "), expected);
+        client.check();
+    }
+
+    #[test]
+    fn what_a_unit_did_can_be_taken_back() {
+        let mut client = Client::new();
+        client.run("SET a before");
+        let (executor, session) = client.parts();
+        executor.start_tick();
+        executor.begin_unit(&scope_of(&["a", "b"])).unwrap();
+        let mut reply = Reply::new(false);
+        for args in [[&b"SET"[..], b"a", b"x"], [b"SET", b"b", b"x"]] {
+            let found = executor.find_command(session, &args).unwrap();
+            executor.call(session, found, &args, &mut reply).unwrap();
+        }
+        executor.roll_back_unit().unwrap();
+        executor.finish_tick().unwrap();
+        assert_eq!(client.run("GET a"), Value::Bulk(b"before".to_vec()));
+        assert_eq!(client.run("EXISTS b"), Value::Int(0));
+        assert_eq!(client.logged(), ["SET a before"]);
+        client.check();
+    }
+
+    #[test]
+    fn whole_dbs_within_a_unit() {
+        let mut client = Client::new();
+        client.run("SET old 1");
+        let lines = [
+            "SET a 1",
+            "FLUSHALL",
+            "SET b 2",
+            "SWAPDB 0 3",
+            "DBSIZE",
+            "KEYS *",
+        ];
+        let reply = run_unit(&mut client, &Scope::everything(), &lines).unwrap();
+        assert_eq!(reply, b"+OK\r\n+OK\r\n+OK\r\n+OK\r\n:0\r\n*0\r\n");
+        client.run("SELECT 3");
+        assert_eq!(client.run("GET b"), Value::Bulk(b"2".to_vec()));
+        assert_eq!(client.run("DBSIZE"), Value::Int(1));
+        client.check();
+    }
+
+    #[test]
+    fn a_key_that_another_thread_holds_is_a_conflict() {
+        let mut client = Client::new();
+        let mut other = Txn::new(client.server().engine.clone());
+        other.begin(0);
+        other.lock(DbIndex(0), [&b"held"[..]].into_iter()).unwrap();
+        let lines = ["SET a 1", "SET held 2"];
+        assert_eq!(run_unit(&mut client, &scope_of(&["a"]), &lines), Err(()));
+        assert_eq!(client.run("EXISTS a"), Value::Int(0));
+        assert_eq!(
+            run_unit(&mut client, &scope_of(&["a"]), &["FLUSHALL"]),
+            Err(())
+        );
+        other.commit().unwrap();
+        let both = run_script(&mut client, &["a"], &lines);
+        assert_eq!(both, "+OK\r\n+OK\r\n");
+        let alone = run_unit(&mut client, &Scope::everything(), &["FLUSHALL"]);
+        assert_eq!(alone, Ok(b"+OK\r\n".to_vec()));
+        client.check();
+    }
+
+    #[test]
+    fn commands_without_declared_keys_take_everything() {
+        let args: [&[u8]; 6] = [b"SORT", b"a", b"BY", b"w_*", b"STORE", b"c"];
+        let of = |line: &str| {
+            let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let found = crate::commands::registry().find(args[0]).unwrap();
+            let mut scope = Scope::default();
+            scope.command(DbIndex(0), found.command, &args);
+            (scope.everything, scope.keys.len())
+        };
+        assert_eq!(of("SET a 1"), (false, 1));
+        assert_eq!(of("COPY a b DB 3"), (false, 4));
+        assert_eq!(of("PING"), (false, 0));
+        assert!(of("DBSIZE").0 && of("KEYS *").0 && of("FLUSHDB").0);
+        assert!(of(&String::from_utf8(args.join(&b' ')).unwrap()).0);
+    }
+
+    #[derive(Default)]
+    struct Heard {
+        changing: Mutex<Vec<String>>,
+        changed: Mutex<Vec<String>>,
+    }
+
+    impl Heard {
+        fn take(&self) -> Vec<String> {
+            let changing = std::mem::take(&mut *self.changing.lock());
+            let changed = std::mem::take(&mut *self.changed.lock());
+            assert_eq!(changing, changed);
+            changed
+        }
+    }
+
+    fn name(change: &Change) -> String {
+        match change {
+            Change::Key { db, key, how, .. } => {
+                let how = match how {
+                    How::Written => 'w',
+                    How::Removed => 'r',
+                    How::Expired => 'x',
+                };
+                format!("{how}{} {}", db.0, String::from_utf8_lossy(key))
+            }
+            Change::Cleared { db, .. } => format!("cleared {}", db.0),
+            Change::Swapped { a, b, .. } => format!("swapped {} {}", a.0, b.0),
+        }
+    }
+
+    impl Listener for Heard {
+        fn changing(&self, _: &View, changes: &[Change]) {
+            self.changing.lock().extend(changes.iter().map(name));
+        }
+
+        fn changed(&self, changes: &[Change]) {
+            self.changed.lock().extend(changes.iter().map(name));
+        }
+    }
+
+    #[test]
+    fn every_way_to_change_a_key_is_heard_of() {
+        let small = |storage: &mut crate::storage::StorageConfig| {
+            storage.string_inline_max = 8;
+            storage.packed_max_entries = 2;
+        };
+        let mut client = Client::with(small);
+        let heard = Arc::new(Heard::default());
+        let engine = client.server().engine.clone();
+        engine.set_listener(heard.clone());
+        client.run("SET unheard 1");
+        assert!(heard.take().is_empty());
+        engine.interest.add_everything();
+        let table = [
+            ("SET s 12345678901234567890", "w0 s"),
+            ("SETRANGE s 3 xyz", "w0 s"),
+            ("SETBIT s 9 1", "w0 s"),
+            ("APPEND s 1234567890", "w0 s"),
+            ("HSET h a 1 b 2 c 3 d 4", "w0 h"),
+            ("HSET h a 9", "w0 h"),
+            ("HINCRBY h a 1", "w0 h"),
+            ("HDEL h a", "w0 h"),
+            ("HSETNX h b 1", ""),
+            ("RPUSH l a b c d", "w0 l"),
+            ("LSET l 1 x", "w0 l"),
+            ("LINSERT l BEFORE x y", "w0 l"),
+            ("SADD t a b c d", "w0 t"),
+            ("SADD t a", ""),
+            ("SMOVE t t2 a", "w0 t,w0 t2"),
+            ("ZADD z 1 a 2 b 3 c 4 d", "w0 z"),
+            ("ZADD z 7 a", "w0 z"),
+            ("ZADD z 7 a", ""),
+            ("ZINCRBY z 1 b", "w0 z"),
+            ("EXPIRE z 100", "w0 z"),
+            ("PERSIST z", "w0 z"),
+            ("PERSIST z", ""),
+            ("RENAME z y", "r0 z,w0 y"),
+            ("COPY y x DB 2", "w2 x"),
+            ("MOVE y 3", "w3 y,r0 y"),
+            ("DEL nothing s", "r0 s"),
+            ("GETDEL unheard", "r0 unheard"),
+            ("LMOVE l l LEFT RIGHT", "w0 l"),
+            ("LPOP l 9", "r0 l"),
+            ("SET e 1 PX 5", "w0 e"),
+            ("LPUSH h x", ""),
+            ("SWAPDB 2 3", "swapped 2 3"),
+            ("SELECT 2", ""),
+            ("FLUSHDB", "cleared 2"),
+            ("FLUSHDB", ""),
+        ];
+        for (line, expected) in table {
+            client.run(line);
+            assert_eq!(heard.take().join(","), expected, "{line}");
+        }
+        client.run("SELECT 0");
+        client.advance_ms(10);
+        client.run("INCR e");
+        assert_eq!(heard.take(), ["x0 e", "w0 e"]);
+        engine.interest.remove_everything();
+        engine.interest.add(engine.key_hash(DbIndex(0), b"one"));
+        client.run("MSET one 1 another 2");
+        assert_eq!(heard.take(), ["w0 one"]);
+        assert_eq!(
+            run_unit(&mut client, &scope_of(&["one"]), &["DEL one"]),
+            Ok(b":1\r\n".to_vec())
+        );
+        assert_eq!(heard.take(), ["r0 one"]);
+        client.check();
+    }
+}

@@ -1,0 +1,255 @@
+//! Which keys commands change, told to whoever wants to know: WATCH, clients
+//! that wait for a key, client-side caches.
+//!
+//! The one hook is here, below everything that changes a key. Rows that a key's
+//! existence, type, expiry or packed value stand in pass through
+//! [`super::keyspace`], which notes them exactly; a command that wrote element
+//! rows alone is noted by its declared keys ([`Txn::has_unnoted_rows`]); whole
+//! DBs are noted as such. What a savepoint takes back is no change.
+//!
+//! Who wants to know of a key says so in [`Interest`] first and looks at the
+//! key, under its lock, after that. A writer looks at `Interest` while it holds
+//! the lock: so either it sees the interest, or what it wrote is seen by the
+//! look. While nobody is interested a change costs one relaxed load, and while
+//! others are interested in other keys a hash of the key more.
+//!
+//! The [`Listener`] hears of a change twice: when the command is done, while its
+//! thread holds the keys' locks and before anything is committed, and again
+//! after the commit.
+
+use super::DbIndex;
+use super::txn::{Txn, View};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// How a key was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// Made, overwritten, changed, or given another expiry.
+    Written,
+    /// Deleted by a command.
+    Removed,
+    /// Deleted because its time was over.
+    Expired,
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Of one key.
+    Key {
+        /// Its DB.
+        db: DbIndex,
+        /// The key.
+        key: Box<[u8]>,
+        /// What happened to it.
+        how: How,
+        /// Who did it: see [`Txn::set_origin`].
+        by: u64,
+    },
+    /// All keys of a DB were deleted.
+    Cleared {
+        /// The DB.
+        db: DbIndex,
+        /// Who did it.
+        by: u64,
+    },
+    /// Two DBs were exchanged.
+    Swapped {
+        /// One.
+        a: DbIndex,
+        /// The other.
+        b: DbIndex,
+        /// Who did it.
+        by: u64,
+    },
+}
+
+/// Hears of changes. Called on the thread that makes them, so it must be quick
+/// and must not wait for that thread.
+pub trait Listener: Send + Sync {
+    /// Commands that are done have changed these keys. The thread still holds
+    /// the keys' locks, `view` reads what it wrote, and nothing is committed:
+    /// the commit can still fail.
+    fn changing(&self, view: &View, changes: &[Change]);
+
+    /// The changes are committed and the locks let go.
+    fn changed(&self, changes: &[Change]);
+}
+
+/// Number of slots; a power of two.
+const SLOTS: usize = 1 << 14;
+
+/// Which keys somebody wants to know of: by their hashes, so that a few others
+/// are told of as well. On a cache line that is hardly ever written.
+#[repr(align(64))]
+pub struct Interest {
+    total: AtomicUsize,
+    everything: AtomicUsize,
+    slots: Box<[AtomicU32]>,
+}
+
+impl Default for Interest {
+    fn default() -> Self {
+        Interest {
+            total: AtomicUsize::new(0),
+            everything: AtomicUsize::new(0),
+            slots: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+}
+
+impl Interest {
+    /// Somebody wants to know of the key with this [`View::key_hash`]. Counted.
+    pub fn add(&self, key_hash: u64) {
+        self.slot(key_hash).fetch_add(1, Ordering::Relaxed);
+        self.total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes back one [`Interest::add`].
+    pub fn remove(&self, key_hash: u64) {
+        self.slot(key_hash).fetch_sub(1, Ordering::Relaxed);
+        self.total.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Somebody wants to know of all keys. Counted.
+    pub fn add_everything(&self) {
+        self.everything.fetch_add(1, Ordering::Relaxed);
+        self.total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes back one [`Interest::add_everything`].
+    pub fn remove_everything(&self) {
+        self.everything.fetch_sub(1, Ordering::Relaxed);
+        self.total.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether anybody wants to know of anything.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.total.load(Ordering::Relaxed) != 0
+    }
+
+    fn wants(&self, key_hash: u64) -> bool {
+        self.everything.load(Ordering::Relaxed) != 0
+            || self.slot(key_hash).load(Ordering::Relaxed) != 0
+    }
+
+    fn slot(&self, key_hash: u64) -> &AtomicU32 {
+        &self.slots[key_hash as usize & (SLOTS - 1)]
+    }
+}
+
+/// The changes of a turn that somebody wants to know of.
+#[derive(Default)]
+pub(super) struct Changes {
+    list: Vec<Change>,
+    /// How many of them the listener has heard of.
+    announced: usize,
+    /// Changes noted since the command began, wanted or not.
+    noted: u32,
+    /// Element rows written since the command began.
+    rows: u32,
+    origin: u64,
+}
+
+impl Changes {
+    pub(super) fn start_command(&mut self) {
+        self.noted = 0;
+        self.rows = 0;
+    }
+
+    pub(super) fn count_row(&mut self) {
+        self.rows = self.rows.saturating_add(1);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.list.truncate(len);
+        self.announced = self.announced.min(len);
+    }
+}
+
+impl View {
+    #[inline]
+    pub(super) fn note_change(&mut self, db: DbIndex, key: &[u8], how: How) {
+        self.changes.noted = self.changes.noted.saturating_add(1);
+        if self.engine.interest.any() {
+            self.keep_change(db, key, how);
+        }
+    }
+
+    #[cold]
+    fn keep_change(&mut self, db: DbIndex, key: &[u8], how: How) {
+        if !self.engine.interest.wants(self.key_hash(db, key)) {
+            return;
+        }
+        let by = self.changes.origin;
+        let key = key.into();
+        self.changes.list.push(Change::Key { db, key, how, by });
+    }
+
+    pub(super) fn note_clear(&mut self, db: DbIndex) {
+        self.changes.noted = self.changes.noted.saturating_add(1);
+        let by = self.changes.origin;
+        if self.engine.interest.any() {
+            self.changes.list.push(Change::Cleared { db, by });
+        }
+    }
+
+    pub(super) fn note_swap(&mut self, a: DbIndex, b: DbIndex) {
+        self.changes.noted = self.changes.noted.saturating_add(1);
+        let by = self.changes.origin;
+        if self.engine.interest.any() {
+            self.changes.list.push(Change::Swapped { a, b, by });
+        }
+    }
+
+    /// The changes since the last commit that somebody wants to know of.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes.list
+    }
+}
+
+impl Txn {
+    /// Says on whose behalf commands run from now on: a client's number, or 0.
+    pub fn set_origin(&mut self, client: u64) {
+        self.changes.origin = client;
+    }
+
+    /// Whether the command wrote element rows and nothing that told whose they are.
+    pub fn has_unnoted_rows(&self) -> bool {
+        self.changes.rows > 0 && self.changes.noted == 0
+    }
+
+    /// Notes that the command changed a key, for rows that do not say so.
+    pub fn note_written(&mut self, db: DbIndex, key: &[u8]) {
+        self.note_change(db, key, How::Written);
+    }
+
+    /// Tells the listener of what it has not heard yet. The commands must be
+    /// done: what it heard is not taken back.
+    pub fn announce_changes(&mut self) {
+        if self.changes.announced == self.changes.list.len() {
+            return;
+        }
+        if let Some(listener) = self.engine.listener() {
+            listener.changing(self, &self.changes.list[self.changes.announced..]);
+        }
+        self.changes.announced = self.changes.list.len();
+    }
+
+    /// Ends the list; tells the listener that it is committed, if it is.
+    pub(super) fn end_changes(&mut self, committed: bool) {
+        if self.changes.list.is_empty() {
+            return;
+        }
+        if committed && let Some(listener) = self.engine.listener() {
+            listener.changed(&self.changes.list);
+        }
+        self.changes.list.clear();
+        self.changes.announced = 0;
+    }
+}
