@@ -8,6 +8,7 @@
 //! | [`base`] | clock, numbers, globs, hashes: knows neither Redis nor RocksDB |
 //! | [`resp`] | request parser, reply writer and decoder |
 //! | [`encoding`] | the disk format as pure functions |
+//! | [`rdb`] | Redis' RDB values and files, both ways |
 //! | [`storage`] | the only place that knows RocksDB: transactions, locks, commits, binlog |
 //! | [`types`] | string, hash, list, set, zset: operations on a transaction |
 //! | [`state`] | what threads share: configuration, clients, counters |
@@ -18,7 +19,7 @@
 //! | [`server`] | start and stop |
 //!
 //! Arrows go one way: net, jobs → exec → commands → types, resp, state →
-//! storage → encoding → base. A test holds the direction.
+//! storage, rdb → encoding → base. A test holds the direction.
 
 pub mod base;
 pub mod commands;
@@ -26,6 +27,7 @@ pub mod encoding;
 pub mod exec;
 pub mod jobs;
 pub mod net;
+pub mod rdb;
 pub mod resp;
 pub mod server;
 pub mod state;

@@ -89,43 +89,73 @@ fn repeat(out: &mut Vec<u8>, start: usize, count: usize) {
     }
 }
 
-/// Compresses into fewer than `max_len` bytes, or gives up.
-pub fn compress(bytes: &[u8], max_len: usize) -> Option<Vec<u8>> {
-    if bytes.len() <= MIN_REPEAT || bytes.len() > u32::MAX as usize {
-        return None;
+/// Compresses strings. One for many of them: it keeps its table.
+#[derive(Debug)]
+pub struct Compressor {
+    /// By hash of three bytes: `base` and the position after the last place
+    /// where it was seen. Smaller numbers are from earlier strings.
+    seen: Box<[u32]>,
+    base: u32,
+}
+
+impl Default for Compressor {
+    fn default() -> Compressor {
+        Compressor {
+            seen: vec![0; 1 << HASH_BITS].into_boxed_slice(),
+            base: 0,
+        }
     }
-    let mut out = Vec::with_capacity(max_len.min(bytes.len()));
-    // Position after the last place where a hash of three bytes was seen.
-    let mut seen = vec![0u32; 1 << HASH_BITS];
-    let mut literal_start = 0;
-    let mut pos = 0;
-    while let Some(hash) = hash_at(bytes, pos) {
-        let slot = seen.get_mut(hash)?;
-        let candidate = (*slot as usize).checked_sub(1);
-        *slot = pos as u32 + 1;
-        let matched = candidate
-            .filter(|from| pos - from <= MAX_DISTANCE)
-            .map(|from| (from, common_len(bytes, from, pos)))
-            .filter(|(_, count)| *count >= MIN_REPEAT);
-        let Some((from, count)) = matched else {
-            pos += 1;
-            continue;
-        };
-        put_literals(&mut out, bytes.get(literal_start..pos)?);
-        put_repeat(&mut out, pos - from, count);
-        if out.len() >= max_len {
+}
+
+impl Compressor {
+    /// Compresses into fewer than `max_len` bytes, or gives up.
+    pub fn compress(&mut self, bytes: &[u8], max_len: usize) -> Option<Vec<u8>> {
+        let len = u32::try_from(bytes.len()).ok()?;
+        if bytes.len() <= MIN_REPEAT {
             return None;
         }
-        let end = pos + count;
-        // Inside a match only its end is remembered: enough to chain repeats.
-        if let Some(hash) = hash_at(bytes, end - 1) {
-            *seen.get_mut(hash)? = end as u32;
+        if self.base.checked_add(len).is_none() {
+            self.seen.fill(0);
+            self.base = 0;
         }
-        pos = end;
-        literal_start = end;
+        let packed = self.pack(bytes, max_len);
+        self.base += len;
+        packed
     }
-    put_literals(&mut out, bytes.get(literal_start..)?);
-    (out.len() < max_len).then_some(out)
+
+    fn pack(&mut self, bytes: &[u8], max_len: usize) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(max_len.min(bytes.len()));
+        let mut literal_start = 0;
+        let mut pos = 0;
+        while let Some(hash) = hash_at(bytes, pos) {
+            let slot = self.seen.get_mut(hash)?;
+            let candidate = slot.checked_sub(self.base + 1);
+            *slot = self.base + pos as u32 + 1;
+            let matched = candidate
+                .map(|from| from as usize)
+                .filter(|from| pos - from <= MAX_DISTANCE)
+                .map(|from| (from, common_len(bytes, from, pos)))
+                .filter(|(_, count)| *count >= MIN_REPEAT);
+            let Some((from, count)) = matched else {
+                pos += 1;
+                continue;
+            };
+            put_literals(&mut out, bytes.get(literal_start..pos)?);
+            put_repeat(&mut out, pos - from, count);
+            if out.len() >= max_len {
+                return None;
+            }
+            let end = pos + count;
+            // Inside a match only its end is remembered: enough to chain repeats.
+            if let Some(hash) = hash_at(bytes, end - 1) {
+                *self.seen.get_mut(hash)? = self.base + end as u32;
+            }
+            pos = end;
+            literal_start = end;
+        }
+        put_literals(&mut out, bytes.get(literal_start..)?);
+        (out.len() < max_len).then_some(out)
+    }
 }
 
 /// The hash of three bytes; `None` where fewer are left.
@@ -205,6 +235,8 @@ mod tests {
         let noise: Vec<u8> = (0..1000u64)
             .map(|index| (index * index * index % 1009) as u8)
             .collect();
+        let mut compressor = Compressor::default();
+        let mut compress = |bytes: &[u8], max_len| compressor.compress(bytes, max_len);
         assert_eq!(compress(&noise, noise.len() - 4), None);
         assert_eq!(compress(b"aaa", 100), None);
         let run = vec![b'x'; 100_000];
@@ -217,16 +249,19 @@ mod tests {
         #[test]
         fn round_trips(words in prop::collection::vec("[ab]{0,6}|[a-z]{3}", 0..400)) {
             let bytes = words.concat().into_bytes();
-            if let Some(packed) = compress(&bytes, bytes.len()) {
+            if let Some(packed) = Compressor::default().compress(&bytes, bytes.len()) {
                 prop_assert!(packed.len() < bytes.len());
                 prop_assert_eq!(decompress(&packed, bytes.len()).unwrap(), bytes);
             }
         }
 
         #[test]
-        fn round_trips_any_bytes(bytes: Vec<u8>) {
-            if let Some(packed) = compress(&bytes, usize::MAX) {
-                prop_assert_eq!(decompress(&packed, bytes.len()).unwrap(), bytes);
+        fn round_trips_any_bytes(strings: Vec<Vec<u8>>, base in prop_oneof![Just(0), Just(u32::MAX - 99)]) {
+            let mut compressor = Compressor { base, ..Compressor::default() };
+            for bytes in strings {
+                if let Some(packed) = compressor.compress(&bytes, usize::MAX) {
+                    prop_assert_eq!(decompress(&packed, bytes.len()).unwrap(), bytes);
+                }
             }
         }
 

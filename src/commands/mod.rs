@@ -37,6 +37,7 @@ mod config;
 mod connection;
 mod databases;
 mod debug;
+mod dump;
 mod elements;
 mod expire;
 mod hashes;
@@ -75,6 +76,7 @@ pub const FAMILIES: &[&[Command]] = &[
     connection::COMMANDS,
     databases::COMMANDS,
     debug::COMMANDS,
+    dump::COMMANDS,
     expire::COMMANDS,
     hashes::COMMANDS,
     hyperloglog::COMMANDS,

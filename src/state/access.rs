@@ -107,6 +107,27 @@ impl Accesses {
         oldest.1.store(slot.0, Ordering::Relaxed);
     }
 
+    /// Notes when the key with this hash was used last, or how often, as another
+    /// server remembers it; what is not given stays as it is.
+    pub fn remember(&self, hash: u64, now_ms: u64, idle_s: Option<u64>, frequency: Option<u8>) {
+        // There is a slot from here on, and it was used just now.
+        self.touch(hash, now_ms, None);
+        let (set, tag) = self.place(hash);
+        let now_s = seconds(now_ms);
+        for way in &set.0 {
+            let slot = Slot(way.load(Ordering::Relaxed));
+            if slot.0 == 0 || slot.tag() != tag {
+                continue;
+            }
+            let idle_s = u32::try_from(idle_s.unwrap_or(0)).unwrap_or(u32::MAX);
+            // 0 would be an empty slot.
+            let at_s = now_s.saturating_sub(idle_s).max(1);
+            let frequency = frequency.unwrap_or(slot.frequency());
+            way.store(Slot::new(tag, frequency, at_s).0, Ordering::Relaxed);
+            return;
+        }
+    }
+
     /// Seconds since the key was used; of a key unknown here: that it was not
     /// used for at least.
     pub fn idle_s(&self, hash: u64, now_ms: u64) -> u64 {
@@ -168,6 +189,21 @@ mod tests {
         assert_eq!(accesses.idle_s(key(1), now_ms), 99);
         // Key 0 gave way; what is known is that it is as old as the oldest here.
         assert_eq!(accesses.idle_s(key(0), now_ms), 99);
+    }
+
+    #[test]
+    fn what_another_server_remembers_holds_here() {
+        let accesses = Accesses::new(START_MS);
+        let lfu = Lfu {
+            log_factor: 10,
+            decay_min: 1,
+        };
+        accesses.remember(7, START_MS, Some(1_000), None);
+        assert_eq!(accesses.idle_s(7, START_MS + 5_000), 1_005);
+        accesses.remember(7, START_MS, None, Some(100));
+        assert_eq!(accesses.frequency(7, START_MS, lfu), 100);
+        accesses.remember(8, START_MS, Some(u64::MAX), None);
+        assert_eq!(accesses.idle_s(8, START_MS), START_MS / 1_000 - 1);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! row or stand in rows of their own is known inside the module only.
 
 pub mod bits;
+pub mod dump;
 pub mod hashed;
 pub mod hll;
 pub mod inspect;
@@ -14,6 +15,7 @@ pub mod list;
 pub mod members;
 pub mod object;
 pub mod random_key;
+pub mod restore;
 pub mod set;
 pub mod sort;
 pub mod string;

@@ -9,12 +9,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("resp", &["base"]),
     ("encoding", &["base"]),
+    ("rdb", &["encoding", "base"]),
     ("storage", &["encoding", "base"]),
-    ("types", &["storage", "encoding", "base"]),
+    ("types", &["storage", "rdb", "encoding", "base"]),
     ("state", &["storage", "encoding", "resp", "base"]),
     (
         "commands",
-        &["types", "state", "resp", "storage", "encoding", "base"],
+        &[
+            "types", "state", "resp", "rdb", "storage", "encoding", "base",
+        ],
     ),
     (
         "exec",

@@ -1,0 +1,205 @@
+//! DUMP and RESTORE: values as payloads that travel between Kedis, Redis and
+//! Valkey.
+
+use super::args::Options;
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::rdb;
+use crate::rdb::encode::Encoder;
+use crate::rdb::payload;
+use crate::state::config::Config;
+use crate::storage::KeyMeta;
+use crate::types::dump::{self, Stored};
+use crate::types::restore::{RestoreError, restore as restore_value};
+
+fn encoder(config: &Config) -> Encoder {
+    Encoder::new(config.rdbcompression)
+}
+
+fn stored(found: &KeyMeta) -> Stored<'_> {
+    Stored {
+        meta: found.meta,
+        body: &found.body,
+    }
+}
+
+fn dump(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let Some(found) = ctx.view.lookup(ctx.db, args[1])? else {
+        ctx.reply.null();
+        return Ok(());
+    };
+    let config = ctx.server.config.load();
+    let mut encoder = encoder(&config);
+    let max_len = config.proto_max_bulk_len_bytes;
+    let payload = dump::payload(ctx.view, ctx.db, stored(&found), &mut encoder, max_len)?;
+    ctx.reply.bulk(&payload);
+    Ok(())
+}
+
+/// What RESTORE was asked for besides key, time and payload.
+#[derive(Debug, Default)]
+struct RestoreOptions {
+    replace: bool,
+    absolute: bool,
+    idle_s: Option<u64>,
+    frequency: Option<u8>,
+}
+
+impl RestoreOptions {
+    fn parse(args: &[&[u8]]) -> Result<RestoreOptions, Error> {
+        let mut parsed = RestoreOptions::default();
+        let mut options = Options::new(args, 4);
+        while !options.is_empty() {
+            let has_value = options.left() > 1;
+            if options.word("REPLACE") {
+                parsed.replace = true;
+            } else if options.word("ABSTTL") {
+                parsed.absolute = true;
+            } else if has_value && parsed.frequency.is_none() && options.word("IDLETIME") {
+                let idle_s = u64::try_from(options.int()?);
+                parsed.idle_s = Some(idle_s.map_err(|_| BAD_IDLETIME)?);
+            } else if has_value && parsed.idle_s.is_none() && options.word("FREQ") {
+                let frequency = u8::try_from(options.int()?);
+                parsed.frequency = Some(frequency.map_err(|_| BAD_FREQ)?);
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+const BAD_IDLETIME: Error = Error::text("ERR Invalid IDLETIME value, must be >= 0");
+const BAD_FREQ: Error = Error::text("ERR Invalid FREQ value, must be >= 0 and <= 255");
+const BAD_TTL: Error = Error::text("ERR Invalid TTL value, must be >= 0");
+const BUSY: Error = Error::text("BUSYKEY Target key name already exists.");
+
+fn refusal(error: RestoreError) -> Error {
+    match error {
+        RestoreError::Op(error) => error.into(),
+        RestoreError::Rdb(rdb::Error::Envelope) => {
+            Error::text("ERR DUMP payload version or checksum are wrong")
+        }
+        RestoreError::Rdb(rdb::Error::Unsupported(what)) => {
+            Error::owned(format!("ERR Bad data format: {what} are not supported"))
+        }
+        RestoreError::Rdb(_) => Error::text("ERR Bad data format"),
+    }
+}
+
+fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let options = RestoreOptions::parse(args)?;
+    let (db, key, bytes) = (ctx.db, args[1], args[3]);
+    let old = ctx.txn.lookup(db, key)?;
+    if old.is_some() && !options.replace {
+        return Err(BUSY);
+    }
+    let now_ms = ctx.txn.now_ms();
+    let ttl = u64::try_from(super::args::int(args[2])?).map_err(|_| BAD_TTL)?;
+    let expire_ms = match ttl {
+        0 => 0,
+        at_ms if options.absolute => at_ms,
+        ttl_ms => ttl_ms.saturating_add(now_ms),
+    };
+    let payload = payload::open(bytes).map_err(|error| refusal(error.into()))?;
+    // What a client may send at once bounds what it may unpack to.
+    let config = ctx.server.config.load();
+    let max_bytes = config
+        .proto_max_bulk_len_bytes
+        .max(4 * payload.value.len() as u64);
+    let before = ctx.txn.savepoint();
+    if let Some(old) = &old {
+        ctx.txn.remove_key(db, key, old)?;
+    }
+    let taken = restore_value(ctx.txn, db, key, &payload, expire_ms, max_bytes).map_err(refusal)?;
+    let past = expire_ms != 0 && expire_ms <= ctx.txn.expiry_now_ms();
+    if past || taken.elements == 0 {
+        // It was read all the same: a bad payload is an error in any case.
+        ctx.txn.rollback(&before);
+        ctx.txn.start_command();
+        if let Some(old) = &old {
+            ctx.txn.remove_key(db, key, old)?;
+            ctx.txn.effect(db, &[b"DEL", key]);
+        }
+        ctx.reply.ok();
+        return Ok(());
+    }
+    let hash = ctx.txn.key_hash(db, key);
+    if options.idle_s.is_some() || options.frequency.is_some() {
+        let (idle_s, frequency) = match config.lfu() {
+            Some(_) => (None, options.frequency),
+            None => (options.idle_s, None),
+        };
+        ctx.server
+            .accesses
+            .remember(hash, now_ms, idle_s, frequency);
+    }
+    log(ctx, key, expire_ms, bytes, taken.timed_fields > 0)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// The effect: the same value whatever the key holds elsewhere, at the same
+/// time. Fields with times of their own mean another value at another time, so
+/// then it is what has become of them here that counts.
+fn log(
+    ctx: &mut WriteCtx<'_>,
+    key: &[u8],
+    expire_ms: u64,
+    bytes: &[u8],
+    has_timed_fields: bool,
+) -> CmdResult {
+    let mut anew = None;
+    if has_timed_fields && let Some(found) = ctx.txn.lookup(ctx.db, key)? {
+        let mut encoder = encoder(&ctx.server.config.load());
+        let view = &mut **ctx.txn;
+        anew = Some(dump::payload(
+            view,
+            ctx.db,
+            stored(&found),
+            &mut encoder,
+            u64::MAX,
+        )?);
+    }
+    let payload = anew.as_deref().unwrap_or(bytes);
+    let mut digits = itoa::Buffer::new();
+    let at_ms = digits.format(expire_ms).as_bytes();
+    let effect: [&[u8]; 6] = [b"RESTORE", key, at_ms, payload, b"REPLACE", b"ABSTTL"];
+    ctx.txn.effect(ctx.db, &effect);
+    Ok(())
+}
+
+const RESTORED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))];
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::read("dump", 2, dump)
+        .keys(&[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))])
+        .categories(&["keyspace"])
+        .doc(
+            Group::Generic,
+            "2.6.0",
+            "Returns a value as a payload that RESTORE takes, here or elsewhere",
+        ),
+    Command::write("restore", -4, restore)
+        .flags(Flags::DENYOOM)
+        .keys(RESTORED)
+        .categories(&["keyspace", "dangerous"])
+        .doc(
+            Group::Generic,
+            "2.6.0",
+            "Makes a key of a payload that DUMP returned, here or elsewhere",
+        ),
+    Command::write("restore-asking", -4, restore)
+        .flags(Flags::DENYOOM)
+        .keys(RESTORED)
+        .categories(&["keyspace", "dangerous"])
+        .doc(
+            Group::Server,
+            "3.0.0",
+            "RESTORE, as the nodes of a cluster call it",
+        ),
+];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,409 @@
+//! Values written element by element, in encodings that Redis 7.0 and all
+//! later versions load.
+//!
+//! A small collection becomes a listpack or an intset, within the limits that
+//! Redis has by default; others go out element by element as they come, so
+//! that a collection larger than memory can be written: [`Encoder::begin`],
+//! any number of [`Encoder::element`], [`Encoder::end`], and the caller empties
+//! its buffer in between whenever it likes.
+//!
+//! A list that is not small becomes nodes of listpacks if all of them fit into
+//! [`HELD_BYTES`], or else a sequence of items: how many nodes there are stands
+//! before them, so they must be held until all are there.
+
+use super::{Element, Error, Result, VERSION_WRITTEN, intset, kind, listpack};
+use crate::base::{lzf, num};
+use crate::encoding::Kind;
+
+/// Bytes of elements that are held back until it is decided how to write them.
+pub const HELD_BYTES: usize = 4 << 20;
+
+/// Elements up to which a hash or a sorted set is a listpack.
+const LISTPACK_ELEMENTS: u64 = 128;
+/// Bytes up to which an element of those may have.
+const LISTPACK_ELEMENT_BYTES: usize = 64;
+/// Members up to which a set of integers is an intset.
+const INTSET_MEMBERS: u64 = 512;
+/// Bytes of one node of a list.
+const NODE_BYTES: usize = 8 << 10;
+/// From this length on an item is a node of its own, without a listpack.
+const PLAIN_BYTES: usize = 1 << 30;
+/// Shorter strings are not worth compressing.
+const COMPRESSED_MIN: usize = 21;
+/// What compression must save.
+const COMPRESSED_GAIN: usize = 4;
+
+const COUNT: Error = Error::Corrupt("another number of elements than announced");
+
+/// Writes values. One for many of them: it keeps its buffers.
+#[derive(Default)]
+pub struct Encoder {
+    compress: bool,
+    /// Made when first needed.
+    compressor: Option<lzf::Compressor>,
+    held: Held,
+    state: State,
+}
+
+/// What is being written.
+#[derive(Default)]
+struct State {
+    kind: Option<Kind>,
+    /// What stands between the type and the value: the key, in files.
+    between: Vec<u8>,
+    /// Elements that were announced and are still to come.
+    left: u64,
+    count: u64,
+    /// Elements go out as they come; otherwise they are held.
+    flowing: bool,
+    /// All elements held so far are integers (of sets).
+    integers: bool,
+}
+
+/// Elements side by side: where each one ends, and its score.
+#[derive(Default)]
+struct Held {
+    bytes: Vec<u8>,
+    ends: Vec<(usize, f64)>,
+}
+
+impl Held {
+    fn push(&mut self, element: &[u8], score: f64) {
+        self.bytes.extend_from_slice(element);
+        self.ends.push((self.bytes.len(), score));
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], f64)> {
+        let mut start = 0;
+        self.ends.iter().map(move |(end, score)| {
+            let element = self.bytes.get(start..*end).unwrap_or_default();
+            start = *end;
+            (element, *score)
+        })
+    }
+}
+
+impl Encoder {
+    /// An encoder; `compress` as `rdbcompression` says.
+    pub fn new(compress: bool) -> Encoder {
+        Encoder {
+            compress,
+            ..Encoder::default()
+        }
+    }
+
+    /// Begins a collection of `count` elements (of a hash: fields). `key` is
+    /// written between type and value, as files have it; DUMP has none.
+    pub fn begin(&mut self, kind: Kind, count: u64, key: Option<&[u8]>) {
+        let mut between = std::mem::take(&mut self.state.between);
+        between.clear();
+        if let Some(key) = key {
+            self.string(key, &mut between);
+        }
+        self.held.clear();
+        self.state = State {
+            kind: Some(kind),
+            between,
+            left: count,
+            count,
+            flowing: false,
+            integers: true,
+        };
+    }
+
+    /// Writes the next element, or holds it. Elements may come in any order but
+    /// for those of lists.
+    ///
+    /// # Errors
+    /// It is none of this kind of collection, or one more than announced.
+    pub fn element(&mut self, element: Element<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let state = &mut self.state;
+        let kind = match element {
+            Element::Item(_) => Kind::List,
+            Element::Member(_) => Kind::Set,
+            Element::Scored(..) => Kind::Zset,
+            Element::Field { .. } => Kind::Hash,
+            Element::String(_) => Kind::String,
+        };
+        if state.kind != Some(kind) {
+            return Err(Error::Corrupt("an element of another type"));
+        }
+        state.left = state.left.checked_sub(1).ok_or(COUNT)?;
+        if !state.flowing && !state.can_hold(element, self.held.bytes.len()) {
+            self.flow(out);
+        }
+        if self.state.flowing {
+            self.put(element, out);
+            return Ok(());
+        }
+        match element {
+            Element::Item(bytes) | Element::Member(bytes) | Element::String(bytes) => {
+                self.held.push(bytes, 0.0);
+            }
+            Element::Scored(score, member) => self.held.push(member, score),
+            Element::Field { field, value, .. } => {
+                self.held.push(field, 0.0);
+                self.held.push(value, 0.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the collection.
+    ///
+    /// # Errors
+    /// There were fewer elements than announced, or none.
+    pub fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        let state = &mut self.state;
+        let kind = state.kind.take();
+        if state.left > 0 {
+            return Err(COUNT);
+        }
+        if state.count == 0 {
+            return Err(Error::Empty);
+        }
+        if state.flowing {
+            return Ok(());
+        }
+        match kind {
+            Some(Kind::List) => self.end_list(out),
+            Some(Kind::Set) => self.end_intset(out)?,
+            Some(Kind::Hash) => self.end_listpack(kind::HASH_LISTPACK, out),
+            Some(Kind::Zset) => {
+                self.sort_by_score();
+                self.end_listpack(kind::ZSET_LISTPACK, out);
+            }
+            Some(Kind::String) | None => {}
+        }
+        Ok(())
+    }
+
+    /// Writes type and value of a string; see [`Encoder::begin`] for the key.
+    pub fn value_string(&mut self, key: Option<&[u8]>, value: &[u8], out: &mut Vec<u8>) {
+        out.push(kind::STRING);
+        if let Some(key) = key {
+            self.string(key, out);
+        }
+        self.string(value, out);
+    }
+
+    /// Writes the beginning of a string of `len` bytes: the caller appends them.
+    pub fn begin_long_string(&mut self, key: Option<&[u8]>, len: u64, out: &mut Vec<u8>) {
+        out.push(kind::STRING);
+        if let Some(key) = key {
+            self.string(key, out);
+        }
+        length(len, out);
+    }
+
+    /// Writes a string: as a number, compressed, or as it is.
+    pub fn string(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        if bytes.len() <= 11
+            && let Some(number) = num::parse_i64(bytes)
+            && let Ok(number) = i32::try_from(number)
+        {
+            return put_number(number, out);
+        }
+        if self.compress
+            && bytes.len() >= COMPRESSED_MIN
+            && let Some(packed) = self
+                .compressor
+                .get_or_insert_default()
+                .compress(bytes, bytes.len() - COMPRESSED_GAIN)
+        {
+            out.push(0xC3);
+            length(packed.len() as u64, out);
+            length(bytes.len() as u64, out);
+            out.extend_from_slice(&packed);
+            return;
+        }
+        length(bytes.len() as u64, out);
+        out.extend_from_slice(bytes);
+    }
+
+    /// Stops holding elements: writes the head of the collection and those held.
+    fn flow(&mut self, out: &mut Vec<u8>) {
+        let Some(kind) = self.state.kind else {
+            return;
+        };
+        self.state.flowing = true;
+        out.push(match kind {
+            Kind::String => kind::STRING,
+            Kind::List => kind::LIST,
+            Kind::Set => kind::SET,
+            Kind::Zset => kind::ZSET_2,
+            Kind::Hash => kind::HASH,
+        });
+        out.extend_from_slice(&self.state.between);
+        length(self.state.count, out);
+        let held = std::mem::take(&mut self.held);
+        for (element, score) in held.iter() {
+            self.string(element, out);
+            if kind == Kind::Zset {
+                out.extend_from_slice(&score.to_le_bytes());
+            }
+        }
+        self.held = held;
+        self.held.clear();
+    }
+
+    fn put(&mut self, element: Element<'_>, out: &mut Vec<u8>) {
+        match element {
+            Element::Item(bytes) | Element::Member(bytes) | Element::String(bytes) => {
+                self.string(bytes, out);
+            }
+            Element::Scored(score, member) => {
+                self.string(member, out);
+                out.extend_from_slice(&score.to_le_bytes());
+            }
+            Element::Field { field, value, .. } => {
+                self.string(field, out);
+                self.string(value, out);
+            }
+        }
+    }
+
+    fn head(&mut self, number: u8, out: &mut Vec<u8>) {
+        out.push(number);
+        out.extend_from_slice(&self.state.between);
+    }
+
+    fn end_list(&mut self, out: &mut Vec<u8>) {
+        self.head(kind::LIST_QUICKLIST_2, out);
+        let held = std::mem::take(&mut self.held);
+        let (mut nodes, mut count) = (Vec::new(), 0);
+        let mut packed = listpack::Builder::default();
+        let mut put = |encoder: &mut Encoder, container: u64, node: &[u8]| {
+            length(container, &mut nodes);
+            encoder.string(node, &mut nodes);
+            count += 1;
+        };
+        for (item, _) in held.iter() {
+            let is_plain = item.len() >= PLAIN_BYTES;
+            let is_full = packed.len() + item.len() + 10 > NODE_BYTES;
+            if !packed.is_empty() && (is_full || is_plain) {
+                put(self, 2, &packed.finish());
+            }
+            match is_plain {
+                true => put(self, 1, item),
+                false => packed.push(item),
+            }
+        }
+        if !packed.is_empty() {
+            put(self, 2, &packed.finish());
+        }
+        length(count, out);
+        out.extend_from_slice(&nodes);
+        self.held = held;
+        self.held.clear();
+    }
+
+    /// A set that is still held has integers alone.
+    fn end_intset(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        self.head(kind::SET_INTSET, out);
+        let numbers = self
+            .held
+            .iter()
+            .filter_map(|(text, _)| num::parse_i64(text));
+        let mut numbers: Vec<i64> = numbers.collect();
+        numbers.sort_unstable();
+        let bytes = intset::build(&numbers)?;
+        self.string(&bytes, out);
+        self.held.clear();
+        Ok(())
+    }
+
+    fn end_listpack(&mut self, number: u8, out: &mut Vec<u8>) {
+        self.head(number, out);
+        let mut packed = listpack::Builder::default();
+        let mut text = Vec::new();
+        for (element, score) in self.held.iter() {
+            packed.push(element);
+            if number == kind::ZSET_LISTPACK {
+                text.clear();
+                num::format_f64(score, &mut text);
+                packed.push(&text);
+            }
+        }
+        self.string(&packed.finish(), out);
+        self.held.clear();
+    }
+
+    /// Small sorted sets must be in order.
+    fn sort_by_score(&mut self) {
+        let mut elements: Vec<(&[u8], f64)> = self.held.iter().collect();
+        elements.sort_by(|(a, x), (b, y)| x.total_cmp(y).then(a.cmp(b)));
+        let mut sorted = Held::default();
+        for (member, score) in elements {
+            sorted.push(member, score);
+        }
+        self.held = sorted;
+    }
+}
+
+impl State {
+    /// Whether an element may be held back with those that are.
+    fn can_hold(&mut self, element: Element<'_>, held_bytes: usize) -> bool {
+        match element {
+            Element::Item(item) => held_bytes + item.len() <= HELD_BYTES,
+            Element::Member(member) => {
+                self.integers &= num::parse_i64(member).is_some();
+                self.integers && self.count <= INTSET_MEMBERS
+            }
+            Element::Scored(_, member) => {
+                self.count <= LISTPACK_ELEMENTS && member.len() <= LISTPACK_ELEMENT_BYTES
+            }
+            Element::Field { field, value, .. } => {
+                self.count <= LISTPACK_ELEMENTS
+                    && field.len().max(value.len()) <= LISTPACK_ELEMENT_BYTES
+            }
+            Element::String(_) => false,
+        }
+    }
+}
+
+/// Writes a length.
+pub fn length(len: u64, out: &mut Vec<u8>) {
+    match len {
+        0..=0x3F => out.push(len as u8),
+        0x40..=0x3FFF => out.extend_from_slice(&[0x40 | (len >> 8) as u8, len as u8]),
+        _ => match u32::try_from(len) {
+            Ok(len) => {
+                out.push(0x80);
+                out.extend_from_slice(&len.to_be_bytes());
+            }
+            Err(_) => {
+                out.push(0x81);
+                out.extend_from_slice(&len.to_be_bytes());
+            }
+        },
+    }
+}
+
+fn put_number(number: i32, out: &mut Vec<u8>) {
+    if let Ok(number) = i8::try_from(number) {
+        out.push(0xC0);
+        out.extend_from_slice(&number.to_le_bytes());
+    } else if let Ok(number) = i16::try_from(number) {
+        out.push(0xC1);
+        out.extend_from_slice(&number.to_le_bytes());
+    } else {
+        out.push(0xC2);
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// What a file of this build begins with.
+pub fn magic() -> [u8; 9] {
+    let mut magic = *b"REDIS0000";
+    let digits = VERSION_WRITTEN.to_string();
+    for (place, digit) in magic.iter_mut().rev().zip(digits.bytes().rev()) {
+        *place = digit;
+    }
+    magic
+}

@@ -1,0 +1,108 @@
+//! Where bytes come from.
+
+use super::{Error, Result};
+use crate::base::hash::crc64;
+use std::io::{BufRead, ErrorKind};
+
+/// What a string grows by at a time, whatever length is announced.
+const STEP: u64 = 64 << 10;
+
+const TRUNCATED: Error = Error::Corrupt("it ends too early");
+
+/// A source of bytes.
+pub trait Input {
+    /// Fills the buffer.
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<()>;
+
+    /// Appends the next `len` bytes; memory grows as they come.
+    fn append(&mut self, len: u64, out: &mut Vec<u8>) -> Result<()>;
+
+    /// The next byte.
+    fn byte(&mut self) -> Result<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    /// The next `N` bytes.
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+impl Input for &[u8] {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let (head, tail) = self.split_at_checked(buffer.len()).ok_or(TRUNCATED)?;
+        buffer.copy_from_slice(head);
+        *self = tail;
+        Ok(())
+    }
+
+    fn append(&mut self, len: u64, out: &mut Vec<u8>) -> Result<()> {
+        let len = usize::try_from(len).map_err(|_| TRUNCATED)?;
+        let (head, tail) = self.split_at_checked(len).ok_or(TRUNCATED)?;
+        out.extend_from_slice(head);
+        *self = tail;
+        Ok(())
+    }
+}
+
+/// A stream that sums up what was read of it.
+#[derive(Debug)]
+pub struct Stream<R> {
+    source: R,
+    crc: u64,
+    position: u64,
+}
+
+impl<R: BufRead> Stream<R> {
+    /// A stream from its beginning.
+    pub fn new(source: R) -> Stream<R> {
+        Stream {
+            source,
+            crc: 0,
+            position: 0,
+        }
+    }
+
+    /// The checksum of what was read so far.
+    pub fn crc(&self) -> u64 {
+        self.crc
+    }
+
+    /// How many bytes were read.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The source, at the first byte not read.
+    pub fn into_inner(self) -> R {
+        self.source
+    }
+}
+
+impl<R: BufRead> Input for Stream<R> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
+        match self.source.read_exact(buffer) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Err(TRUNCATED),
+            Err(error) => return Err(error.into()),
+        }
+        self.crc = crc64(self.crc, buffer);
+        self.position += buffer.len() as u64;
+        Ok(())
+    }
+
+    fn append(&mut self, len: u64, out: &mut Vec<u8>) -> Result<()> {
+        let mut left = len;
+        while left > 0 {
+            let step = left.min(STEP);
+            let start = out.len();
+            out.resize(start + step as usize, 0);
+            let room = out.get_mut(start..).unwrap_or_default();
+            self.fill(room)?;
+            left -= step;
+        }
+        Ok(())
+    }
+}

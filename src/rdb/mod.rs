@@ -1,0 +1,170 @@
+//! Redis' RDB format, both ways: values, as DUMP payloads and RDB files hold
+//! them, and the payloads themselves. Pure code over bytes: nothing here
+//! knows keys in storage, commands or files.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`input`] | where bytes come from: a slice, or a stream with its checksum |
+//! | [`reader`] | lengths, strings, doubles: the words that everything is made of |
+//! | [`listpack`], [`ziplist`], [`zipmap`], [`intset`] | collections in one string |
+//! | [`decode`] | a value of any type and encoding, element by element |
+//! | [`encode`] | a value element by element, in the encodings of Redis 7.0 |
+//! | [`payload`] | version and checksum around a value: DUMP and RESTORE |
+//!
+//! What is read is never trusted. No buffer is sized by an announced count or
+//! length alone: memory grows with the bytes that are really there, and with
+//! the limit that the caller sets for one string. Counts, lengths, back
+//! references and sort orders that a packed collection states about itself are
+//! all compared with what it holds. Whether an element occurs twice is for the
+//! receiver of the elements to find out: it knows where they go.
+//!
+//! To write a value: [`encode::Encoder`]. To read one: [`decode::kind_of`] its
+//! type, then [`decode::read_value`].
+#![deny(clippy::indexing_slicing)]
+
+pub mod decode;
+pub mod encode;
+pub mod input;
+pub mod intset;
+pub mod listpack;
+pub mod payload;
+pub mod reader;
+pub mod ziplist;
+pub mod zipmap;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) use tests::mutate;
+
+/// The version that this build writes: that of Redis 7.0, which all later ones read.
+pub const VERSION_WRITTEN: u16 = 10;
+
+/// The highest version of Redis' own that this build reads: that of Redis 7.4.
+pub const VERSION_READ: u16 = 12;
+
+/// The version of Valkey 9, whose numbers of types are its own from here on.
+pub const VERSION_VALKEY: u16 = 80;
+
+/// The numbers of types and encodings.
+pub mod kind {
+    /// A string.
+    pub const STRING: u8 = 0;
+    /// A list, item by item.
+    pub const LIST: u8 = 1;
+    /// A set, member by member.
+    pub const SET: u8 = 2;
+    /// A sorted set with scores as text.
+    pub const ZSET: u8 = 3;
+    /// A hash, field by field.
+    pub const HASH: u8 = 4;
+    /// A sorted set with scores in binary.
+    pub const ZSET_2: u8 = 5;
+    /// A module's value, of release candidates of Redis 4.
+    pub const MODULE_PRE_GA: u8 = 6;
+    /// A module's value.
+    pub const MODULE_2: u8 = 7;
+    /// A small hash of Redis up to 2.4.
+    pub const HASH_ZIPMAP: u8 = 9;
+    /// A small list of Redis up to 3.0.
+    pub const LIST_ZIPLIST: u8 = 10;
+    /// A set of integers.
+    pub const SET_INTSET: u8 = 11;
+    /// A small sorted set of Redis up to 6.2.
+    pub const ZSET_ZIPLIST: u8 = 12;
+    /// A small hash of Redis up to 6.2.
+    pub const HASH_ZIPLIST: u8 = 13;
+    /// A list as nodes of ziplists, of Redis 3.2 to 6.2.
+    pub const LIST_QUICKLIST: u8 = 14;
+    /// A stream.
+    pub const STREAM_LISTPACKS: u8 = 15;
+    /// A small hash.
+    pub const HASH_LISTPACK: u8 = 16;
+    /// A small sorted set.
+    pub const ZSET_LISTPACK: u8 = 17;
+    /// A list as nodes of listpacks, or of single items.
+    pub const LIST_QUICKLIST_2: u8 = 18;
+    /// A stream of Redis 7.0.
+    pub const STREAM_LISTPACKS_2: u8 = 19;
+    /// A small set of Redis 7.2.
+    pub const SET_LISTPACK: u8 = 20;
+    /// A stream of Redis 7.2.
+    pub const STREAM_LISTPACKS_3: u8 = 21;
+    /// A hash whose fields expire: of release candidates of Redis 7.4, or of Valkey 9.
+    pub const HASH_METADATA_PRE_GA: u8 = 22;
+    /// The same, small.
+    pub const HASH_LISTPACK_EX_PRE_GA: u8 = 23;
+    /// A hash whose fields expire, of Redis 7.4.
+    pub const HASH_METADATA: u8 = 24;
+    /// The same, small.
+    pub const HASH_LISTPACK_EX: u8 = 25;
+}
+
+/// Whose numbers of types a payload or file uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dialect {
+    /// Redis', and Valkey's up to 8.
+    #[default]
+    Redis,
+    /// Valkey's from 9 on.
+    Valkey,
+}
+
+/// A part of a value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Element<'a> {
+    /// The whole of a string.
+    String(&'a [u8]),
+    /// The next item of a list.
+    Item(&'a [u8]),
+    /// A member of a set.
+    Member(&'a [u8]),
+    /// A member of a sorted set; the score is not NaN.
+    Scored(f64, &'a [u8]),
+    /// A field of a hash.
+    Field {
+        /// The field.
+        field: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+        /// When the field expires, Unix ms; 0 for never.
+        expire_ms: u64,
+    },
+}
+
+impl Element<'_> {
+    /// Bytes of what it names.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => bytes.len(),
+            Element::Scored(_, member) => member.len() + 8,
+            Element::Field { field, value, .. } => field.len() + value.len(),
+        }
+    }
+}
+
+/// Why something cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is not what it should be.
+    #[error("corrupt RDB data: {0}")]
+    Corrupt(&'static str),
+    /// A collection without elements, which is no value.
+    #[error("an empty collection")]
+    Empty,
+    /// A string longer than the caller allows.
+    #[error("a string of {0} bytes is too long")]
+    TooLong(u64),
+    /// A type that this build knows of but does not have.
+    #[error("{0} are not supported")]
+    Unsupported(&'static str),
+    /// A version that is newer than this build, or a wrong checksum.
+    #[error("version or checksum are wrong")]
+    Envelope,
+    /// The source failed.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// The result of reading.
+pub type Result<T> = std::result::Result<T, Error>;

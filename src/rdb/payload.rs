@@ -1,0 +1,55 @@
+//! What DUMP returns and RESTORE takes: `type ‖ value ‖ version (2) ‖ CRC-64 (8)`,
+//! version and checksum little-endian.
+
+use super::{Dialect, Error, Result, VERSION_READ, VERSION_VALKEY, VERSION_WRITTEN};
+use crate::base::hash::crc64;
+
+const VERSION_LEN: usize = 2;
+const CRC_LEN: usize = 8;
+
+/// A payload whose version and checksum are right.
+#[derive(Debug, Clone, Copy)]
+pub struct Payload<'a> {
+    /// The type's number, see [`super::kind`].
+    pub kind: u8,
+    /// The value.
+    pub value: &'a [u8],
+    /// Whose numbers it uses.
+    pub dialect: Dialect,
+}
+
+/// Opens a payload.
+///
+/// # Errors
+/// [`Error::Envelope`] if the checksum is wrong or the version too new.
+pub fn open(payload: &[u8]) -> Result<Payload<'_>> {
+    let (covered, crc) = payload
+        .split_last_chunk::<CRC_LEN>()
+        .ok_or(Error::Envelope)?;
+    let (value, version) = covered
+        .split_last_chunk::<VERSION_LEN>()
+        .ok_or(Error::Envelope)?;
+    let dialect = match u16::from_le_bytes(*version) {
+        0..=VERSION_READ => Dialect::Redis,
+        VERSION_VALKEY => Dialect::Valkey,
+        _ => return Err(Error::Envelope),
+    };
+    if u64::from_le_bytes(*crc) != crc64(0, covered) {
+        return Err(Error::Envelope);
+    }
+    let (&kind, value) = value
+        .split_first()
+        .ok_or(Error::Corrupt("a payload without a value"))?;
+    Ok(Payload {
+        kind,
+        value,
+        dialect,
+    })
+}
+
+/// Makes `type ‖ value` a payload.
+pub fn seal(payload: &mut Vec<u8>) {
+    payload.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
+    let crc = crc64(0, payload);
+    payload.extend_from_slice(&crc.to_le_bytes());
+}

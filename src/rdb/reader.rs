@@ -1,0 +1,138 @@
+//! The words of the format: lengths, strings, doubles.
+//!
+//! ```text
+//! length  00nnnnnn | 01nnnnnn n | 80 n(4, big-endian) | 81 n(8, big-endian)
+//! string  length, bytes
+//!         C0 int8 | C1 int16 | C2 int32 (little-endian): the number as text
+//!         C3 length(packed) length(bytes) packed: LZF
+//! ```
+
+use super::input::Input;
+use super::{Error, Result};
+use crate::base::{lzf, num};
+
+/// What stands where a length may stand.
+enum Length {
+    Plain(u64),
+    /// A string in another form.
+    Special(u8),
+}
+
+/// Reads words from an input.
+#[derive(Debug)]
+pub struct Reader<I> {
+    /// Where the bytes come from.
+    pub input: I,
+    /// Longest string that is taken, decompressed.
+    max_string: u64,
+    packed: Vec<u8>,
+}
+
+impl<I: Input> Reader<I> {
+    /// A reader that takes strings of up to `max_string` bytes.
+    pub fn new(input: I, max_string: u64) -> Reader<I> {
+        Reader {
+            input,
+            max_string,
+            packed: Vec::new(),
+        }
+    }
+
+    fn any_length(&mut self) -> Result<Length> {
+        let first = self.input.byte()?;
+        let low = u64::from(first & 0x3F);
+        Ok(match first >> 6 {
+            0 => Length::Plain(low),
+            1 => Length::Plain(low << 8 | u64::from(self.input.byte()?)),
+            2 if first == 0x80 => Length::Plain(u32::from_be_bytes(self.input.array()?).into()),
+            2 if first == 0x81 => Length::Plain(u64::from_be_bytes(self.input.array()?)),
+            3 => Length::Special(first & 0x3F),
+            _ => return Err(Error::Corrupt("a length of unknown form")),
+        })
+    }
+
+    /// A length or count.
+    pub fn length(&mut self) -> Result<u64> {
+        match self.any_length()? {
+            Length::Plain(length) => Ok(length),
+            Length::Special(_) => Err(Error::Corrupt("a string where a length should be")),
+        }
+    }
+
+    /// A string, in place of what `out` holds.
+    pub fn string(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        out.clear();
+        let number = match self.any_length()? {
+            Length::Plain(length) => {
+                self.check(length)?;
+                return self.input.append(length, out);
+            }
+            Length::Special(0) => i64::from(i8::from_le_bytes(self.input.array()?)),
+            Length::Special(1) => i16::from_le_bytes(self.input.array()?).into(),
+            Length::Special(2) => i32::from_le_bytes(self.input.array()?).into(),
+            Length::Special(3) => return self.compressed(out),
+            Length::Special(_) => return Err(Error::Corrupt("a string of unknown form")),
+        };
+        num::write_i64(out, number);
+        Ok(())
+    }
+
+    fn compressed(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        let (packed_len, len) = (self.length()?, self.length()?);
+        self.check(len)?;
+        self.check(packed_len)?;
+        self.packed.clear();
+        self.input.append(packed_len, &mut self.packed)?;
+        let len = usize::try_from(len).map_err(|_| Error::TooLong(len))?;
+        *out = lzf::decompress(&self.packed, len).map_err(|_| Error::Corrupt("LZF"))?;
+        Ok(())
+    }
+
+    fn check(&self, length: u64) -> Result<()> {
+        match length <= self.max_string {
+            true => Ok(()),
+            false => Err(Error::TooLong(length)),
+        }
+    }
+
+    /// A double as text, as sorted sets had it up to Redis 3.2.
+    pub fn text_double(&mut self) -> Result<f64> {
+        match self.input.byte()? {
+            255 => Ok(f64::NEG_INFINITY),
+            254 => Ok(f64::INFINITY),
+            253 => Err(NAN),
+            len => {
+                let mut buffer = [0; 252];
+                let text = buffer.get_mut(..usize::from(len)).unwrap_or_default();
+                self.input.fill(text)?;
+                parse_score(text)
+            }
+        }
+    }
+
+    /// A double in binary.
+    pub fn double(&mut self) -> Result<f64> {
+        finish_score(f64::from_le_bytes(self.input.array()?))
+    }
+
+    /// A time in ms.
+    pub fn time_ms(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.input.array()?))
+    }
+}
+
+const NAN: Error = Error::Corrupt("a score that is no number");
+
+/// The score that a text says.
+pub(super) fn parse_score(text: &[u8]) -> Result<f64> {
+    // C's strtod takes numbers outside of the range of doubles to its ends.
+    finish_score(num::parse_f64_clamped(text).ok_or(NAN)?)
+}
+
+fn finish_score(score: f64) -> Result<f64> {
+    match score.is_nan() {
+        true => Err(NAN),
+        // −0 + 0 is 0.
+        false => Ok(score + 0.0),
+    }
+}

@@ -1,0 +1,20 @@
+"""Runs a script where redis-py is, in an environment that is made when there is none."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kedis"
+
+
+def ensure():
+    try:
+        import redis  # noqa: F401
+    except ImportError:
+        python = CACHE / "venv" / "bin" / "python3"
+        if Path(sys.prefix) == CACHE / "venv":
+            subprocess.run([python, "-m", "pip", "install", "-q", "redis"], check=True)
+        elif not python.exists():
+            subprocess.run([sys.executable, "-m", "venv", CACHE / "venv"], check=True)
+        os.execv(python, [python, *sys.argv])

@@ -1,0 +1,133 @@
+"""Values of every type and encoding, and how to compare two servers."""
+
+import random
+
+# How Redis keeps small collections as large ones do, and does not compress.
+PLAIN = {
+    "hash-max-listpack-entries": 0,
+    "zset-max-listpack-entries": 0,
+    "set-max-intset-entries": 0,
+    "list-max-listpack-size": 4,
+    "rdbcompression": "no",
+}
+USUAL = {
+    "hash-max-listpack-entries": 128,
+    "zset-max-listpack-entries": 128,
+    "set-max-intset-entries": 512,
+    "list-max-listpack-size": -2,
+    "rdbcompression": "yes",
+}
+# Small collections of any size; and none compressed.
+PACKED = {
+    "hash-max-listpack-entries": 100000,
+    "hash-max-listpack-value": 1 << 20,
+    "zset-max-listpack-entries": 100000,
+    "zset-max-listpack-value": 1 << 20,
+    "set-max-intset-entries": 100000,
+    "list-max-listpack-size": -5,
+    "rdbcompression": "no",
+}
+CONFIGS = {"usual": USUAL, "plain": PLAIN, "packed": PACKED}
+
+BINARY = bytes(range(256))
+# One integer for each width that an encoding has, and its neighbours.
+INTEGERS = sorted(
+    {
+        sign * (2**bits + off)
+        for bits in (0, 5, 6, 7, 8, 12, 13, 15, 16, 23, 24, 31, 32, 62)
+        for off in (-1, 0, 1)
+        for sign in (-1, 1)
+    }
+    | {2**63 - 1, -(2**63)}
+)
+SCORES = ["0", "-0", "1", "-1", "inf", "-inf", "0.1", "1e300", "-1.5", "3.0000000000000004", "9007199254740993"]
+# Around the lengths where the form of a string changes.
+LENGTHS = [0, 1, 20, 21, 63, 64, 65, 252, 253, 254, 255, 4095, 4096]
+
+
+def text(length, seed=0):
+    """Bytes that do not compress."""
+    return random.Random(length * 1000 + seed).randbytes(length)
+
+
+def commands():
+    """(key, [command …]): small enough to be kept as fixtures."""
+    yield b"string", [("SET", b"hello")]
+    yield b"string:empty", [("SET", b"")]
+    yield b"string:binary", [("SET", BINARY)]
+    yield b"string:long-run", [("SET", b"ab" * 3000)]
+    yield b"string:like-a-number", [("SET", b"007")]
+    for n in (0, 127, -128, 128, 32767, -32769, 2**31 - 1, -(2**31), 2**31, 2**63 - 1):
+        yield b"string:%d" % n, [("SET", b"%d" % n)]
+    for n in (63, 64, 16384):
+        yield b"string:len-%d" % n, [("SET", text(n))]
+    yield b"list", [("RPUSH", b"a", b"", b"a", BINARY, b"12", b"-5000")]
+    yield b"list:integers", [("RPUSH", *(b"%d" % n for n in INTEGERS))]
+    yield b"list:lengths", [("RPUSH", *(text(n) for n in LENGTHS))]
+    yield b"list:nodes", [("RPUSH", *(b"item-%d" % n for n in range(1500)))]
+    yield b"set:integers", [("SADD", *(b"%d" % n for n in range(-50, 50, 7)))]
+    yield b"set:wide", [("SADD", *(b"%d" % n for n in INTEGERS))]
+    yield b"set:int32", [("SADD", b"1", b"-70000", b"70000")]
+    yield b"set", [("SADD", b"a", b"", BINARY, b"7", b"x" * 100)]
+    yield b"set:many", [("SADD", *(b"member-%d" % n for n in range(700)))]
+    yield b"hash", [("HSET", b"f", b"v", b"", b"empty field", b"empty value", b"", b"n", b"42", b"bin", BINARY[:60])]
+    yield b"hash:integers", [("HSET", *(x for n in INTEGERS[:60] for x in (b"%d" % n, b"%d" % -n)))]
+    yield b"hash:long", [("HSET", b"f", text(300), text(70), b"v")]
+    yield b"hash:many", [("HSET", *(x for n in range(300) for x in (b"field-%d" % n, b"value-%d" % n)))]
+    yield b"zset", [("ZADD", *(x for s in SCORES for x in (s, b"m" + s.encode())))]
+    yield b"zset:integers", [("ZADD", *(x for n in INTEGERS for x in (n, b"%d" % n)))]
+    yield b"zset:long", [("ZADD", 1, text(200), 2, b"", 3, BINARY)]
+    yield b"zset:many", [("ZADD", *(x for n in range(300) for x in (n / 7, b"member-%d" % n)))]
+    yield b"hll", [("PFADD", *(b"%d" % n for n in range(100)))]
+
+
+def large():
+    """More of the same, too large for fixtures."""
+    yield b"large:string", [("SET", text(3 << 20))]
+    yield b"large:sparse", [("SETBIT", 40_000_000, 1)]
+    yield b"large:string-run", [("SET", b"x" * (20 << 20))]
+    rng = random.Random(5)
+    for start in range(0, 50_000, 5000):
+        many = range(start, start + 5000)
+        yield b"large:hash", [("HSET", *(x for n in many for x in (b"field-%d" % n, rng.randbytes(rng.randrange(90)))))]
+        yield b"large:list", [("RPUSH", *(rng.randbytes(rng.randrange(200)) for _ in many))]
+        yield b"large:set", [("SADD", *(b"member-%d" % n for n in many))]
+        yield b"large:zset", [("ZADD", *(x for n in many for x in (rng.uniform(-1e6, 1e6), b"member-%d" % n)))]
+    yield b"large:items", [("RPUSH", *(text(1 << 20, n) for n in range(8)), b"small")]
+
+
+def fill(connection, pairs):
+    for key, lines in pairs:
+        for name, *args in lines:
+            connection.execute_command(name, key, *args)
+
+
+def value(connection, key):
+    """Type and value of a key, in a form that can be compared."""
+    kind = connection.type(key).decode()
+    if kind == "string":
+        return kind, connection.get(key)
+    if kind == "list":
+        return kind, connection.lrange(key, 0, -1)
+    if kind == "set":
+        return kind, sorted(connection.smembers(key))
+    if kind == "hash":
+        return kind, connection.hgetall(key)
+    if kind == "zset":
+        # Scores as numbers: how they are printed differs between versions.
+        return kind, connection.zrange(key, 0, -1, withscores=True)
+    return kind, None
+
+
+def differences(one, other):
+    """Keys of two connections' DBs whose values or times differ."""
+    names = set(one.keys("*")) ^ set(other.keys("*"))
+    wrong = [(name, "is on one side only") for name in names]
+    for key in one.keys("*"):
+        if key in names:
+            continue
+        if value(one, key) != value(other, key):
+            wrong.append((key, "differs"))
+        elif one.pexpiretime(key) != other.pexpiretime(key):
+            wrong.append((key, "expires at another time"))
+    return wrong
