@@ -190,7 +190,7 @@ fn start_io_threads(
     for (i, (poll, mailbox, receiver)) in prepared.into_iter().enumerate() {
         let server = server.clone();
         let handle = Builder::new().name(format!("io-{i}")).spawn(move || {
-            if let Err(error) = IoThread::with(poll, receiver, server).run() {
+            if let Err(error) = IoThread::with(poll, receiver, server, i).run() {
                 log::error!("IO thread {i}: {error}");
                 std::process::abort();
             }

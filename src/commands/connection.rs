@@ -143,7 +143,14 @@ fn greet(ctx: &mut SessionCtx<'_>) {
 }
 
 fn ping(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let in_messages = !ctx.session.resp3 && !ctx.session.subscriptions.is_empty();
     match args {
+        [_] | [_, _] if in_messages => {
+            // A subscriber that speaks RESP2 reads messages, so this is one too.
+            ctx.reply.array(2);
+            ctx.reply.bulk(b"pong");
+            ctx.reply.bulk(args.get(1).copied().unwrap_or_default());
+        }
         [_] => ctx.reply.simple("PONG"),
         [_, message] => ctx.reply.bulk(message),
         _ => return Err(Error::Arity("ping".into())),
@@ -181,6 +188,7 @@ fn quit(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 fn reset(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     let session = &mut *ctx.session;
     ctx.server.clients.set_monitor(&session.info, false);
+    ctx.server.pubsub.leave_all(ctx.server, session);
     for flag in [ClientFlags::NO_EVICT, ClientFlags::NO_TOUCH] {
         session.info.set_flag(flag, false);
     }
@@ -199,6 +207,7 @@ const FIRST: Flags = SMALL
     .union(Flags::NOSCRIPT)
     .union(Flags::NO_AUTH)
     .union(Flags::ALLOW_BUSY);
+const LAST: Flags = FIRST.union(Flags::SUBSCRIBED);
 const LOGIN: Flags = FIRST.union(Flags::SENTINEL).union(Flags::SENSITIVE);
 
 /// The table.
@@ -219,14 +228,14 @@ pub const COMMANDS: &[Command] = &[
         "Chooses the protocol version, and may authenticate and name the connection",
     ),
     Command::session("ping", -1, ping)
-        .flags(Flags::FAST.union(Flags::SENTINEL))
+        .flags(Flags::FAST.union(Flags::SENTINEL).union(Flags::SUBSCRIBED))
         .doc(Group::Connection, "1.0.0", "Answers PONG, or its argument"),
-    Command::session("quit", -1, quit).flags(FIRST).doc(
+    Command::session("quit", -1, quit).flags(LAST).doc(
         Group::Connection,
         "1.0.0",
         "Closes the connection once all replies are sent",
     ),
-    Command::session("reset", 1, reset).flags(FIRST).doc(
+    Command::session("reset", 1, reset).flags(LAST).doc(
         Group::Connection,
         "6.2.0",
         "Puts the connection back to how it was when it was new",

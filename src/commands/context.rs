@@ -3,6 +3,7 @@
 
 use super::spec::Command;
 use crate::resp::Reply;
+use crate::state::pubsub::Outbox;
 use crate::state::{Server, Session};
 use crate::storage::{DbIndex, Txn, View};
 
@@ -42,6 +43,8 @@ pub struct SessionCtx<'a> {
     pub reply: &'a mut Reply,
     /// What all threads share.
     pub server: &'a Server,
+    /// What goes to other clients once the tick is durable.
+    pub outbox: &'a mut Outbox,
     /// The command that runs; of a container, the subcommand.
     pub command: &'static Command,
 }

@@ -1,5 +1,6 @@
 //! The replies of the HELP subcommands.
 
+use super::Error;
 use crate::resp::Reply;
 
 /// How a subcommand is called, and what it does: one string per line.
@@ -19,4 +20,12 @@ pub fn write(reply: &mut Reply, container: &str, topics: &[Topic]) {
     for line in lines {
         reply.simple(&line);
     }
+}
+
+/// What a subcommand answers to arguments that it does not know.
+pub fn mistaken(container: &str, args: &[&[u8]]) -> Error {
+    let subcommand = String::from_utf8_lossy(args.get(1).copied().unwrap_or_default());
+    Error::owned(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try {container} HELP."
+    ))
 }

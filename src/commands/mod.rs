@@ -48,6 +48,7 @@ mod lcs;
 mod lists;
 mod memory;
 mod object;
+mod pubsub;
 mod save;
 mod server;
 mod sets;
@@ -86,6 +87,7 @@ pub const FAMILIES: &[&[Command]] = &[
     lists::COMMANDS,
     memory::COMMANDS,
     object::COMMANDS,
+    pubsub::COMMANDS,
     save::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,

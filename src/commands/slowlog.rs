@@ -20,11 +20,7 @@ fn get(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
                 ));
             }
         },
-        _ => {
-            return Err(Error::text(
-                "ERR unknown subcommand or wrong number of arguments for 'get'. Try SLOWLOG HELP.",
-            ));
-        }
+        _ => return Err(help::mistaken("SLOWLOG", args)),
     };
     let entries = ctx.server.slowlog.newest(count);
     let reply = &mut *ctx.reply;

@@ -50,6 +50,10 @@ bitflags::bitflags! {
         const NO_TOUCH = 1 << 20;
         /// Arguments are secrets: never shown in full anywhere.
         const SENSITIVE = 1 << 19;
+        /// Kedis: what it answers are pushes, which CLIENT REPLY does not hold back.
+        const PUSHES = 1 << 21;
+        /// Kedis: allowed to subscribers that speak RESP2.
+        const SUBSCRIBED = 1 << 22;
     }
 
     /// What a command does with a key.

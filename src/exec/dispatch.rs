@@ -11,6 +11,7 @@ use crate::commands::{
 use crate::resp::Reply;
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
+use crate::state::pubsub::Outbox;
 use crate::state::server::PauseMode;
 use crate::state::session::ReplyMode;
 use crate::state::{Server, Session};
@@ -24,7 +25,8 @@ use std::sync::atomic::Ordering;
 pub enum Outcome {
     /// It was, and its reply is written.
     Done,
-    /// The client is paused: ask again later with the same request.
+    /// The client is paused, or would send to others more than they can take now:
+    /// ask again later with the same request.
     Paused,
 }
 
@@ -47,6 +49,13 @@ pub struct Executor {
     failed: bool,
     /// Whether the tick ran commands that read or wrote keys.
     pub(super) touched_keys: bool,
+    /// What the tick's commands send to clients.
+    outbox: Outbox,
+    /// Whether some thread has more to send to its clients than it keeps up with.
+    swamped: bool,
+    /// Whether the tick should end: its client hears of what it did itself, and
+    /// that belongs between the replies.
+    heard: bool,
 }
 
 impl Executor {
@@ -68,6 +77,17 @@ impl Executor {
             commands: 0,
             failed: false,
             touched_keys: false,
+            outbox: Outbox::default(),
+            swamped: false,
+            heard: false,
+        }
+    }
+
+    /// An executor for the IO thread of this number.
+    pub fn of_thread(server: Arc<Server>, thread: usize) -> Executor {
+        Executor {
+            outbox: Outbox::of_thread(thread),
+            ..Executor::new(server)
         }
     }
 
@@ -97,6 +117,8 @@ impl Executor {
         self.tick_started_us = clock::mono_us();
         self.last_us = self.tick_started_us;
         self.commands = 0;
+        self.heard = false;
+        self.swamped = self.server.is_swamped(self.now_ms);
         let version = self.server.config.version();
         if version != self.config_version {
             self.config = self.server.config.load();
@@ -106,17 +128,28 @@ impl Executor {
 
     /// Whether the tick has collected enough to be finished.
     pub fn is_full(&self) -> bool {
-        self.commands >= self.config.tick_max_commands
+        self.heard
+            || self.commands >= self.config.tick_max_commands
             || self.txn.pending_bytes() as u64 >= self.config.tick_max_bytes
             || self.last_us - self.tick_started_us >= self.config.tick_max_us
     }
 
-    /// Ends a tick: commits what is pending and makes it durable.
+    /// Ends a tick: commits what is pending, makes it durable and sends what it has
+    /// for other clients.
     ///
     /// # Errors
     /// Nothing of the tick may be told to anyone: every reply must become the
     /// returned error.
     pub fn finish_tick(&mut self) -> Result<(), Error> {
+        let finished = self.commit_tick();
+        match finished {
+            Ok(()) => self.outbox.flush(&self.server),
+            Err(_) => self.outbox.clear(),
+        }
+        finished
+    }
+
+    fn commit_tick(&mut self) -> Result<(), Error> {
         let committed = self.txn.commit();
         let failed_before = std::mem::take(&mut self.failed);
         committed?;
@@ -163,7 +196,7 @@ impl Executor {
             }
         };
         let command = found.command;
-        if self.is_paused(command) {
+        if self.is_paused(command) || self.is_held_back(command) {
             return Outcome::Paused;
         }
         if self.server.clients.monitors() > 0 {
@@ -180,7 +213,14 @@ impl Executor {
             reply.truncate(start);
             self.fail(&stop.into_error(), reply);
         }
-        self.suppress(session, reply, start);
+        match failed || !command.flags.contains(Flags::PUSHES) {
+            true => self.suppress(session, reply, start),
+            false => self.suppress(session, reply, usize::MAX),
+        }
+        if !session.overtaken.is_empty() {
+            reply.insert(start, &std::mem::take(&mut session.overtaken));
+        }
+        self.heard |= session.listens() && !self.outbox.is_empty();
         self.count(session, found, args, failed);
         Outcome::Done
     }
@@ -210,6 +250,14 @@ impl Executor {
         }
         if found.command.is_write() && self.server.engine.has_failed() {
             return refuse(StorageError::Failed.into());
+        }
+        let subscribed = !session.resp3 && !session.subscriptions.is_empty();
+        if subscribed && !found.command.flags.contains(Flags::SUBSCRIBED) {
+            return refuse(Error::owned(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
+                 RESET are allowed in this context",
+                found.full_name
+            )));
         }
         Ok(found)
     }
@@ -246,8 +294,13 @@ impl Executor {
         };
         match pause.mode {
             PauseMode::All => true,
-            PauseMode::Writes => command.is_write() || command.flags.contains(Flags::MAY_REPLICATE),
+            PauseMode::Writes => may_write(command),
         }
+    }
+
+    /// Whether a command would send to clients of a thread that does not keep up.
+    fn is_held_back(&self, command: &Command) -> bool {
+        self.swamped && command.flags.contains(Flags::PUBSUB) && may_write(command)
     }
 
     /// Locks, runs and logs one command, in a unit or alone.
@@ -271,6 +324,7 @@ impl Executor {
                     session,
                     reply,
                     server: &self.server,
+                    outbox: &mut self.outbox,
                     command,
                 };
                 Ok(run(&mut ctx, args)?)
@@ -431,7 +485,7 @@ impl Executor {
         error.into()
     }
 
-    /// CLIENT REPLY.
+    /// CLIENT REPLY, for what was replied from `start` on.
     fn suppress(&self, session: &mut Session, reply: &mut Reply, start: usize) {
         session.reply_mode = match session.reply_mode {
             ReplyMode::On => return,
@@ -480,6 +534,11 @@ impl Executor {
             );
         }
     }
+}
+
+/// What CLIENT PAUSE WRITE holds back.
+fn may_write(command: &Command) -> bool {
+    command.is_write() || command.flags.contains(Flags::MAY_REPLICATE)
 }
 
 /// A browser that was made to send a request here has a line that begins with

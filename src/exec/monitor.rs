@@ -3,7 +3,8 @@
 use crate::base::clock;
 use crate::commands::{Command, Flags, secrets};
 use crate::state::clients::ClientFlags;
-use crate::state::{ClientInfo, Message, Server, Session};
+use crate::state::delivery::{Delivery, Form, Recipients};
+use crate::state::{Server, Session};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -31,33 +32,22 @@ pub fn feed(server: &Server, session: &Session, command: &Command, args: &[&[u8]
     }
     line.extend_from_slice(b"\r\n");
     let line: Arc<[u8]> = line.into();
+    let mut batches = vec![Vec::new(); server.mailboxes().len()];
     for client in server.clients.all() {
-        if client.flags().contains(ClientFlags::MONITOR) {
-            send(server, &client, &line);
+        let watches = client.flags().contains(ClientFlags::MONITOR);
+        if watches
+            && !client.kill.load(Ordering::Acquire)
+            && let Some(batch) = batches.get_mut(client.thread)
+        {
+            batch.push(Delivery {
+                to: Recipients::One(client.id),
+                bytes: line.clone(),
+                form: Form::Plain,
+            });
         }
     }
-}
-
-/// Queues a line for a client. Its thread looks at the client's output only
-/// when it empties its mailbox, so what waits in there is bounded here: a
-/// client with too much of it goes.
-fn send(server: &Server, client: &ClientInfo, line: &Arc<[u8]>) {
-    if client.kill.load(Ordering::Acquire) {
-        return;
-    }
-    let limits = &server.config.load().client_output_buffer_limit;
-    let limit = limits.pubsub.hard_bytes;
-    let before = client.mailbox_bytes.fetch_add(line.len(), Ordering::AcqRel);
-    let queued = before.saturating_add(line.len()) as u64;
-    if limit > 0 && queued > limit {
-        client.mailbox_bytes.fetch_sub(line.len(), Ordering::AcqRel);
-        if !client.kill.swap(true, Ordering::AcqRel) {
-            log::warn!("client {}: too slow for what it asked to see", client.id.0);
-            server.stats.output_limit_disconnections.add(1);
-            server.post(client.id, Message::Kill(client.id));
-        }
-    } else if !server.post(client.id, Message::Write(client.id, line.clone())) {
-        client.mailbox_bytes.fetch_sub(line.len(), Ordering::AcqRel);
+    for (thread, batch) in batches.into_iter().enumerate() {
+        server.deliver(thread, batch, false);
     }
 }
 
@@ -82,8 +72,8 @@ fn quote(out: &mut Vec<u8>, arg: &[u8]) {
 mod tests {
     use super::*;
     use crate::exec::testing::Client;
-    use crate::state::ClientId;
     use crate::state::mailbox::Mailbox;
+    use crate::state::{ClientId, ClientInfo, Message};
 
     fn watcher(server: &Server) -> Arc<ClientInfo> {
         let id: ClientId = server.clients.new_id();
@@ -110,24 +100,24 @@ mod tests {
         let waker = Arc::new(mio::Waker::new(poll.registry(), mio::Token(0)).unwrap());
         let (mailbox, receiver) = Mailbox::new(waker.clone());
         server.set_threads(vec![mailbox], waker);
+        let deliveries = server.mailboxes()[0].deliveries.clone();
         let limits = &server.config.load().client_output_buffer_limit;
         let limit = limits.pubsub.hard_bytes as usize;
         let info = watcher(&server);
         let value = vec![b'v'; 1 << 20];
-        let lines = limit / value.len() + 8;
+        let set = |client: &mut Client| client.args(&[b"SET", b"k", &value]);
+        let lines = limit / value.len() - 1;
         for _ in 0..lines {
-            client.args(&[b"SET", b"k", &value]);
+            set(&mut client);
+        }
+        assert!(!info.kill.load(Ordering::Acquire));
+        assert_eq!(deliveries.take(usize::MAX).len(), lines);
+        for _ in 0..lines + 8 {
+            set(&mut client);
         }
         assert!(info.kill.load(Ordering::Acquire));
-        let messages: Vec<Message> = receiver.try_iter().collect();
-        let bytes = |m: &Message| match m {
-            Message::Write(_, line) => line.len(),
-            _ => 0,
-        };
-        let queued: usize = messages.iter().map(bytes).sum();
-        assert!(queued > limit / 2 && queued <= limit, "{queued} bytes");
-        assert_eq!(info.mailbox_bytes.load(Ordering::Acquire), queued);
-        assert!(matches!(messages.last(), Some(Message::Kill(id)) if *id == info.id));
         assert_eq!(server.stats.output_limit_disconnections.get(), 1);
+        assert!(matches!(receiver.try_recv(), Ok(Message::Kill(id)) if id == info.id));
+        assert!(deliveries.take(usize::MAX).len() <= 8);
     }
 }

@@ -3,6 +3,8 @@
 use crate::exec::{Executor, Outcome};
 use crate::resp::{Limits, Parser, Progress, Reply};
 use crate::state::clients::ClientFlags;
+use crate::state::config::Config;
+use crate::state::delivery::Delivery;
 use crate::state::mailbox::Socket;
 use crate::state::{ClientInfo, Session};
 use mio::{Interest, Registry, Token};
@@ -52,6 +54,8 @@ pub struct Connection {
     /// Where this tick's replies begin, and how many there are.
     tick_start: usize,
     tick_replies: u32,
+    /// Since when more than the soft limit waits to be sent, Unix ms.
+    long_since_ms: Option<u64>,
     /// Whether it is on the thread's list of connections with replies of this tick.
     pub in_tick: bool,
     /// Whether it is on the thread's list of connections to look at again.
@@ -89,6 +93,7 @@ impl Connection {
             sent: 0,
             tick_start: 0,
             tick_replies: 0,
+            long_since_ms: None,
             in_tick: false,
             in_pending: false,
             in_paused: false,
@@ -359,6 +364,10 @@ impl Connection {
     /// What its commands changed of the session (SELECT, HELLO …) stands, so the
     /// connection ends rather than go on in a state that its client does not know.
     pub fn fail(&mut self, text: &str) {
+        if self.tick_replies == 0 {
+            // It is here for what others sent to it.
+            return self.release();
+        }
         self.ended = true;
         self.reply.truncate(self.tick_start);
         for _ in 0..self.tick_replies {
@@ -367,9 +376,36 @@ impl Connection {
         self.release();
     }
 
-    /// Appends bytes that are no reply to a request (MONITOR, pushes).
-    pub fn push(&mut self, bytes: &[u8]) {
-        self.reply.raw(bytes);
+    /// Appends what is no reply to a request (messages, invalidations, MONITOR). It
+    /// may be sent when the replies before it may.
+    pub fn push(&mut self, delivery: &Delivery) {
+        let free = self.tick_start == self.reply.len();
+        delivery.write(self.session.resp3, &mut self.reply.buf);
+        if free {
+            self.tick_start = self.reply.len();
+        }
+    }
+
+    /// Whether more waits to be sent than `client-output-buffer-limit` allows.
+    /// Nobody paces what clients get that they did not ask for by a request, so
+    /// the limits of subscribers hold for them.
+    pub fn is_over_limit(&mut self, config: &Config, now_ms: u64) -> bool {
+        let limits = &config.client_output_buffer_limit;
+        let pushed = ClientFlags::PUBSUB | ClientFlags::MONITOR;
+        let limit = match self.session.info.flags().intersects(pushed) {
+            true => limits.pubsub,
+            false => limits.normal,
+        };
+        let unsent = self.unsent() as u64;
+        if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
+            return true;
+        }
+        if limit.soft_bytes == 0 || unsent <= limit.soft_bytes {
+            self.long_since_ms = None;
+            return false;
+        }
+        let since_ms = *self.long_since_ms.get_or_insert(now_ms);
+        now_ms.saturating_sub(since_ms) > limit.soft_s.saturating_mul(1000)
     }
 
     /// Sends replies until all are gone or the socket takes no more; says how
@@ -414,7 +450,7 @@ impl Connection {
         } else {
             return;
         }
+        self.tick_start -= self.sent;
         self.sent = 0;
-        self.tick_start = self.reply.len();
     }
 }

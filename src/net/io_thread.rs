@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, OUTPUT_PAUSE, Turn};
 use crate::exec::Executor;
+use crate::state::delivery::Deliveries;
 use crate::state::mailbox::Socket;
 use crate::state::{ClientId, ClientInfo, Mailbox, Message, Server};
 use crossbeam_channel::Receiver;
@@ -26,11 +27,15 @@ const PAUSE_CHECK: Duration = Duration::from_millis(10);
 const LAST_SENDS: Duration = Duration::from_millis(500);
 /// A connection idle for so long keeps no memory for buffers.
 const IDLE_MS: u64 = 2000;
+/// Bytes copied to clients' outputs from the queue of deliveries before they are
+/// sent and the requests have their turn.
+const DELIVER_BUDGET: usize = 4 << 20;
 
 /// See the module.
 pub struct IoThread {
     poll: Poll,
     mailbox: Receiver<Message>,
+    deliveries: Arc<Deliveries>,
     connections: FxHashMap<Token, Connection>,
     by_client: FxHashMap<ClientId, Token>,
     next_token: usize,
@@ -55,15 +60,23 @@ impl IoThread {
         Ok((poll, mailbox, receiver))
     }
 
-    /// The thread itself, to be run with [`IoThread::run`].
-    pub fn with(poll: Poll, mailbox: Receiver<Message>, server: Arc<Server>) -> IoThread {
+    /// The thread of a number, to be run with [`IoThread::run`]. The server knows
+    /// its mailbox.
+    pub fn with(
+        poll: Poll,
+        mailbox: Receiver<Message>,
+        server: Arc<Server>,
+        number: usize,
+    ) -> IoThread {
+        let own = server.mailboxes().get(number);
         IoThread {
             poll,
             mailbox,
+            deliveries: own.map(|own| own.deliveries.clone()).unwrap_or_default(),
             connections: FxHashMap::default(),
             by_client: FxHashMap::default(),
             next_token: 0,
-            executor: Executor::new(server),
+            executor: Executor::of_thread(server, number),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             pending: Vec::new(),
             replied: Vec::new(),
@@ -125,7 +138,7 @@ impl IoThread {
     }
 
     fn timeout(&self) -> Duration {
-        if !self.pending.is_empty() {
+        if !self.pending.is_empty() || !self.deliveries.is_empty() {
             Duration::ZERO
         } else if !self.paused.is_empty() {
             PAUSE_CHECK
@@ -181,6 +194,7 @@ impl IoThread {
     fn finish_tick(&mut self) {
         let done = self.executor.finish_tick();
         let failure = done.err().map(|error| error.to_string());
+        self.deliver();
         for token in std::mem::take(&mut self.replied) {
             if let Some(connection) = self.connections.get_mut(&token) {
                 connection.in_tick = false;
@@ -209,24 +223,27 @@ impl IoThread {
         if unsent == 0 && connection.is_ending() {
             return self.close(token);
         }
+        let (config, now_ms) = (self.executor.config(), self.executor.now_ms());
+        if connection.is_over_limit(config, now_ms) {
+            return self.close_for_output(token);
+        }
         if held_back && unsent <= OUTPUT_PAUSE {
             self.look_again(token);
         }
-        let limit = self
-            .executor
-            .config()
-            .client_output_buffer_limit
-            .normal
-            .hard_bytes;
-        if limit > 0 && unsent as u64 > limit {
-            log::warn!("client {}: output buffer limit", token.0);
-            self.executor
-                .server()
-                .stats
-                .output_limit_disconnections
-                .add(1);
-            self.close(token);
+    }
+
+    fn close_for_output(&mut self, token: Token) {
+        let server = self.executor.server();
+        server.stats.output_limit_disconnections.add(1);
+        if let Some(connection) = self.connections.get(&token) {
+            let info = &connection.session.info;
+            log::warn!(
+                "client {} at {}: more waits for it than client-output-buffer-limit allows",
+                info.id.0,
+                info.addr
+            );
         }
+        self.close(token);
     }
 
     fn read_mail(&mut self) {
@@ -238,7 +255,6 @@ impl IoThread {
                         self.close(token);
                     }
                 }
-                Message::Write(client, bytes) => self.push(client, &bytes),
                 Message::Resume => self.resume_paused(true),
                 Message::Stop => self.stopping = true,
             }
@@ -264,33 +280,20 @@ impl IoThread {
         }
     }
 
-    fn push(&mut self, client: ClientId, bytes: &[u8]) {
-        let Some(token) = self.by_client.get(&client).copied() else {
-            return;
-        };
-        let limit = self
-            .executor
-            .config()
-            .client_output_buffer_limit
-            .pubsub
-            .hard_bytes;
-        if let Some(connection) = self.connections.get_mut(&token) {
-            let queued = &connection.session.info.mailbox_bytes;
-            queued.fetch_sub(bytes.len(), Ordering::AcqRel);
-            // Nobody paces what is pushed: a client that does not read must go.
-            if limit > 0 && connection.unsent() as u64 > limit {
-                log::warn!("client {}: too slow for what it asked to see", client.0);
-                self.executor
-                    .server()
-                    .stats
-                    .output_limit_disconnections
-                    .add(1);
-                return self.close(token);
-            }
-            connection.push(bytes);
-            if !connection.in_tick {
-                connection.in_tick = true;
-                self.replied.push(token);
+    /// Appends what waits for clients to their output. It is durable.
+    fn deliver(&mut self) {
+        for delivery in self.deliveries.take(DELIVER_BUDGET) {
+            for client in delivery.to.as_slice() {
+                let Some(token) = self.by_client.get(client) else {
+                    continue;
+                };
+                if let Some(connection) = self.connections.get_mut(token) {
+                    connection.push(&delivery);
+                    if !connection.in_tick {
+                        connection.in_tick = true;
+                        self.replied.push(*token);
+                    }
+                }
             }
         }
     }
@@ -302,7 +305,9 @@ impl IoThread {
         connection.deregister(self.poll.registry());
         let id = connection.session.info.id;
         self.by_client.remove(&id);
-        self.executor.server().clients.remove(id);
+        let server = self.executor.server();
+        server.pubsub.leave_all(server, &mut connection.session);
+        server.clients.remove(id);
     }
 
     /// Lets paused clients try again, if the pause is over or `always`.
@@ -323,8 +328,10 @@ impl IoThread {
 
     fn cron(&mut self) {
         self.last_cron = Instant::now();
-        let timeout_ms = self.executor.config().timeout_s * 1000;
+        let config = self.executor.config().clone();
+        let timeout_ms = config.timeout_s * 1000;
         let now_ms = self.executor.now_ms();
+        let mut too_long = Vec::new();
         let overdue: Vec<Token> = self
             .connections
             .iter_mut()
@@ -336,11 +343,17 @@ impl IoThread {
                 if idle_ms > IDLE_MS {
                     c.free_buffers();
                 }
+                if !overdue && c.is_over_limit(&config, now_ms) {
+                    too_long.push(*token);
+                }
                 overdue.then_some(*token)
             })
             .collect();
         for token in overdue {
             self.close(token);
+        }
+        for token in too_long {
+            self.close_for_output(token);
         }
     }
 

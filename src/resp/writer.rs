@@ -171,6 +171,13 @@ impl Reply {
         self.buf.extend_from_slice(encoded);
     }
 
+    /// Puts bytes that are already encoded in front of what was written since the
+    /// first `at` bytes.
+    pub fn insert(&mut self, at: usize, encoded: &[u8]) {
+        let at = at.min(self.buf.len());
+        self.buf.splice(at..at, encoded.iter().copied());
+    }
+
     /// Length of all replies so far, in bytes.
     #[inline]
     pub fn len(&self) -> usize {

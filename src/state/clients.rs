@@ -80,8 +80,8 @@ pub struct ClientInfo {
     pub output_bytes: AtomicUsize,
     /// Capacity of the output buffer.
     pub output_capacity: AtomicUsize,
-    /// Bytes on their way to it in its thread's mailbox.
-    pub mailbox_bytes: AtomicUsize,
+    /// How many channels, patterns and shard channels it is subscribed to.
+    pub subscriptions: [AtomicU32; 3],
     /// Bytes of the arguments of the last command.
     pub argv_bytes: AtomicUsize,
     /// Registry index of the last command; `u32::MAX`: none yet.
@@ -118,7 +118,7 @@ impl ClientInfo {
             query_capacity: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
             output_capacity: AtomicUsize::new(0),
-            mailbox_bytes: AtomicUsize::new(0),
+            subscriptions: Default::default(),
             argv_bytes: AtomicUsize::new(0),
             last_command: AtomicU32::new(u32::MAX),
             kill: AtomicBool::new(false),

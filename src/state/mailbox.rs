@@ -1,7 +1,8 @@
-//! Messages between threads: a bounded channel and a Waker that ends the
-//! receiver's poll.
+//! Messages between threads: a bounded channel, a queue of deliveries to clients
+//! (see [`super::delivery`]), and a Waker that ends the receiver's poll.
 
 use super::clients::ClientId;
+use super::delivery::{Deliveries, Delivery};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use std::sync::Arc;
 
@@ -24,8 +25,6 @@ pub enum Message {
     Serve(Socket, Arc<super::ClientInfo>),
     /// Close a client's connection.
     Kill(ClientId),
-    /// Append these bytes to a client's output (MONITOR lines, pushes).
-    Write(ClientId, Arc<[u8]>),
     /// Look again at clients that were paused.
     Resume,
     /// End the thread: commit, send what can be sent, close.
@@ -36,6 +35,8 @@ pub enum Message {
 #[derive(Debug, Clone)]
 pub struct Mailbox {
     sender: Sender<Message>,
+    /// What waits for the thread's clients.
+    pub deliveries: Arc<Deliveries>,
     waker: Arc<mio::Waker>,
 }
 
@@ -43,7 +44,12 @@ impl Mailbox {
     /// A mailbox whose receiver polls with the poll that `waker` belongs to.
     pub fn new(waker: Arc<mio::Waker>) -> (Mailbox, Receiver<Message>) {
         let (sender, receiver) = crossbeam_channel::bounded(CAPACITY);
-        (Mailbox { sender, waker }, receiver)
+        let mailbox = Mailbox {
+            sender,
+            deliveries: Arc::default(),
+            waker,
+        };
+        (mailbox, receiver)
     }
 
     /// Sends a message; waits while the mailbox is full. For the main thread
@@ -63,6 +69,17 @@ impl Mailbox {
             }
             Err(TrySendError::Full(message) | TrySendError::Disconnected(message)) => Err(message),
         }
+    }
+
+    /// Appends deliveries to the thread's clients, of which none may have more than
+    /// `limit` bytes waiting; returns those that have. Wakes the thread unless it
+    /// is the one that calls.
+    pub fn deliver(&self, batch: Vec<Delivery>, limit: usize, own: bool) -> Vec<ClientId> {
+        let pushed = self.deliveries.push(batch, limit);
+        if pushed.wake && !own {
+            self.wake();
+        }
+        pushed.too_slow
     }
 
     fn wake(&self) {

@@ -7,6 +7,8 @@
 //! | [`session`] | one client, as commands see it |
 //! | [`clients`] | all clients, as other threads may see them |
 //! | [`mailbox`] | messages between threads |
+//! | [`delivery`] | what is on its way to clients that did not ask for it |
+//! | [`pubsub`] | who is subscribed to what, and what is published |
 //! | [`stats`] | counters, per command and overall |
 //! | [`slowlog`] | commands that took long |
 //! | [`access`] | when keys were used last |
@@ -24,10 +26,12 @@ pub mod access;
 pub mod clients;
 pub mod config;
 pub mod cursors;
+pub mod delivery;
 pub mod latency;
 pub mod mailbox;
 pub mod memory;
 pub mod process;
+pub mod pubsub;
 pub mod rates;
 pub mod saves;
 pub mod server;

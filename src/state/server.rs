@@ -4,9 +4,11 @@ use super::access::Accesses;
 use super::clients::{ClientId, Clients};
 use super::config::{Config, SharedConfig};
 use super::cursors::Cursors;
+use super::delivery::Delivery;
 use super::latency::Latency;
 use super::mailbox::{Mailbox, Message};
 use super::memory::MemoryProbe;
+use super::pubsub::PubSub;
 use super::rates::Rates;
 use super::saves::Saves;
 use super::slowlog::SlowLog;
@@ -54,6 +56,8 @@ pub struct Server {
     pub config_file: Option<PathBuf>,
     /// All clients.
     pub clients: Clients,
+    /// Who is subscribed to what.
+    pub pubsub: PubSub,
     /// Counters.
     pub stats: Stats,
     /// Slow commands.
@@ -110,6 +114,7 @@ impl Server {
             config: SharedConfig::new(config),
             config_file,
             clients: Clients::default(),
+            pubsub: PubSub::default(),
             stats: Stats::new(commands),
             slowlog: SlowLog::default(),
             accesses: Accesses::new(now_ms),
@@ -157,6 +162,30 @@ impl Server {
         self.mailboxes()
             .get(info.thread)
             .is_some_and(|mailbox| mailbox.try_send(message).is_ok())
+    }
+
+    /// Queues deliveries for clients of one IO thread; `own` if that is the thread
+    /// that calls. Clients with too much in the queue are closed.
+    pub fn deliver(&self, thread: usize, batch: Vec<Delivery>, own: bool) {
+        let Some(mailbox) = self.mailboxes().get(thread) else {
+            return;
+        };
+        let limit = self.config.load().client_output_buffer_limit.pubsub;
+        let limit = usize::try_from(limit.hard_bytes).unwrap_or(usize::MAX);
+        for client in mailbox.deliver(batch, limit, own) {
+            let info = self.clients.get(client);
+            if info.is_some_and(|info| !info.kill.swap(true, Ordering::AcqRel)) {
+                log::warn!("client {}: too slow for what it asked to see", client.0);
+                self.stats.output_limit_disconnections.add(1);
+                self.post(client, Message::Kill(client));
+            }
+        }
+    }
+
+    /// Whether clients that send to others should wait: see [`super::delivery`].
+    pub fn is_swamped(&self, now_ms: u64) -> bool {
+        let mut mailboxes = self.mailboxes().iter();
+        mailboxes.any(|mailbox| mailbox.deliveries.is_busy(now_ms))
     }
 
     /// Starts or prolongs a pause.

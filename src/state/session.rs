@@ -1,7 +1,9 @@
 //! One client, as the commands it runs see and change it. Owned by the
 //! client's IO thread.
 
+use super::Server;
 use super::clients::ClientInfo;
+use super::pubsub::Subscriptions;
 use crate::storage::DbIndex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,6 +35,10 @@ pub struct Session {
     pub close_after_reply: bool,
     /// Whether it speaks RESP3.
     pub resp3: bool,
+    /// What it is subscribed to.
+    pub subscriptions: Subscriptions,
+    /// Output that goes before the reply of the command that runs.
+    pub overtaken: Vec<u8>,
     db: DbIndex,
 }
 
@@ -45,7 +51,24 @@ impl Session {
             reply_mode: ReplyMode::On,
             close_after_reply: false,
             resp3: false,
+            subscriptions: Subscriptions::default(),
+            overtaken: Vec::new(),
             db: DbIndex(0),
+        }
+    }
+
+    /// Whether it hears of what it does itself.
+    pub fn listens(&self) -> bool {
+        !self.subscriptions.is_empty()
+    }
+
+    /// Lets all that waits for it in its thread's queue go out before the reply of
+    /// the command that runs.
+    pub fn overtake(&mut self, server: &Server) {
+        if let Some(mailbox) = server.mailboxes().get(self.info.thread) {
+            for delivery in mailbox.deliveries.take_for(self.info.id) {
+                delivery.write(self.resp3, &mut self.overtaken);
+            }
         }
     }
 

@@ -13,6 +13,7 @@
 //! - `hostile`: input that no client library sends
 //! - `lifecycle`: start, stop, addresses, configuration
 //! - `clients`: a client library as users have it
+//! - `pubsub`: messages to subscribers
 //! - `layers`: house rules of the sources
 #![allow(clippy::unwrap_used)]
 
@@ -23,4 +24,5 @@ mod failure;
 mod hostile;
 mod layers;
 mod lifecycle;
+mod pubsub;
 mod support;

@@ -113,12 +113,13 @@ fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
     } else {
         -1
     };
+    let [sub, psub, ssub] = [0, 1, 2].map(|i| client.subscriptions[i].load(Ordering::Relaxed));
     let events = if output > 0 { "rw" } else { "r" };
     // Writing to a string cannot fail.
     let _ = write!(
         out,
         "id={} addr={} laddr={} fd={} name={} age={age_s} idle={idle_s} flags={} db={} \
-         sub=0 psub=0 ssub=0 multi={multi} qbuf={query} qbuf-free={query_free} argv-mem={args} \
+         sub={sub} psub={psub} ssub={ssub} multi={multi} qbuf={query} qbuf-free={query_free} argv-mem={args} \
          multi-mem=0 rbs={output_capacity} rbp={output} obl={output} oll=0 omem=0 tot-mem={total} \
          watch=0 events={events} cmd={command} user={} redir=-1 resp={} ",
         client.id.0,

@@ -42,9 +42,9 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::SortedSet => "sortedset",
         Group::Connection => "connection",
         Group::Transactions => "transaction",
-        Group::PubSub => "pubsub",
         Group::Scripting => "scripting",
-        Group::Server => return None,
+        // Those that publish or subscribe have a flag.
+        Group::PubSub | Group::Server => return None,
     })
 }
 

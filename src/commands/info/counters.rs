@@ -3,6 +3,7 @@
 use super::Text;
 use crate::commands::registry;
 use crate::state::Server;
+use crate::state::pubsub::Kind;
 use crate::state::stats::{CommandStats, LATENCY_BUCKETS};
 
 const KIB: f64 = 1024.0;
@@ -46,6 +47,9 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     ]);
     text.field("keyspace_hits", stats.keyspace_hits.get());
     text.field("keyspace_misses", stats.keyspace_misses.get());
+    text.field("pubsub_channels", server.pubsub.len(Kind::Channel));
+    text.field("pubsub_patterns", server.pubsub.len(Kind::Pattern));
+    text.field("pubsubshard_channels", server.pubsub.len(Kind::Shard));
     nothing_of_these(text);
     text.field("unexpected_error_replies", 0);
     text.field("total_error_replies", stats.error_replies.get());
@@ -71,9 +75,6 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
 
 fn nothing_of_these(text: &mut Text) {
     text.constants(&[
-        ("pubsub_channels", "0"),
-        ("pubsub_patterns", "0"),
-        ("pubsubshard_channels", "0"),
         ("latest_fork_usec", "0"),
         ("total_forks", "0"),
         ("migrate_cached_sockets", "0"),

@@ -1,0 +1,289 @@
+//! Publish and subscribe. What is sent to subscribers goes out once the tick is
+//! durable: see [`crate::state::pubsub`].
+
+use super::help;
+use super::spec::Group;
+use super::{CmdResult, Command, Flags, KeyFlags, KeySpec, SessionCtx};
+use crate::base::glob;
+use crate::state::pubsub::{Kind, Name};
+
+/// The words that confirm.
+fn joined(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Channel => "subscribe",
+        Kind::Pattern => "psubscribe",
+        Kind::Shard => "ssubscribe",
+    }
+}
+
+fn left(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Channel => "unsubscribe",
+        Kind::Pattern => "punsubscribe",
+        Kind::Shard => "sunsubscribe",
+    }
+}
+
+/// Says what a client is subscribed to now.
+fn confirm(ctx: &mut SessionCtx<'_>, word: &str, kind: Kind, name: Option<&[u8]>) {
+    ctx.reply.push(3);
+    ctx.reply.bulk(word.as_bytes());
+    match name {
+        Some(name) => ctx.reply.bulk(name),
+        None => ctx.reply.null(),
+    }
+    let count = ctx.session.subscriptions.count(kind);
+    ctx.reply.int(count as i64);
+}
+
+fn join(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
+    for name in &args[1..] {
+        ctx.server.pubsub.join(ctx.session, kind, name);
+        confirm(ctx, joined(kind), kind, Some(name));
+    }
+    Ok(())
+}
+
+fn leave(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
+    let leave = |ctx: &mut SessionCtx<'_>, name: &[u8]| {
+        let server = ctx.server;
+        server.pubsub.leave(server, ctx.session, kind, name);
+        confirm(ctx, left(kind), kind, Some(name));
+    };
+    if args.len() > 1 {
+        args[1..].iter().for_each(|name| leave(ctx, name));
+        return Ok(());
+    }
+    let names = ctx.session.subscriptions.names(kind);
+    let names: Vec<Name> = names.iter().cloned().collect();
+    if names.is_empty() {
+        confirm(ctx, left(kind), kind, None);
+    }
+    names.iter().for_each(|name| leave(ctx, name));
+    Ok(())
+}
+
+fn subscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    join(ctx, args, Kind::Channel)
+}
+
+fn psubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    join(ctx, args, Kind::Pattern)
+}
+
+fn ssubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    join(ctx, args, Kind::Shard)
+}
+
+fn unsubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    leave(ctx, args, Kind::Channel)
+}
+
+fn punsubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    leave(ctx, args, Kind::Pattern)
+}
+
+fn sunsubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    leave(ctx, args, Kind::Shard)
+}
+
+fn send(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
+    let (channel, message) = (args[1], args[2]);
+    let targets = ctx.server.pubsub.find(kind, channel);
+    ctx.reply.int(targets.count() as i64);
+    if !ctx.server.pubsub.is_silent(kind) {
+        ctx.outbox.publish(kind, channel, message, targets);
+    }
+    Ok(())
+}
+
+fn publish(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    send(ctx, args, Kind::Channel)
+}
+
+fn spublish(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    send(ctx, args, Kind::Shard)
+}
+
+fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
+    let pattern = match args {
+        [_, _] => None,
+        [_, _, pattern] => Some(*pattern),
+        _ => return Err(help::mistaken("PUBSUB", args)),
+    };
+    let mark = ctx.reply.begin();
+    let mut listed = 0;
+    let reply = &mut *ctx.reply;
+    ctx.server.pubsub.for_each(kind, |name| {
+        if pattern.is_none_or(|pattern| glob::matches(pattern, name, false)) {
+            reply.bulk(name);
+            listed += 1;
+        }
+    });
+    ctx.reply.end_array(mark, listed);
+    Ok(())
+}
+
+fn channels(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    list(ctx, args, Kind::Channel)
+}
+
+fn shardchannels(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    list(ctx, args, Kind::Shard)
+}
+
+fn count(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
+    let names = &args[2..];
+    ctx.reply.array(names.len() * 2);
+    for name in names {
+        ctx.reply.bulk(name);
+        let subscribers = ctx.server.pubsub.subscribers(kind, name);
+        ctx.reply.int(subscribers as i64);
+    }
+    Ok(())
+}
+
+fn numsub(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    count(ctx, args, Kind::Channel)
+}
+
+fn shardnumsub(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    count(ctx, args, Kind::Shard)
+}
+
+fn numpat(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    let patterns = ctx.server.pubsub.len(Kind::Pattern);
+    ctx.reply.int(patterns as i64);
+    Ok(())
+}
+
+const HELP: &[help::Topic] = &[
+    (
+        "CHANNELS [<pattern>]",
+        &["The channels that have subscribers, or those of them that match a pattern."],
+    ),
+    ("NUMPAT", &["How many patterns have subscribers."]),
+    (
+        "NUMSUB [<channel> ...]",
+        &["How many subscribers each channel has, patterns not counted."],
+    ),
+    (
+        "SHARDCHANNELS [<pattern>]",
+        &["The shard channels that have subscribers, or those of them that match a pattern."],
+    ),
+    (
+        "SHARDNUMSUB [<shardchannel> ...]",
+        &["How many subscribers each shard channel has."],
+    ),
+];
+
+fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    help::write(ctx.reply, "PUBSUB", HELP);
+    Ok(())
+}
+
+const ABOUT: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
+const SUBSCRIBE: Flags = ABOUT
+    .union(Flags::NOSCRIPT)
+    .union(Flags::PUSHES)
+    .union(Flags::SUBSCRIBED)
+    .union(Flags::SENTINEL);
+const PUBLISH: Flags = ABOUT.union(Flags::FAST).union(Flags::MAY_REPLICATE);
+const SHARD: Flags = ABOUT
+    .union(Flags::NOSCRIPT)
+    .union(Flags::PUSHES)
+    .union(Flags::SUBSCRIBED);
+const NOT_KEYS: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::NOT_KEY)];
+const NOT_KEY: &[KeySpec] = &[KeySpec::at(1, KeyFlags::NOT_KEY)];
+
+const fn doc(command: Command, since: &'static str, summary: &'static str) -> Command {
+    command.doc(Group::PubSub, since, summary)
+}
+
+const SUBCOMMANDS: &[Command] = &[
+    doc(
+        Command::session("channels", -2, channels).flags(ABOUT),
+        "2.8.0",
+        "Lists the channels that have subscribers",
+    ),
+    doc(
+        Command::session("help", 2, help).flags(Flags::LOADING.union(Flags::STALE)),
+        "6.2.0",
+        "Lists the subcommands",
+    ),
+    doc(
+        Command::session("numpat", 2, numpat).flags(ABOUT),
+        "2.8.0",
+        "Counts the patterns that have subscribers",
+    ),
+    doc(
+        Command::session("numsub", -2, numsub).flags(ABOUT),
+        "2.8.0",
+        "Counts the subscribers of channels",
+    ),
+    doc(
+        Command::session("shardchannels", -2, shardchannels).flags(ABOUT),
+        "7.0.0",
+        "Lists the shard channels that have subscribers",
+    ),
+    doc(
+        Command::session("shardnumsub", -2, shardnumsub).flags(ABOUT),
+        "7.0.0",
+        "Counts the subscribers of shard channels",
+    ),
+];
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    doc(
+        Command::session("psubscribe", -2, psubscribe).flags(SUBSCRIBE),
+        "2.0.0",
+        "Subscribes to all channels that match patterns",
+    ),
+    doc(
+        Command::session("publish", 3, publish).flags(PUBLISH.union(Flags::SENTINEL)),
+        "2.0.0",
+        "Sends a message to a channel and says how many get it",
+    ),
+    doc(
+        Command::container("pubsub", -2, SUBCOMMANDS),
+        "2.8.0",
+        "Commands about channels and their subscribers",
+    ),
+    doc(
+        Command::session("punsubscribe", -1, punsubscribe).flags(SUBSCRIBE),
+        "2.0.0",
+        "Unsubscribes from patterns, or from all of them",
+    ),
+    doc(
+        Command::session("spublish", 3, spublish)
+            .flags(PUBLISH)
+            .keys(NOT_KEY),
+        "7.0.0",
+        "Sends a message to a shard channel and says how many get it",
+    ),
+    doc(
+        Command::session("ssubscribe", -2, ssubscribe)
+            .flags(SHARD)
+            .keys(NOT_KEYS),
+        "7.0.0",
+        "Subscribes to shard channels",
+    ),
+    doc(
+        Command::session("subscribe", -2, subscribe).flags(SUBSCRIBE),
+        "2.0.0",
+        "Subscribes to channels",
+    ),
+    doc(
+        Command::session("sunsubscribe", -1, sunsubscribe)
+            .flags(SHARD)
+            .keys(NOT_KEYS),
+        "7.0.0",
+        "Unsubscribes from shard channels, or from all of them",
+    ),
+    doc(
+        Command::session("unsubscribe", -1, unsubscribe).flags(SUBSCRIBE),
+        "2.0.0",
+        "Unsubscribes from channels, or from all of them",
+    ),
+];

@@ -1,0 +1,327 @@
+//! Publish and subscribe: over many connections and threads, with subscribers
+//! that do not read, and compared with the oracle.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Conn, Server, Value, args, oracle, wait_for};
+
+fn subscriber(address: &str, resp3: bool, line: &str, confirmations: usize) -> Conn {
+    let mut conn = Conn::open(address).unwrap();
+    if resp3 {
+        conn.hello3();
+    }
+    conn.send(&args(line)).unwrap();
+    for _ in 0..confirmations {
+        conn.read().unwrap();
+    }
+    conn
+}
+
+/// The last part of a message, of either protocol version.
+fn payload(message: Value) -> Vec<u8> {
+    match message {
+        Value::Array(parts) | Value::Push(parts) => parts.last().unwrap().bytes().to_vec(),
+        other => panic!("expected a message, got {other:?}"),
+    }
+}
+
+/// Every subscriber on every thread gets each message of each publisher once, and
+/// those of one publisher in order.
+#[test]
+fn thousands_of_subscribers_get_each_message_once_and_in_order() {
+    const SUBSCRIBERS: usize = 3000;
+    const PUBLISHERS: usize = 4;
+    const MESSAGES: usize = 150;
+    let server = Server::start(&["--io-threads", "4"]);
+    let address = server.address();
+    let mut subscribers: Vec<Conn> = (0..SUBSCRIBERS)
+        .map(|n| match n % 3 {
+            0 => subscriber(&address, false, "SUBSCRIBE news", 1),
+            1 => subscriber(&address, true, "SUBSCRIBE news", 1),
+            _ => subscriber(&address, true, "PSUBSCRIBE n[e]ws", 1),
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for publisher in 0..PUBLISHERS {
+            let address = &address;
+            scope.spawn(move || {
+                let mut conn = Conn::open(address).unwrap();
+                let batches: Vec<_> = (0..MESSAGES)
+                    .map(|n| args(&format!("PUBLISH news {publisher}:{n}")))
+                    .collect();
+                for batch in batches.chunks(50) {
+                    for reply in conn.pipeline(batch) {
+                        assert_eq!(reply, Value::Int(SUBSCRIBERS as i64));
+                    }
+                }
+            });
+        }
+        for readers in subscribers.chunks_mut(SUBSCRIBERS / 4) {
+            scope.spawn(move || {
+                for conn in readers {
+                    let mut next = [0; PUBLISHERS];
+                    for _ in 0..PUBLISHERS * MESSAGES {
+                        let text = String::from_utf8(payload(conn.read().unwrap())).unwrap();
+                        let (publisher, n) = text.split_once(':').unwrap();
+                        let expected = &mut next[publisher.parse::<usize>().unwrap()];
+                        assert_eq!(n.parse::<usize>().unwrap(), *expected, "of {publisher}");
+                        *expected += 1;
+                    }
+                }
+            });
+        }
+    });
+    // Nothing came twice: what follows the last message is the answer.
+    for conn in subscribers.iter_mut().step_by(97) {
+        let pong = conn.must("PING last");
+        assert!(matches!(pong, Value::Array(_) | Value::Bulk(_)), "{pong:?}");
+    }
+    let mut conn = server.connect();
+    let numbers = conn.must("PUBSUB NUMSUB news");
+    assert_eq!(numbers.items()[1], Value::Int(2000));
+    drop(subscribers);
+    wait_for("all subscribers to be gone", || {
+        let numbers = conn.must("PUBSUB NUMSUB news");
+        numbers.items()[1] == Value::Int(0) && conn.must("PUBSUB NUMPAT") == Value::Int(0)
+    });
+}
+
+/// Floods two subscribers of which one does not read; the other one must get
+/// everything, and the first one must be closed.
+fn closes_only_who_does_not_read(limit: &str) {
+    const MESSAGES: usize = 4000;
+    let server = Server::start(&["--io-threads", "2"]);
+    let address = server.address();
+    let mut admin = server.connect();
+    let limit = ["CONFIG", "SET", "client-output-buffer-limit", limit];
+    assert_eq!(admin.call(&limit), Value::ok());
+    let mut slow = subscriber(&address, false, "SUBSCRIBE flood", 1);
+    let mut healthy: Vec<Conn> = (0..4)
+        .map(|_| subscriber(&address, true, "SUBSCRIBE flood", 1))
+        .collect();
+    std::thread::scope(|scope| {
+        for conn in &mut healthy {
+            scope.spawn(move || {
+                for n in 0..MESSAGES {
+                    let message = payload(conn.read().unwrap());
+                    assert!(message.starts_with(format!("{n}:").as_bytes()), "at {n}");
+                }
+            });
+        }
+        let filler = "x".repeat(16 << 10);
+        for n in 0..MESSAGES {
+            let message = format!("{n}:{filler}");
+            let got = admin.call(&["PUBLISH", "flood", &message]).int();
+            assert!(got == 4 || got == 5, "{got}");
+        }
+    });
+    wait_for("the slow subscriber to be closed", || {
+        admin.must("PUBSUB NUMSUB flood").items()[1] == Value::Int(4)
+    });
+    let (_, closed) = slow.read_raw_until(Duration::from_secs(20), |_| false);
+    assert!(closed);
+    let info = admin.must("INFO stats").text();
+    assert!(
+        info.contains("client_output_buffer_limit_disconnections:1\r\n"),
+        "{info}"
+    );
+}
+
+#[test]
+fn a_subscriber_over_its_hard_limit_is_closed_while_others_go_on() {
+    closes_only_who_does_not_read("pubsub 16mb 0 0");
+}
+
+#[test]
+fn a_subscriber_over_its_soft_limit_for_long_is_closed_while_others_go_on() {
+    closes_only_who_does_not_read("pubsub 0 16mb 1");
+}
+
+/// A publisher that is faster than the thread of its subscribers waits for it;
+/// nobody who reads is closed, although far more than the limit goes through.
+#[test]
+fn a_fast_publisher_does_not_overrun_subscribers_that_read() {
+    const BATCHES: usize = 40;
+    let server = Server::start(&["--io-threads", "2"]);
+    let address = server.address();
+    let mut admin = server.connect();
+    let limit = [
+        "CONFIG",
+        "SET",
+        "client-output-buffer-limit",
+        "pubsub 16mb 0 0",
+    ];
+    assert_eq!(admin.call(&limit), Value::ok());
+    let mut readers: Vec<Conn> = (0..40)
+        .map(|_| subscriber(&address, false, "SUBSCRIBE flood", 1))
+        .collect();
+    let filler = "x".repeat(1000);
+    let batch: Vec<_> = (0..1000)
+        .map(|_| args(&format!("PUBLISH flood {filler}")))
+        .collect();
+    std::thread::scope(|scope| {
+        for conn in &mut readers {
+            scope.spawn(move || {
+                for n in 0..BATCHES * 1000 {
+                    conn.read().unwrap_or_else(|e| panic!("at {n}: {e}"));
+                }
+            });
+        }
+        for _ in 0..BATCHES {
+            for reply in admin.pipeline(&batch) {
+                assert_eq!(reply, Value::Int(40));
+            }
+        }
+    });
+}
+
+/// In RESP2 a message after the confirmation would be taken for a reply.
+#[test]
+fn no_message_comes_after_the_confirmation_of_unsubscribing() {
+    let server = Server::start(&["--io-threads", "4"]);
+    let address = server.address();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let running = || !stop.load(std::sync::atomic::Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let mut publisher = server.connect();
+            scope.spawn(move || {
+                let batch = vec![args("PUBLISH busy message"); 20];
+                while running() {
+                    publisher.pipeline(&batch);
+                }
+            });
+        }
+        let deadline = Instant::now() + Duration::from_secs(4);
+        let mut conn = Conn::open(&address).unwrap();
+        let mut messages = 0;
+        while Instant::now() < deadline {
+            conn.send(&args("SUBSCRIBE busy")).unwrap();
+            conn.send(&args("UNSUBSCRIBE")).unwrap();
+            conn.send(&args("PING")).unwrap();
+            loop {
+                match conn.read().unwrap() {
+                    Value::Array(parts) if parts[0] == Value::bulk("unsubscribe") => break,
+                    Value::Array(parts) => messages += usize::from(parts[0].bytes() == b"message"),
+                    other => panic!("{other:?} before the confirmation"),
+                }
+            }
+            assert_eq!(conn.read().unwrap(), Value::simple("PONG"));
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(messages > 0);
+    });
+}
+
+/// What a publisher was told to have sent arrives before what is said afterwards.
+#[test]
+fn what_was_acknowledged_to_the_publisher_is_never_missed() {
+    let server = Server::start(&["--io-threads", "4"]);
+    let mut publisher = server.connect();
+    for _ in 0..300 {
+        let mut conn = subscriber(&server.address(), false, "SUBSCRIBE once", 1);
+        assert_eq!(publisher.must("PUBLISH once x"), Value::Int(1));
+        conn.send(&args("UNSUBSCRIBE")).unwrap();
+        assert_eq!(payload(conn.read().unwrap()), b"x");
+        let confirmation = conn.read().unwrap();
+        assert_eq!(confirmation.items()[0], Value::bulk("unsubscribe"));
+    }
+}
+
+/// The same lines to both servers: subscriber, second subscriber, publisher.
+fn transcript(server: &Server, resp3: bool) -> Vec<Vec<Value>> {
+    const LINES: &[(usize, &str, [usize; 3])] = &[
+        (0, "SUBSCRIBE a b a", [3, 0, 0]),
+        (0, "PSUBSCRIBE a*", [1, 0, 0]),
+        (0, "SSUBSCRIBE a s", [2, 0, 0]),
+        (1, "PSUBSCRIBE ? [c-d]", [0, 2, 0]),
+        (2, "PUBLISH a one", [2, 1, 1]),
+        (2, "PUBLISH b two", [1, 1, 1]),
+        (2, "PUBLISH nobody x", [0, 0, 1]),
+        (2, "SPUBLISH s three", [1, 0, 1]),
+        (2, "SPUBLISH b nobody", [0, 0, 1]),
+        (2, "PUBSUB CHANNELS b*", [0, 0, 1]),
+        (2, "PUBSUB NUMSUB a b c", [0, 0, 1]),
+        (2, "PUBSUB NUMPAT", [0, 0, 1]),
+        (2, "PUBSUB SHARDCHANNELS s", [0, 0, 1]),
+        (2, "PUBSUB SHARDNUMSUB s b", [0, 0, 1]),
+        (2, "PUBSUB channels a b", [0, 0, 1]),
+        (2, "PUBSUB nope", [0, 0, 1]),
+        (2, "PUBSUB", [0, 0, 1]),
+        (2, "SUBSCRIBE", [0, 0, 1]),
+        (2, "UNSUBSCRIBE", [0, 0, 1]),
+        (2, "PUNSUBSCRIBE", [0, 0, 1]),
+        (2, "SUNSUBSCRIBE", [0, 0, 1]),
+        (0, "GET x", [1, 0, 0]),
+        (0, "CONFIG GET databases", [1, 0, 0]),
+        (0, "PING", [1, 0, 0]),
+        (0, "PING hi", [1, 0, 0]),
+        (0, "PING a b", [1, 0, 0]),
+        (0, "UNSUBSCRIBE a nope", [2, 0, 0]),
+        (0, "PUNSUBSCRIBE a* a*", [2, 0, 0]),
+        (0, "SUNSUBSCRIBE s", [1, 0, 0]),
+        (0, "SUNSUBSCRIBE", [1, 0, 0]),
+        (0, "UNSUBSCRIBE", [1, 0, 0]),
+        (0, "PING", [1, 0, 0]),
+        (1, "RESET", [0, 1, 0]),
+        (1, "PING", [0, 1, 0]),
+        (2, "PUBLISH a nobody", [0, 0, 1]),
+        (1, "CLIENT REPLY OFF", [0, 0, 0]),
+        (1, "SUBSCRIBE q", [0, 1, 0]),
+        (2, "PUBLISH q off", [0, 1, 1]),
+        (1, "UNSUBSCRIBE q", [0, 1, 0]),
+        (1, "CLIENT REPLY ON", [0, 1, 0]),
+    ];
+    let mut clients: Vec<Conn> = (0..3).map(|_| server.connect()).collect();
+    if resp3 {
+        clients.iter_mut().for_each(Conn::hello3);
+    }
+    let mut seen = Vec::new();
+    for (who, line, replies) in LINES {
+        clients[*who].send(&args(line)).unwrap();
+        for (client, expected) in clients.iter_mut().zip(replies) {
+            seen.push((0..*expected).map(|_| client.read().unwrap()).collect());
+        }
+    }
+    seen
+}
+
+#[test]
+fn replies_and_messages_are_those_of_redis() {
+    let (ours, oracle) = (Server::start(&[]), oracle(&[]));
+    for resp3 in [false, true] {
+        assert_eq!(transcript(&ours, resp3), transcript(&oracle, resp3));
+    }
+}
+
+/// Redis 7.2 and later answer first; 7.0 does not.
+#[test]
+fn what_a_client_publishes_to_itself_comes_right_after_the_reply() {
+    let server = Server::start(&[]);
+    let mut conn = server.connect();
+    conn.hello3();
+    let batch = [
+        "SUBSCRIBE me",
+        "PUBLISH me 1",
+        "PING",
+        "PUBLISH me 2",
+        "UNSUBSCRIBE me",
+        "PUBLISH me 3",
+    ];
+    let batch: Vec<_> = batch.iter().map(|line| args(line)).collect();
+    let mut replies = conn.pipeline(&batch);
+    replies.extend((0..2).map(|_| conn.read().unwrap()));
+    let push =
+        |kind: &str, last: Value| Value::Push(vec![Value::bulk(kind), Value::bulk("me"), last]);
+    let expected = [
+        push("subscribe", Value::Int(1)),
+        Value::Int(1),
+        push("message", Value::bulk("1")),
+        Value::simple("PONG"),
+        Value::Int(1),
+        push("message", Value::bulk("2")),
+        push("unsubscribe", Value::Int(0)),
+        Value::Int(0),
+    ];
+    assert_eq!(replies, expected);
+}
