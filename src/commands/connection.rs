@@ -187,6 +187,7 @@ fn quit(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 
 fn reset(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     let session = &mut *ctx.session;
+    session.end_multi();
     ctx.server.clients.set_monitor(&session.info, false);
     ctx.server.pubsub.leave_all(ctx.server, session);
     for flag in [ClientFlags::NO_EVICT, ClientFlags::NO_TOUCH] {

@@ -55,6 +55,7 @@ mod sets;
 mod slowlog;
 mod sort;
 mod strings;
+mod transactions;
 mod zset_algebra;
 mod zset_range;
 mod zsets;
@@ -65,7 +66,7 @@ mod session_tests;
 pub use context::{ReadCtx, SessionCtx, WriteCtx};
 pub use error::{CmdResult, Error};
 pub use registry::{Registry, registry};
-pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec};
+pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec, Own};
 
 /// The tables of all families.
 pub const FAMILIES: &[&[Command]] = &[
@@ -95,6 +96,7 @@ pub const FAMILIES: &[&[Command]] = &[
     slowlog::COMMANDS,
     sort::COMMANDS,
     strings::COMMANDS,
+    transactions::COMMANDS,
     zset_algebra::COMMANDS,
     zset_range::COMMANDS,
     zsets::COMMANDS,

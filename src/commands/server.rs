@@ -8,6 +8,11 @@ use crate::base::clock;
 use crate::state::server::Shutdown;
 
 fn monitor(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    if ctx.session.deny_blocking {
+        return Err(Error::text(
+            "ERR MONITOR isn't allowed for DENY BLOCKING client",
+        ));
+    }
     ctx.server.clients.set_monitor(&ctx.session.info, true);
     ctx.reply.ok();
     Ok(())

@@ -247,8 +247,25 @@ pub enum Handler {
     Write(fn(&mut WriteCtx<'_>, &[&[u8]]) -> CmdResult),
     /// Concerns the connection or the server, no keys.
     Session(fn(&mut SessionCtx<'_>, &[&[u8]]) -> CmdResult),
+    /// Runs other commands, or decides when they run: see [`Own`].
+    Own(Own),
     /// Has subcommands only.
     Container,
+}
+
+/// Commands that the executor itself carries out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Own {
+    /// Queue what follows.
+    Multi,
+    /// Run the queue.
+    Exec,
+    /// Forget the queue.
+    Discard,
+    /// Make EXEC depend on keys.
+    Watch,
+    /// No longer.
+    Unwatch,
 }
 
 /// Finds in the arguments which DB besides the client's a command touches.
@@ -381,6 +398,11 @@ impl Command {
         Command::new(name, arity, Handler::Session(run))
     }
 
+    /// A command that the executor itself carries out.
+    pub const fn own(name: &'static str, arity: i16, own: Own) -> Command {
+        Command::new(name, arity, Handler::Own(own))
+    }
+
     /// A command that has subcommands only.
     pub const fn container(
         name: &'static str,
@@ -454,6 +476,11 @@ impl Command {
     /// Whether it may change keys.
     pub fn is_write(&self) -> bool {
         matches!(self.handler, Handler::Write(_))
+    }
+
+    /// Whether the executor carries it out, as this.
+    pub fn is_own(&self, own: Own) -> bool {
+        matches!(self.handler, Handler::Own(mine) if mine == own)
     }
 
     /// Whether its handler can touch keys.

@@ -6,7 +6,8 @@ use super::unit::{Stop, Unit};
 use crate::base::clock;
 use crate::commands::registry::Registered;
 use crate::commands::{
-    CmdResult, Command, Error, Flags, Handler, ReadCtx, SessionCtx, WriteCtx, registry, secrets,
+    CmdResult, Command, Error, Flags, Handler, Own, ReadCtx, SessionCtx, WriteCtx, registry,
+    secrets,
 };
 use crate::resp::Reply;
 use crate::state::clients::ClientFlags;
@@ -190,16 +191,23 @@ impl Executor {
         let found = match self.admit(session, args) {
             Ok(found) => found,
             Err(error) => {
+                let error = self.refuse_in_multi(session, args, error);
                 self.fail(&error, reply);
                 self.suppress(session, reply, start);
                 return Outcome::Done;
             }
         };
         let command = found.command;
-        if self.is_paused(command) || self.is_held_back(command) {
+        if self.is_paused(session, command) || self.is_held_back(command) {
             return Outcome::Paused;
         }
-        if self.server.clients.monitors() > 0 {
+        if self.queue_in_multi(session, command, args, reply) {
+            self.suppress(session, reply, start);
+            return Outcome::Done;
+        }
+        // What EXEC runs is shown before EXEC itself.
+        let is_exec = command.is_own(Own::Exec);
+        if self.server.clients.monitors() > 0 && !is_exec {
             monitor::feed(&self.server, session, command, args);
         }
         self.commands += 1;
@@ -212,6 +220,9 @@ impl Executor {
         if let Err(stop) = done {
             reply.truncate(start);
             self.fail(&stop.into_error(), reply);
+        }
+        if is_exec && self.server.clients.monitors() > 0 {
+            monitor::feed(&self.server, session, command, args);
         }
         match failed || !command.flags.contains(Flags::PUSHES) {
             true => self.suppress(session, reply, start),
@@ -248,7 +259,9 @@ impl Executor {
         if locked_out && !found.command.flags.contains(Flags::NO_AUTH) {
             return refuse(Error::text("NOAUTH Authentication required."));
         }
-        if found.command.is_write() && self.server.engine.has_failed() {
+        let queued = session.multi().filter(|_| found.command.is_own(Own::Exec));
+        let writes = found.command.is_write() || queued.is_some_and(|multi| multi.writes);
+        if writes && self.server.engine.has_failed() {
             return refuse(StorageError::Failed.into());
         }
         let subscribed = !session.resp3 && !session.subscriptions.is_empty();
@@ -259,10 +272,14 @@ impl Executor {
                 found.full_name
             )));
         }
-        Ok(found)
+        match Self::check_inside_multi(session, found.command) {
+            Ok(()) => Ok(found),
+            Err(error) => refuse(error),
+        }
     }
 
-    fn resolve(&self, args: &[&[u8]]) -> Result<&'static Registered, Error> {
+    /// The command that `args` name.
+    pub(super) fn resolve(&self, args: &[&[u8]]) -> Result<&'static Registered, Error> {
         let name = args.first().copied().unwrap_or_default();
         let found = match self.renames.is_empty() {
             true => registry().find(name),
@@ -288,13 +305,16 @@ impl Executor {
             })
     }
 
-    fn is_paused(&self, command: &Command) -> bool {
+    fn is_paused(&self, session: &Session, command: &Command) -> bool {
         let Some(pause) = self.server.pause_at(self.now_ms) else {
             return false;
         };
         match pause.mode {
             PauseMode::All => true,
-            PauseMode::Writes => may_write(command),
+            PauseMode::Writes => {
+                let queued = session.multi().filter(|_| command.is_own(Own::Exec));
+                may_write(command) || queued.is_some_and(|multi| multi.may_replicate)
+            }
         }
     }
 
@@ -329,6 +349,7 @@ impl Executor {
                 };
                 Ok(run(&mut ctx, args)?)
             }
+            Handler::Own(own) => self.own(own, session, command, args, reply),
             Handler::Container => Err(Error::Arity(command.name.into()).into()),
         }
     }
@@ -404,7 +425,7 @@ impl Executor {
     }
 
     /// Locks a command's keys; the turn is an exclusive one if it asks for that.
-    fn lock(
+    pub(super) fn lock(
         &mut self,
         session: &Session,
         command: &Command,
@@ -537,7 +558,7 @@ impl Executor {
 }
 
 /// What CLIENT PAUSE WRITE holds back.
-fn may_write(command: &Command) -> bool {
+pub(super) fn may_write(command: &Command) -> bool {
     command.is_write() || command.flags.contains(Flags::MAY_REPLICATE)
 }
 

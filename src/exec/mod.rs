@@ -10,12 +10,14 @@
 //! |---|---|
 //! | `dispatch` | the ladder, the tick |
 //! | [`unit`] | several commands as one: EXEC, scripts |
+//! | `transactions` | MULTI, EXEC, WATCH |
 //! | `monitor` | what MONITOR clients see |
 
 mod dispatch;
 mod monitor;
 #[cfg(test)]
 pub mod testing;
+mod transactions;
 mod unit;
 
 pub use dispatch::{Executor, Outcome};

@@ -15,7 +15,7 @@ pub struct Client {
     executor: Executor,
     session: Session,
     now_ms: u64,
-    _dir: tempfile::TempDir,
+    dir: Arc<tempfile::TempDir>,
 }
 
 /// The time at which every test starts, Unix ms.
@@ -42,7 +42,15 @@ impl Client {
             "0".repeat(40),
             registry().len(),
         );
-        let server = Arc::new(server);
+        Client::of(Arc::new(server), Arc::new(dir), START_MS)
+    }
+
+    /// Another client of the same server, on a thread of its own as it were.
+    pub fn another(&self) -> Client {
+        Client::of(self.server(), self.dir.clone(), self.now_ms)
+    }
+
+    fn of(server: Arc<Server>, dir: Arc<tempfile::TempDir>, now_ms: u64) -> Client {
         let id = server.clients.new_id();
         let info = ClientInfo::new(
             id,
@@ -56,12 +64,12 @@ impl Client {
         let info = Arc::new(info);
         server.clients.add(info.clone());
         let mut executor = Executor::new(server);
-        executor.fix_clock(START_MS);
+        executor.fix_clock(now_ms);
         Client {
             executor,
             session: Session::new(info, true),
-            now_ms: START_MS,
-            _dir: dir,
+            now_ms,
+            dir,
         }
     }
 

@@ -126,7 +126,7 @@ impl Executor {
             unit.depth += 1;
             return Ok(());
         }
-        self.touched_keys = true;
+        self.touched_keys |= scope.everything || !scope.keys.is_empty();
         if scope.slow {
             // Others need not wait for the replies that could go out now.
             self.commit_pending()?;
@@ -478,7 +478,7 @@ mod tests {
         let mut client = Client::with(small);
         let heard = Arc::new(Heard::default());
         let engine = client.server().engine.clone();
-        engine.set_listener(heard.clone());
+        engine.add_listener(heard.clone());
         client.run("SET unheard 1");
         assert!(heard.take().is_empty());
         engine.interest.add_everything();

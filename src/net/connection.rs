@@ -318,6 +318,9 @@ impl Connection {
                     }
                     used += consumed;
                     *requests += 1;
+                    if self.keeps_too_much(executor) {
+                        return (input.len(), Turn::Closed);
+                    }
                 }
                 Err(error) => {
                     self.reply.error(&format!("ERR {error}"));
@@ -334,6 +337,21 @@ impl Connection {
     /// Whether the client has not said the password yet.
     fn is_locked_out(&self, executor: &Executor) -> bool {
         !self.session.authenticated && !executor.config().requirepass.is_empty()
+    }
+
+    /// Whether what it queued and watches takes more memory than a request may.
+    fn keeps_too_much(&self, executor: &Executor) -> bool {
+        let kept = self.session.waiting_bytes() as u64;
+        if kept <= executor.config().client_query_buffer_limit_bytes {
+            return false;
+        }
+        log::warn!(
+            "client {} at {}: its transaction is longer than client-query-buffer-limit",
+            self.session.info.id.0,
+            self.session.info.addr
+        );
+        executor.server().stats.query_limit_disconnections.add(1);
+        true
     }
 
     fn run_one(&mut self, executor: &mut Executor, input: &[u8]) -> Outcome {

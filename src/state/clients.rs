@@ -84,6 +84,12 @@ pub struct ClientInfo {
     pub subscriptions: [AtomicU32; 3],
     /// Bytes of the arguments of the last command.
     pub argv_bytes: AtomicUsize,
+    /// Commands queued since MULTI; -1 outside.
+    pub multi_commands: AtomicI32,
+    /// Memory of those commands.
+    pub multi_bytes: AtomicUsize,
+    /// Keys it watches.
+    pub watched_keys: AtomicUsize,
     /// Registry index of the last command; `u32::MAX`: none yet.
     pub last_command: AtomicU32,
     /// Set by CLIENT KILL and read by the owner.
@@ -120,6 +126,9 @@ impl ClientInfo {
             output_capacity: AtomicUsize::new(0),
             subscriptions: Default::default(),
             argv_bytes: AtomicUsize::new(0),
+            multi_commands: AtomicI32::new(-1),
+            multi_bytes: AtomicUsize::new(0),
+            watched_keys: AtomicUsize::new(0),
             last_command: AtomicU32::new(u32::MAX),
             kill: AtomicBool::new(false),
             names: Mutex::new(ClientNames {

@@ -6,6 +6,8 @@
 //! | [`server`] | everything shared, in one struct |
 //! | [`session`] | one client, as commands see it |
 //! | [`clients`] | all clients, as other threads may see them |
+//! | [`request`] | a request that is kept for later |
+//! | [`watch`] | which clients watch which keys |
 //! | [`mailbox`] | messages between threads |
 //! | [`delivery`] | what is on its way to clients that did not ask for it |
 //! | [`pubsub`] | who is subscribed to what, and what is published |
@@ -33,11 +35,13 @@ pub mod memory;
 pub mod process;
 pub mod pubsub;
 pub mod rates;
+pub mod request;
 pub mod saves;
 pub mod server;
 pub mod session;
 pub mod slowlog;
 pub mod stats;
+pub mod watch;
 
 pub use clients::{ClientId, ClientInfo, Clients};
 pub use mailbox::{Mailbox, Message};

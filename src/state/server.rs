@@ -13,6 +13,7 @@ use super::rates::Rates;
 use super::saves::Saves;
 use super::slowlog::SlowLog;
 use super::stats::Stats;
+use super::watch::Watchers;
 use crate::base::clock;
 use crate::storage::Engine;
 use parking_lot::{Mutex, RwLock};
@@ -74,6 +75,8 @@ pub struct Server {
     pub saves: Arc<Saves>,
     /// Whether BGREWRITEAOF runs: a full compaction.
     pub compacting: Arc<AtomicBool>,
+    /// WATCH.
+    pub watchers: Arc<Watchers>,
     /// Slow events over time.
     pub latency: Latency,
     /// Memory of the process.
@@ -109,6 +112,8 @@ impl Server {
     ) -> Server {
         let now_ms = clock::unix_ms();
         let writes = engine.writes();
+        let watchers = Arc::new(Watchers::new(engine.interest.clone()));
+        engine.add_listener(watchers.clone());
         Server {
             engine,
             config: SharedConfig::new(config),
@@ -123,6 +128,7 @@ impl Server {
             started_ms: now_ms,
             saves: Arc::new(Saves::new(now_ms, writes)),
             compacting: Arc::default(),
+            watchers,
             latency: Latency::default(),
             memory: MemoryProbe::default(),
             rates: Rates::default(),

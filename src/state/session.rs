@@ -2,8 +2,10 @@
 //! client's IO thread.
 
 use super::Server;
-use super::clients::ClientInfo;
+use super::clients::{ClientFlags, ClientInfo};
 use super::pubsub::Subscriptions;
+use super::request::Request;
+use super::watch::{Watch, Watchers};
 use crate::storage::DbIndex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,6 +22,21 @@ pub enum ReplyMode {
     SkipNext,
     /// Not the one of the command that runs.
     SkipThis,
+}
+
+/// The commands between MULTI and EXEC.
+#[derive(Debug, Default)]
+pub struct Multi {
+    /// In order; none are kept any more once EXEC is bound to fail.
+    pub queue: Vec<Request>,
+    /// A command could not be queued: EXEC will refuse.
+    pub aborted: bool,
+    /// Whether any of them may write keys.
+    pub writes: bool,
+    /// Whether a pause of writes holds any of them back.
+    pub may_replicate: bool,
+    /// Memory of the queue, in bytes.
+    bytes: usize,
 }
 
 /// See the module.
@@ -39,6 +56,10 @@ pub struct Session {
     pub subscriptions: Subscriptions,
     /// Output that goes before the reply of the command that runs.
     pub overtaken: Vec<u8>,
+    /// A command may not wait for other clients: it runs within EXEC or a script.
+    pub deny_blocking: bool,
+    multi: Option<Box<Multi>>,
+    watch: Option<Box<Watch>>,
     db: DbIndex,
 }
 
@@ -53,6 +74,9 @@ impl Session {
             resp3: false,
             subscriptions: Subscriptions::default(),
             overtaken: Vec::new(),
+            deny_blocking: false,
+            multi: None,
+            watch: None,
             db: DbIndex(0),
         }
     }
@@ -91,9 +115,85 @@ impl Session {
             .store(if on { 3 } else { 2 }, Ordering::Relaxed);
     }
 
+    /// The commands since MULTI, if there was one.
+    pub fn multi(&self) -> Option<&Multi> {
+        self.multi.as_deref()
+    }
+
+    /// MULTI: commands are queued from now on.
+    pub fn begin_multi(&mut self) {
+        self.multi = Some(Box::default());
+        self.info.set_flag(ClientFlags::MULTI, true);
+        self.info.multi_commands.store(0, Ordering::Relaxed);
+    }
+
+    /// Queues a command, unless EXEC is bound to fail anyway.
+    pub fn queue(&mut self, args: &[&[u8]], writes: bool, may_replicate: bool) {
+        let doomed = self.watch.as_ref().is_some_and(|watch| watch.is_dirty());
+        let Some(multi) = self.multi.as_deref_mut() else {
+            return;
+        };
+        multi.writes |= writes;
+        multi.may_replicate |= may_replicate;
+        if doomed || multi.aborted {
+            return;
+        }
+        let request = Request::new(args);
+        multi.bytes += request.memory();
+        multi.queue.push(request);
+        let info = &self.info;
+        let len = i32::try_from(multi.queue.len()).unwrap_or(i32::MAX);
+        info.multi_commands.store(len, Ordering::Relaxed);
+        info.multi_bytes.store(multi.bytes, Ordering::Relaxed);
+    }
+
+    /// A command could not be queued: EXEC will refuse.
+    pub fn abort_multi(&mut self) {
+        if let Some(multi) = self.multi.as_deref_mut() {
+            multi.aborted = true;
+        }
+    }
+
+    /// Takes the queue out, to run it; the session counts as inside MULTI until
+    /// [`Session::end_multi`].
+    pub fn take_multi(&mut self) -> Option<Box<Multi>> {
+        self.multi.take()
+    }
+
+    /// Ends MULTI; what is queued is forgotten, and nothing is watched any more.
+    pub fn end_multi(&mut self) {
+        self.multi = None;
+        self.info.set_flag(ClientFlags::MULTI, false);
+        self.info.multi_commands.store(-1, Ordering::Relaxed);
+        self.info.multi_bytes.store(0, Ordering::Relaxed);
+        self.unwatch();
+    }
+
+    /// What it watches, made if there is nothing yet.
+    pub fn watch(&mut self, table: &Arc<Watchers>) -> &mut Watch {
+        self.watch
+            .get_or_insert_with(|| Box::new(Watch::new(table.clone())))
+    }
+
+    /// What it watches, if anything.
+    pub fn watching(&self) -> Option<&Watch> {
+        self.watch.as_deref()
+    }
+
+    /// Forgets what it watches, and whether that has changed.
+    pub fn unwatch(&mut self) {
+        self.watch = None;
+        self.info.watched_keys.store(0, Ordering::Relaxed);
+    }
+
+    /// Memory that waits for EXEC, in bytes: bounded like a request.
+    pub fn waiting_bytes(&self) -> usize {
+        let queued = self.multi.as_ref().map_or(0, |multi| multi.bytes);
+        queued + self.watch.as_ref().map_or(0, |watch| watch.memory())
+    }
+
     /// Whether the client came by loopback or the Unix socket.
     pub fn is_local(&self) -> bool {
-        use super::clients::ClientFlags;
         self.info.flags().contains(ClientFlags::UNIX_SOCKET)
             || self.info.addr.starts_with("127.")
             || self.info.addr.starts_with("[::1]")

@@ -13,7 +13,7 @@
 //! look. While nobody is interested a change costs one relaxed load, and while
 //! others are interested in other keys a hash of the key more.
 //!
-//! The [`Listener`] hears of a change twice: when the command is done, while its
+//! Every [`Listener`] hears of a change twice: when the command is done, while its
 //! thread holds the keys' locks and before anything is committed, and again
 //! after the commit.
 
@@ -143,7 +143,7 @@ impl Interest {
 #[derive(Default)]
 pub(super) struct Changes {
     list: Vec<Change>,
-    /// How many of them the listener has heard of.
+    /// How many of them the listeners have heard of.
     announced: usize,
     /// Changes noted since the command began, wanted or not.
     noted: u32,
@@ -229,25 +229,26 @@ impl Txn {
         self.note_change(db, key, How::Written);
     }
 
-    /// Tells the listener of what it has not heard yet. The commands must be
-    /// done: what it heard is not taken back.
+    /// Tells the listeners of what they have not heard yet. The commands must be
+    /// done: what they heard is not taken back.
     pub fn announce_changes(&mut self) {
         if self.changes.announced == self.changes.list.len() {
             return;
         }
-        if let Some(listener) = self.engine.listener() {
-            listener.changing(self, &self.changes.list[self.changes.announced..]);
-        }
+        let news = &self.changes.list[self.changes.announced..];
+        self.engine
+            .each_listener(|listener| listener.changing(self, news));
         self.changes.announced = self.changes.list.len();
     }
 
-    /// Ends the list; tells the listener that it is committed, if it is.
+    /// Ends the list; tells the listeners that it is committed, if it is.
     pub(super) fn end_changes(&mut self, committed: bool) {
         if self.changes.list.is_empty() {
             return;
         }
-        if committed && let Some(listener) = self.engine.listener() {
-            listener.changed(&self.changes.list);
+        if committed {
+            let all = &self.changes.list;
+            self.engine.each_listener(|listener| listener.changed(all));
         }
         self.changes.list.clear();
         self.changes.announced = 0;

@@ -16,8 +16,8 @@ use rocksdb::{
 };
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 pub(super) type Db = DBWithThreadMode<MultiThreaded>;
 
@@ -97,7 +97,7 @@ pub struct Engine {
     replication_id: RwLock<String>,
     /// Which keys somebody wants to know of.
     pub interest: Arc<Interest>,
-    listener: OnceLock<Arc<dyn Listener>>,
+    listeners: RwLock<Vec<Arc<dyn Listener>>>,
 }
 
 impl Engine {
@@ -158,18 +158,18 @@ impl Engine {
             options,
             replication_id: RwLock::new(String::from_utf8_lossy(&replication_id).into_owned()),
             interest: Arc::default(),
-            listener: OnceLock::new(),
+            listeners: RwLock::default(),
         };
         Ok(Arc::new(engine))
     }
 
-    /// Says who hears of changes; once, and not somebody who holds the engine.
-    pub fn set_listener(&self, listener: Arc<dyn Listener>) {
-        let _ = self.listener.set(listener);
+    /// Adds somebody who hears of changes; it must not hold the engine.
+    pub fn add_listener(&self, listener: Arc<dyn Listener>) {
+        self.listeners.write().push(listener);
     }
 
-    pub(super) fn listener(&self) -> Option<&Arc<dyn Listener>> {
-        self.listener.get()
+    pub(super) fn each_listener(&self, tell: impl FnMut(&Arc<dyn Listener>)) {
+        self.listeners.read().iter().for_each(tell);
     }
 
     /// A hash of a key and its DB, for tables in memory.
@@ -201,6 +201,12 @@ impl Engine {
         if !self.failed.swap(true, Ordering::AcqRel) {
             log::error!("a commit failed, writes are refused from now on: {error}");
         }
+    }
+
+    /// As after a write that failed.
+    #[cfg(test)]
+    pub fn refuse_writes(&self) {
+        self.fail(&StorageError::Failed);
     }
 
     /// Commits written since the start.

@@ -106,13 +106,10 @@ fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
     let args = load(&client.argv_bytes);
     let output_capacity = load(&client.output_capacity);
     let output = load(&client.output_bytes);
-    let total = CLIENT_BASE_BYTES + query + query_free + args + output_capacity.max(output);
-    let flags = client.flags();
-    let multi = if flags.contains(ClientFlags::MULTI) {
-        0
-    } else {
-        -1
-    };
+    let multi = client.multi_commands.load(Ordering::Relaxed);
+    let (multi_memory, watched) = (load(&client.multi_bytes), load(&client.watched_keys));
+    let buffers = query + query_free + output_capacity.max(output);
+    let total = CLIENT_BASE_BYTES + buffers + args + multi_memory;
     let [sub, psub, ssub] = [0, 1, 2].map(|i| client.subscriptions[i].load(Ordering::Relaxed));
     let events = if output > 0 { "rw" } else { "r" };
     // Writing to a string cannot fail.
@@ -120,8 +117,8 @@ fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
         out,
         "id={} addr={} laddr={} fd={} name={} age={age_s} idle={idle_s} flags={} db={} \
          sub={sub} psub={psub} ssub={ssub} multi={multi} qbuf={query} qbuf-free={query_free} argv-mem={args} \
-         multi-mem=0 rbs={output_capacity} rbp={output} obl={output} oll=0 omem=0 tot-mem={total} \
-         watch=0 events={events} cmd={command} user={} redir=-1 resp={} ",
+         multi-mem={multi_memory} rbs={output_capacity} rbp={output} obl={output} oll=0 omem=0 tot-mem={total} \
+         watch={watched} events={events} cmd={command} user={} redir=-1 resp={} ",
         client.id.0,
         client.addr,
         client.laddr,

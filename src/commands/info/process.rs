@@ -69,10 +69,10 @@ pub(super) fn clients(text: &mut Text, server: &Server) {
     text.field("tracking_clients", 0);
     text.field("pubsub_clients", with(ClientFlags::PUBSUB));
     text.field("monitor_clients", server.clients.monitors());
+    text.field("watching_clients", server.watchers.clients());
+    text.field("total_watched_keys", server.watchers.keys());
     text.constants(&[
-        ("watching_clients", "0"),
         ("clients_in_timeout_table", "0"),
-        ("total_watched_keys", "0"),
         ("total_blocking_keys", "0"),
         ("total_blocking_keys_on_nokey", "0"),
     ]);

@@ -1,0 +1,51 @@
+//! Transactions: MULTI, EXEC, DISCARD, WATCH, UNWATCH. They run other commands
+//! or decide when those run, so the executor carries them out; here are their rows.
+
+use super::spec::Group;
+use super::{Command, Flags, KeyFlags, KeySpec, Own};
+
+const SMALL: Flags = Flags::NOSCRIPT
+    .union(Flags::LOADING)
+    .union(Flags::STALE)
+    .union(Flags::FAST)
+    .union(Flags::ALLOW_BUSY);
+
+const fn row(command: Command, since: &'static str, summary: &'static str) -> Command {
+    command.doc(Group::Transactions, since, summary)
+}
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    row(
+        Command::own("discard", 1, Own::Discard).flags(SMALL),
+        "2.0.0",
+        "Forgets the commands queued since MULTI",
+    ),
+    row(
+        Command::own("exec", 1, Own::Exec).flags(
+            Flags::NOSCRIPT
+                .union(Flags::LOADING)
+                .union(Flags::STALE)
+                .union(Flags::SKIP_SLOWLOG),
+        ),
+        "1.2.0",
+        "Runs the commands queued since MULTI as one",
+    ),
+    row(
+        Command::own("multi", 1, Own::Multi).flags(SMALL),
+        "1.2.0",
+        "Queues the commands that follow, until EXEC",
+    ),
+    row(
+        Command::own("unwatch", 1, Own::Unwatch).flags(SMALL),
+        "2.2.0",
+        "Forgets which keys are watched",
+    ),
+    row(
+        Command::own("watch", -2, Own::Watch)
+            .flags(SMALL.union(Flags::NO_TOUCH))
+            .keys(&[KeySpec::range(1, -1, 1, KeyFlags::RO)]),
+        "2.2.0",
+        "Lets the next EXEC fail if one of these keys changes before",
+    ),
+];

@@ -1,0 +1,243 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//!
+//! EXEC is a [unit](super::unit) of the queued commands. Its scope also has the
+//! watched keys: who changes one of them and then commits does so either before
+//! EXEC looks whether it must fail, or after EXEC has committed.
+
+use super::dispatch::{Executor, may_write};
+use super::monitor;
+use super::unit::{Scope, Stop};
+use crate::base::num;
+use crate::commands::registry::Registered;
+use crate::commands::{Command, Error, Flags, Own};
+use crate::resp::Reply;
+use crate::state::Session;
+use crate::state::request::Request;
+use crate::state::session::Multi;
+use crate::storage::DbIndex;
+use std::sync::atomic::Ordering;
+
+const NESTED: Error = Error::text("ERR MULTI calls can not be nested");
+const EXEC_ALONE: Error = Error::text("ERR EXEC without MULTI");
+const DISCARD_ALONE: Error = Error::text("ERR DISCARD without MULTI");
+const WATCH_INSIDE: Error = Error::text("ERR WATCH inside MULTI is not allowed");
+const ABORTED: Error = Error::text("EXECABORT Transaction discarded because of previous errors.");
+const NOT_INSIDE: Error = Error::text("ERR Command not allowed inside a transaction");
+
+/// Whether a command runs at once even after MULTI.
+fn runs_inside_multi(command: &Command) -> bool {
+    let own = [Own::Multi, Own::Exec, Own::Discard, Own::Watch];
+    own.iter().any(|own| command.is_own(*own)) || matches!(command.name, "quit" | "reset")
+}
+
+impl Executor {
+    /// After MULTI: queues a command instead of running it, or refuses to.
+    /// Returns whether it did either.
+    pub(super) fn queue_in_multi(
+        &self,
+        session: &mut Session,
+        command: &Command,
+        args: &[&[u8]],
+        reply: &mut Reply,
+    ) -> bool {
+        if session.multi().is_none() || runs_inside_multi(command) {
+            return false;
+        }
+        session.queue(args, command.is_write(), may_write(command));
+        reply.simple("QUEUED");
+        true
+    }
+
+    /// Whether a command may not be queued.
+    pub(super) fn check_inside_multi(session: &Session, command: &Command) -> Result<(), Error> {
+        let inside = session.multi().is_some() && !runs_inside_multi(command);
+        match inside && command.flags.contains(Flags::NO_MULTI) {
+            true => Err(NOT_INSIDE),
+            false => Ok(()),
+        }
+    }
+
+    /// A command was refused before it ran: EXEC will fail. EXEC itself, refused,
+    /// ends the transaction and says why; returns what to tell the client.
+    pub(super) fn refuse_in_multi(
+        &self,
+        session: &mut Session,
+        args: &[&[u8]],
+        error: Error,
+    ) -> Error {
+        session.abort_multi();
+        let is_exec = |found: &Registered| found.command.is_own(Own::Exec);
+        if !self.resolve(args).is_ok_and(is_exec) {
+            return error;
+        }
+        session.end_multi();
+        let text = error.to_string();
+        let text = text.strip_prefix("ERR ").unwrap_or(&text);
+        Error::owned(format!(
+            "EXECABORT Transaction discarded because of: {text}"
+        ))
+    }
+
+    /// Carries out one of the executor's own commands.
+    pub(super) fn own(
+        &mut self,
+        own: Own,
+        session: &mut Session,
+        command: &'static Command,
+        args: &[&[u8]],
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
+        match own {
+            Own::Multi if session.multi().is_some() => return Err(NESTED.into()),
+            Own::Multi => session.begin_multi(),
+            Own::Discard if session.multi().is_none() => return Err(DISCARD_ALONE.into()),
+            Own::Discard => session.end_multi(),
+            Own::Watch if session.multi().is_some() => return Err(WATCH_INSIDE.into()),
+            Own::Watch => self.watch(session, command, args)?,
+            Own::Unwatch => session.unwatch(),
+            Own::Exec => {
+                let multi = session.take_multi().ok_or(EXEC_ALONE)?;
+                let done = self.exec(session, &multi, reply);
+                session.end_multi();
+                return done;
+            }
+        }
+        reply.ok();
+        Ok(())
+    }
+
+    fn watch(
+        &mut self,
+        session: &mut Session,
+        command: &Command,
+        args: &[&[u8]],
+    ) -> Result<(), Stop> {
+        if session.watching().is_some_and(|watch| watch.is_dirty()) {
+            // EXEC will fail anyway.
+            return Ok(());
+        }
+        let db = session.db();
+        let mark = self.lock(session, command, args)?;
+        for &key in args.iter().skip(1) {
+            let expiry = self.txn.expiry_of(db, key)?;
+            let hash = self.txn.key_hash(db, key);
+            let watch = session.watch(&self.server.watchers);
+            watch.add(db, key, hash, expiry);
+        }
+        let watched = session.watching().map_or(0, |watch| watch.len());
+        session.info.watched_keys.store(watched, Ordering::Relaxed);
+        self.txn.unlock_since(mark);
+        Ok(())
+    }
+
+    fn exec(
+        &mut self,
+        session: &mut Session,
+        multi: &Multi,
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
+        if multi.aborted {
+            return Err(ABORTED.into());
+        }
+        let watch = session.watching();
+        if watch.is_some_and(|watch| watch.is_dirty()) {
+            reply.null_array();
+            return Ok(());
+        }
+        let mut scope = self.scope_of(session.db(), &multi.queue);
+        for (db, key) in watch.into_iter().flat_map(|watch| watch.keys()) {
+            scope.key(db, key);
+        }
+        let (start, db) = (reply.len(), session.db());
+        loop {
+            let alone = scope.is_everything();
+            self.begin_unit(&scope)?;
+            let expiry_now_ms = self.txn.expiry_now_ms();
+            if let Some(watch) = session.watching()
+                && (watch.is_dirty() || watch.has_expired(expiry_now_ms))
+            {
+                reply.null_array();
+                return Ok(self.end_unit()?);
+            }
+            match self.run_queue(session, &multi.queue, reply) {
+                Err(Stop::Conflict) if !alone => {
+                    // A script touched a key that it did not declare.
+                    self.roll_back_unit()?;
+                    reply.truncate(start);
+                    session.select(db);
+                    scope = Scope::everything();
+                }
+                done => {
+                    self.end_unit()?;
+                    return done;
+                }
+            }
+        }
+    }
+
+    /// What the queued commands will touch.
+    fn scope_of<'q>(&self, db: DbIndex, queue: &'q [Request]) -> Scope<'q> {
+        let mut scope = Scope::default();
+        let mut db = db;
+        for request in queue {
+            let args = request.args();
+            let Ok(found) = self.resolve(&args) else {
+                continue;
+            };
+            scope.command(db, found.command, &args);
+            if found.command.name == "select"
+                && let Some(number) = args.get(1).and_then(|arg| num::parse_i64(arg))
+                && let Ok(number) = u16::try_from(number)
+                && number < self.server.engine.config.databases
+            {
+                db = DbIndex(number);
+            }
+        }
+        scope
+    }
+
+    fn run_queue(
+        &mut self,
+        session: &mut Session,
+        queue: &[Request],
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
+        reply.array(queue.len());
+        session.deny_blocking = true;
+        let done = queue
+            .iter()
+            .try_for_each(|request| self.run_queued(session, &request.args(), reply));
+        session.deny_blocking = false;
+        done
+    }
+
+    /// Runs one queued command; only a conflict is an error here.
+    fn run_queued(
+        &mut self,
+        session: &mut Session,
+        args: &[&[u8]],
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
+        // What was queued has climbed the ladder already.
+        let done = match self.resolve(args) {
+            Ok(found) => {
+                if self.server.clients.monitors() > 0 {
+                    monitor::feed(&self.server, session, found.command, args);
+                }
+                self.call(session, found, args, reply)
+            }
+            Err(error) => {
+                self.server.stats.error(&error.to_string());
+                Err(Stop::Failed(error))
+            }
+        };
+        match done {
+            Err(Stop::Failed(error)) => reply.error_bytes(&error.wire()),
+            other => return other,
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! WATCH: which clients want their next EXEC to fail if a key changes first.
+//!
+//! A key is entered under its lock, and whoever changes it marks its watchers
+//! while it holds that lock (see [`crate::storage::changes`]); EXEC looks at the
+//! mark under the locks of the watched keys. So no change is missed, whichever
+//! threads the clients are on.
+//!
+//! Time passes without anybody changing a key: EXEC compares the expiry that
+//! the key had when it was entered, which is the one it still has, with its own
+//! clock. A key whose time was over already counts as one that does not exist,
+//! whether or not somebody has deleted it yet.
+
+use crate::storage::DbIndex;
+use crate::storage::changes::{Change, How, Interest, Listener};
+use crate::storage::txn::View;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Parts of the table that are locked apart; a power of two.
+const SHARDS: usize = 64;
+
+#[derive(Debug)]
+struct Entry {
+    db: DbIndex,
+    key: Box<[u8]>,
+    /// Whether the key existed.
+    live: bool,
+    /// Set when the key changes.
+    dirty: Arc<AtomicBool>,
+}
+
+type Shard = FxHashMap<u64, Vec<Entry>>;
+
+/// All watched keys. See the module.
+pub struct Watchers {
+    shards: Box<[Mutex<Shard>]>,
+    interest: Arc<Interest>,
+    clients: AtomicUsize,
+    entries: AtomicUsize,
+}
+
+impl Watchers {
+    /// An empty table of keys of the database that `interest` belongs to.
+    pub fn new(interest: Arc<Interest>) -> Watchers {
+        Watchers {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            interest,
+            clients: AtomicUsize::new(0),
+            entries: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many clients watch keys.
+    pub fn clients(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    /// How many keys are watched, each counted once per client.
+    pub fn keys(&self) -> usize {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    fn mark_if(&self, hit: impl Fn(&Entry) -> bool) {
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let entries = shard.values().flatten();
+            entries.filter(|entry| hit(entry)).for_each(Entry::mark);
+        }
+    }
+
+    fn shard(&self, key_hash: u64) -> &Mutex<Shard> {
+        &self.shards[key_hash as usize & (SHARDS - 1)]
+    }
+}
+
+impl Listener for Watchers {
+    fn changing(&self, view: &View, changes: &[Change]) {
+        if self.keys() == 0 {
+            return;
+        }
+        for change in changes {
+            match change {
+                Change::Key { db, key, how, .. } => {
+                    let shard = self.shard(view.key_hash(*db, key)).lock();
+                    let entries = shard.get(&view.key_hash(*db, key));
+                    let hit = |e: &&Entry| {
+                        e.db == *db && e.key == *key && (e.live || *how != How::Expired)
+                    };
+                    entries
+                        .into_iter()
+                        .flatten()
+                        .filter(hit)
+                        .for_each(Entry::mark);
+                }
+                Change::Cleared { db, .. } => self.mark_if(|e| e.db == *db && e.live),
+                Change::Swapped { a, b, .. } => self.mark_if(|e| {
+                    // What the other DB had under this name is here now. A row that
+                    // cannot be read makes EXEC fail rather than go on.
+                    let moved_in = || !matches!(view.expiry_of(e.db, &e.key), Ok(None));
+                    (e.db == *a || e.db == *b) && (e.live || moved_in())
+                }),
+            }
+        }
+    }
+
+    fn changed(&self, _: &[Change]) {}
+}
+
+impl Entry {
+    fn mark(&self) {
+        self.dirty.store(true, Ordering::Release);
+    }
+}
+
+/// A key that a client watches.
+#[derive(Debug)]
+struct Watched {
+    db: DbIndex,
+    key: Box<[u8]>,
+    hash: u64,
+    /// 0: it does not expire, or did not exist.
+    expire_ms: u64,
+}
+
+/// What one client watches; dropped, it watches nothing any more.
+pub struct Watch {
+    table: Arc<Watchers>,
+    dirty: Arc<AtomicBool>,
+    keys: Vec<Watched>,
+    bytes: usize,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.keys).finish()
+    }
+}
+
+impl Watch {
+    /// Watches nothing yet.
+    pub fn new(table: Arc<Watchers>) -> Watch {
+        table.clients.fetch_add(1, Ordering::Relaxed);
+        Watch {
+            table,
+            dirty: Arc::default(),
+            keys: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Watches a key whose lock the caller holds; `expiry` is as
+    /// [`View::expiry_of`] says, `hash` as [`View::key_hash`].
+    pub fn add(&mut self, db: DbIndex, key: &[u8], hash: u64, expiry: Option<u64>) {
+        let known = |w: &Watched| w.hash == hash && w.db == db && *w.key == *key;
+        if self.keys.iter().any(known) {
+            return;
+        }
+        self.table.interest.add(hash);
+        self.table.entries.fetch_add(1, Ordering::Relaxed);
+        let mut shard = self.table.shard(hash).lock();
+        shard.entry(hash).or_default().push(Entry {
+            db,
+            key: key.into(),
+            live: expiry.is_some(),
+            dirty: self.dirty.clone(),
+        });
+        drop(shard);
+        self.bytes += size_of::<Watched>() + size_of::<Entry>() + 2 * key.len();
+        self.keys.push(Watched {
+            db,
+            key: key.into(),
+            hash,
+            expire_ms: expiry.unwrap_or(0),
+        });
+    }
+
+    /// The keys.
+    pub fn keys(&self) -> impl Iterator<Item = (DbIndex, &[u8])> {
+        self.keys.iter().map(|w| (w.db, &*w.key))
+    }
+
+    /// How many keys.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// About how much memory it takes.
+    pub fn memory(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether a key was changed.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty.load(Ordering::Acquire)
+    }
+
+    /// Whether the time of a key is over that existed when it was entered; asked
+    /// with [`View::expiry_now_ms`].
+    pub fn has_expired(&self, now_ms: u64) -> bool {
+        let over = |w: &Watched| w.expire_ms != 0 && w.expire_ms <= now_ms;
+        self.keys.iter().any(over)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        for watched in &self.keys {
+            let mut shard = self.table.shard(watched.hash).lock();
+            if let Some(entries) = shard.get_mut(&watched.hash) {
+                let mine = |e: &Entry| {
+                    Arc::ptr_eq(&e.dirty, &self.dirty) && e.db == watched.db && e.key == watched.key
+                };
+                if let Some(at) = entries.iter().position(mine) {
+                    entries.swap_remove(at);
+                }
+                if entries.is_empty() {
+                    shard.remove(&watched.hash);
+                }
+            }
+            drop(shard);
+            self.table.interest.remove(watched.hash);
+            self.table.entries.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.table.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+}
