@@ -248,6 +248,7 @@ fn storage_config(config: &Config) -> StorageConfig {
     StorageConfig {
         databases: config.databases.min(u32::from(u16::MAX)) as u16,
         memory_budget: memory_budget(config),
+        hot_rows_percent: config.hot_rows_percent,
         block_cache_percent: config.rocksdb_block_cache_percent,
         max_total_wal_size: config.rocksdb_max_total_wal_size_bytes,
         bytes_per_sync: config.rocksdb_bytes_per_sync,

@@ -4,8 +4,10 @@
 use super::binlog::Binlog;
 use super::changes::{Interest, Listener};
 use super::expiry::LowMark;
+use super::hot::HotRows;
 use super::locks::Locks;
 use super::options::{RocksOptions, StorageConfig};
+use super::overlay::RowHasher;
 use super::{DbIndex, Result, StorageError};
 use crate::base::hash::KeyedHash;
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
@@ -33,6 +35,8 @@ pub struct Keyspace {
     /// Its number.
     pub id: KeyspaceId,
     pub(super) cf: ColumnFamily,
+    /// Mixed into the hashes of its hot rows; a new one forgets them all.
+    hot_seed: AtomicU64,
     keys: AtomicU64,
     expires: AtomicU64,
     /// No TTL row stands before this time.
@@ -48,6 +52,16 @@ impl Keyspace {
             keys: self.keys.load(Ordering::Relaxed),
             expires: self.expires.load(Ordering::Relaxed),
         }
+    }
+
+    /// What the hash of a row's key becomes to find it among the hot rows.
+    pub(super) fn hot_hash(&self, hash: u64) -> u64 {
+        hash ^ self.hot_seed.load(Ordering::Relaxed)
+    }
+
+    /// Forgets its hot rows. The caller keeps everybody else away from its keys.
+    pub(super) fn forget_hot_rows(&self) {
+        self.hot_seed.store(fastrand::u64(..), Ordering::Relaxed);
     }
 
     fn set_counts(&self, counts: Counts) {
@@ -71,6 +85,8 @@ pub struct Engine {
     pub(super) binlog_cf: ColumnFamily,
     pub(super) db: Db,
     pub(super) locks: Locks,
+    pub(super) hot: HotRows,
+    pub(super) row_hasher: RowHasher,
     /// Held shared by every tick that reads or writes keys, exclusively by
     /// commands that concern whole DBs.
     pub(super) gate: Arc<RwLock<()>>,
@@ -137,6 +153,8 @@ impl Engine {
             binlog_cf,
             db,
             locks: Locks::default(),
+            hot: HotRows::new(config.hot_bytes(config.memory_budget)),
+            row_hasher: RowHasher::default(),
             gate: Arc::default(),
             begun: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -485,8 +503,11 @@ impl Engine {
     /// Changes the memory budget of caches and memtables, in bytes.
     pub fn set_memory_budget(&self, bytes: u64) {
         self.budget.store(bytes, Ordering::Relaxed);
+        let hot_bytes = self.config.hot_bytes(bytes);
+        self.hot.set_budget(hot_bytes);
         // Clones are handles of the one cache.
-        self.options.cache.clone().set_capacity(bytes as usize);
+        let cache_bytes = (bytes - hot_bytes) as usize;
+        self.options.cache.clone().set_capacity(cache_bytes);
     }
 
     /// Bytes of the block cache that cannot be evicted now.
@@ -497,7 +518,13 @@ impl Engine {
     /// Bytes in the block cache, and its size.
     pub fn cache_usage(&self) -> (u64, u64) {
         let used = self.options.cache.get_usage() as u64;
-        (used, self.budget.load(Ordering::Relaxed))
+        let budget = self.budget.load(Ordering::Relaxed);
+        (used, budget - self.config.hot_bytes(budget))
+    }
+
+    /// How many rows are hot, and their bytes.
+    pub fn hot_usage(&self) -> (u64, u64) {
+        self.hot.usage()
     }
 }
 
@@ -506,6 +533,7 @@ impl Keyspace {
         Keyspace {
             id,
             cf,
+            hot_seed: AtomicU64::new(fastrand::u64(..)),
             keys: AtomicU64::new(0),
             expires: AtomicU64::new(0),
             ttl_low_ms: LowMark::default(),

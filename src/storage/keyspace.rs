@@ -45,6 +45,13 @@ impl KeyMeta {
     }
 }
 
+/// What a look-up met.
+enum Found<R> {
+    Alive(R),
+    /// With the key if it is to be deleted.
+    Expired(Option<KeyMeta>),
+}
+
 impl View {
     /// The key, unless its time is over. Copies the body; see [`View::peek`].
     pub fn lookup(&mut self, db: DbIndex, key: &[u8]) -> Result<Option<KeyMeta>> {
@@ -75,22 +82,24 @@ impl View {
         key: &[u8],
         look: impl FnOnce(MetaView<'_>) -> R,
     ) -> Result<Option<R>> {
-        let Some(row) = self.row(db, &keys::meta(key))? else {
-            return Ok(None);
-        };
-        let found = MetaView::decode(&row)?;
-        if self.expires && found.meta.is_expired(self.now_ms()) {
-            let reap = self.reaps.then(|| KeyMeta {
+        let found = self.look_at_row(db, &keys::meta(key), |row| -> Result<_> {
+            let found = MetaView::decode(row)?;
+            if !self.expires || !found.meta.is_expired(self.now_ms()) {
+                return Ok(Found::Alive(look(found)));
+            }
+            Ok(Found::Expired(self.reaps.then(|| KeyMeta {
                 meta: found.meta,
                 body: Value::from_slice(found.body),
-            });
-            drop(row);
-            if let Some(old) = reap {
+            })))
+        })?;
+        match found.transpose()? {
+            Some(Found::Alive(result)) => Ok(Some(result)),
+            Some(Found::Expired(Some(old))) => {
                 self.reap(db, key, &old)?;
+                Ok(None)
             }
-            return Ok(None);
+            Some(Found::Expired(None)) | None => Ok(None),
         }
-        Ok(Some(look(found)))
     }
 
     /// When a key expires, in Unix ms (0: never), if it lives.

@@ -6,6 +6,7 @@
 //! | [`options`] | how RocksDB is set up |
 //! | [`locks`] | key locks |
 //! | [`overlay`] | the pending batch |
+//! | [`hot`] | copies of popular rows, in memory |
 //! | [`txn`] | reads and writes of a tick, savepoints, commit |
 //! | [`scan`] | range reads over the pending batch and the stored rows |
 //! | [`keyspace`] | keys with their expiry, counts and dead collections |
@@ -26,6 +27,7 @@ pub mod changes;
 pub mod check;
 pub mod engine;
 pub mod expiry;
+pub mod hot;
 pub mod keyspace;
 pub mod locks;
 pub mod options;

@@ -18,7 +18,9 @@ pub struct StorageConfig {
     pub databases: u16,
     /// Memory for block cache and memtables together.
     pub memory_budget: u64,
-    /// Share of it that memtables may not take, in percent.
+    /// Share of it for hot rows, in percent.
+    pub hot_rows_percent: u32,
+    /// Share of the rest that memtables may not take, in percent.
     pub block_cache_percent: u32,
     /// The WAL is bounded so that a start replays at most this much.
     pub max_total_wal_size: u64,
@@ -63,6 +65,7 @@ impl StorageConfig {
             dir,
             databases: 16,
             memory_budget: 512 << 20,
+            hot_rows_percent: 10,
             block_cache_percent: 70,
             max_total_wal_size: 256 << 20,
             bytes_per_sync: 1 << 20,
@@ -82,6 +85,13 @@ impl StorageConfig {
             packed_max_bytes: 1 << 10,
             packed_max_entries: 64,
         }
+    }
+}
+
+impl StorageConfig {
+    /// How much of a memory budget is for hot rows, in bytes.
+    pub fn hot_bytes(&self, budget: u64) -> u64 {
+        budget / 100 * u64::from(self.hot_rows_percent.min(90))
     }
 }
 
@@ -118,9 +128,9 @@ pub struct RocksOptions {
 impl RocksOptions {
     /// Options for this configuration.
     pub fn new(config: &StorageConfig) -> Self {
-        let budget = config.memory_budget as usize;
-        let cache = Cache::new_hyper_clock_cache(budget, 0);
-        let memtables = (config.memory_budget / 100
+        let budget = config.memory_budget - config.hot_bytes(config.memory_budget);
+        let cache = Cache::new_hyper_clock_cache(budget as usize, 0);
+        let memtables = (budget / 100
             * u64::from(100 - config.block_cache_percent.min(95))) as usize;
         let manager =
             WriteBufferManager::new_write_buffer_manager_with_cache(memtables, true, cache.clone());

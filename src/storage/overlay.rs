@@ -73,6 +73,9 @@ pub enum Step<'a> {
     DeleteRange(KeyspaceId, &'a [u8], &'a [u8]),
 }
 
+/// Hashes the keys of rows, with a seed of this process.
+pub type RowHasher = hashbrown::DefaultHashBuilder;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Overlay {
@@ -83,10 +86,18 @@ pub struct Overlay {
     /// The newest entry of each key among the first `sorted_upto` entries, by keyspace and key.
     sorted: Vec<u32>,
     sorted_upto: usize,
-    hasher: hashbrown::DefaultHashBuilder,
+    hasher: RowHasher,
 }
 
 impl Overlay {
+    /// An empty batch whose keys are hashed with `hasher`.
+    pub fn new(hasher: RowHasher) -> Overlay {
+        Overlay {
+            hasher,
+            ..Overlay::default()
+        }
+    }
+
     /// Whether nothing is pending.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.ranges.is_empty()
@@ -124,10 +135,14 @@ impl Overlay {
 
     /// What is pending for a key.
     pub fn get(&self, keyspace: KeyspaceId, key: &[u8]) -> Pending<'_> {
-        if self.entries.is_empty() && self.ranges.is_empty() {
+        self.get_hashed(self.hash(keyspace, key), keyspace, key)
+    }
+
+    /// Like [`Overlay::get`], for a key whose [`Overlay::hash`] is known.
+    pub fn get_hashed(&self, hash: u64, keyspace: KeyspaceId, key: &[u8]) -> Pending<'_> {
+        if self.is_empty() {
             return Pending::Unknown;
         }
-        let hash = self.hash(keyspace, key);
         let found = self
             .index
             .find(hash, |&i| self.is_key(i, keyspace, key))
@@ -213,6 +228,21 @@ impl Overlay {
         let mut entries = self.entries.iter();
         entries
             .any(|entry| entry.keyspace == keyspace && !entry.superseded && entry.value_len != NONE)
+    }
+
+    /// Calls `each` with keyspace, [`Overlay::hash`], key and newest value
+    /// (`None`: deleted) of every row that was ever written by itself.
+    pub fn for_each_row(&self, mut each: impl FnMut(KeyspaceId, u64, &[u8], Option<&[u8]>)) {
+        for (i, entry) in self.entries.iter().enumerate() {
+            if entry.superseded {
+                continue;
+            }
+            let i = i as u32;
+            let key = self.key_of(i);
+            let covered = self.range_covers(entry.keyspace, key, i);
+            let value = self.value_of(i).filter(|_| !covered);
+            each(entry.keyspace, entry.hash, key, value);
+        }
     }
 
     /// Forgets everything; keeps the memory unless it has grown large.
@@ -306,7 +336,8 @@ impl Overlay {
         self.entries.push(entry);
     }
 
-    fn hash(&self, keyspace: KeyspaceId, key: &[u8]) -> u64 {
+    /// The hash of a row's key.
+    pub fn hash(&self, keyspace: KeyspaceId, key: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(key);
         hasher.write_u32(keyspace.0);

@@ -14,6 +14,7 @@
 use super::binlog::{LogBuffer, LogSavepoint};
 use super::changes::Changes;
 use super::engine::{Engine, Keyspace, fail_point};
+use super::hot::{self, is_cacheable};
 use super::locks::{Locks, Owner, Stripe, TryLock};
 use super::overlay::{self, Overlay, Pending, Step};
 use super::{DbIndex, Result, StorageError};
@@ -30,6 +31,8 @@ use std::sync::Arc;
 pub enum Row<'a> {
     /// Written in this turn.
     Pending(&'a [u8]),
+    /// Committed, and hot.
+    Hot(SmallVec<[u8; 64]>),
     /// Committed.
     Stored(DBPinnableSlice<'a>),
 }
@@ -40,6 +43,7 @@ impl Deref for Row<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Row::Pending(bytes) => bytes,
+            Row::Hot(bytes) => bytes,
             Row::Stored(slice) => slice,
         }
     }
@@ -173,15 +177,71 @@ impl View {
         let Some(keyspace) = self.keyspace(db) else {
             return Ok(None);
         };
-        match self.overlay.get(keyspace.id, key) {
+        let hash = self.overlay.hash(keyspace.id, key);
+        match self.overlay.get_hashed(hash, keyspace.id, key) {
             Pending::Put(value) => Ok(Some(Row::Pending(value))),
             Pending::Deleted => Ok(None),
+            Pending::Unknown if is_cacheable(key) => {
+                let hash = keyspace.hot_hash(hash);
+                match self.engine.hot.look(hash, key, SmallVec::from_slice) {
+                    Ok(bytes) => Ok(Some(Row::Hot(bytes))),
+                    Err(seen) => self.stored_row(keyspace, hash, key, seen),
+                }
+            }
             Pending::Unknown => {
                 let read = &self.point_reads;
                 let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
                 Ok(stored.map(Row::Stored))
             }
         }
+    }
+
+    /// Like [`View::row`], but lends the value only for as long as `look` runs:
+    /// no copy is made of a hot row. `look` must not read other rows.
+    pub(super) fn look_at_row<R>(
+        &self,
+        db: DbIndex,
+        key: &[u8],
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let Some(keyspace) = self.keyspace(db) else {
+            return Ok(None);
+        };
+        let hash = self.overlay.hash(keyspace.id, key);
+        match self.overlay.get_hashed(hash, keyspace.id, key) {
+            Pending::Put(value) => return Ok(Some(look(value))),
+            Pending::Deleted => return Ok(None),
+            Pending::Unknown => {}
+        }
+        let hash = keyspace.hot_hash(hash);
+        let mut look = Some(look);
+        let found = self.engine.hot.look(hash, key, |value| {
+            let look = look.take();
+            look.map(|look| look(value))
+        });
+        match (found, look) {
+            (Err(seen), Some(look)) => {
+                let stored = self.stored_row(keyspace, hash, key, seen)?;
+                Ok(stored.map(|row| look(&row)))
+            }
+            (found, _) => Ok(found.ok().flatten()),
+        }
+    }
+
+    /// Reads a row that is not hot; from now on it is.
+    fn stored_row(
+        &self,
+        keyspace: &Keyspace,
+        hot_hash: u64,
+        key: &[u8],
+        seen: hot::Version,
+    ) -> Result<Option<Row<'_>>> {
+        let read = &self.point_reads;
+        let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
+        if let Some(value) = &stored {
+            self.engine.hot.offer(hot_hash, key, value, seen);
+        }
+        Ok(stored.map(Row::Stored))
     }
 
     /// The row under `key` if this turn wrote it. That is all there can be of a
@@ -284,7 +344,7 @@ impl Txn {
         let view = View {
             keyspaces: Vec::new(),
             map_version: 0,
-            overlay: Overlay::default(),
+            overlay: Overlay::new(engine.row_hasher.clone()),
             log: LogBuffer::default(),
             deltas: SmallVec::new(),
             swaps: Vec::new(),
@@ -571,6 +631,27 @@ impl Txn {
         done
     }
 
+    /// What was written is what everybody reads once the key locks are let go.
+    fn refresh_hot_rows(&self) {
+        for &id in &self.cleared {
+            if let Some(keyspace) = self.by_id(id) {
+                keyspace.forget_hot_rows();
+            }
+        }
+        let mut last: Option<&Arc<Keyspace>> = None;
+        self.overlay.for_each_row(|id, hash, key, value| {
+            if !is_cacheable(key) {
+                return;
+            }
+            if last.is_none_or(|keyspace| keyspace.id != id) {
+                last = self.by_id(id);
+            }
+            if let Some(keyspace) = last {
+                self.engine.hot.update(keyspace.hot_hash(hash), key, value);
+            }
+        });
+    }
+
     /// The space of cleared DBs is free at once. The turn is still an exclusive one.
     fn drop_cleared_files(&self) -> Result<()> {
         debug_assert!(matches!(self.gate, Gate::Exclusive(_)));
@@ -638,6 +719,7 @@ impl Txn {
             }
         }
         drop(commit);
+        self.refresh_hot_rows();
         for delta in &view.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
                 keyspace.ttl_low_ms.announce(delta.ttl_ms);

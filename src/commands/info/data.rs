@@ -143,6 +143,9 @@ pub(super) fn binlog(text: &mut Text, server: &Server) {
 
 pub(super) fn rocksdb(text: &mut Text, server: &Server) {
     let engine = &server.engine;
+    let (rows, bytes) = engine.hot_usage();
+    text.field("hot_rows", rows);
+    text.field("hot_rows_bytes", bytes);
     let (used, capacity) = engine.cache_usage();
     text.field("block_cache_usage", used);
     text.field("block_cache_capacity", capacity);

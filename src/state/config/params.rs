@@ -319,7 +319,9 @@ params! {
     rocksdb_rate_limit_bytes_per_s: u64 = 0 => "rocksdb.rate-limit", BYTES, Start;
     /// Files kept open; -1 keeps all.
     rocksdb_max_open_files: i32 = 4096 => "rocksdb.max-open-files", int(-1, INT), Start;
-    /// Percent of the memory budget for the block cache, which memtables share.
+    /// Percent of the memory budget for copies of popular keys, fields and members.
+    hot_rows_percent: u32 = 10 => "hot-rows-share", int(0, 90), Start;
+    /// Percent of the rest of the memory budget for the block cache, which memtables share.
     rocksdb_block_cache_percent: u32 = 70 => "rocksdb.block-cache-share", int(1, 95), Start;
     /// Bits of the Bloom filters per key; 0 has no filters.
     rocksdb_bloom_bits: u32 = 10 => "rocksdb.bloom-bits", int(0, 32), Start;
