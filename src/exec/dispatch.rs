@@ -18,6 +18,7 @@ use crate::state::session::ReplyMode;
 use crate::state::{Server, Session};
 use crate::storage::{DbIndex, StorageError, Txn};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -30,6 +31,9 @@ pub enum Outcome {
     /// ask again later with the same request.
     Paused,
 }
+
+/// The [`crate::storage::View::key_hash`]es of a command's keys.
+pub(super) type KeyHashes = SmallVec<[u64; 8]>;
 
 /// Runs the commands of one thread. See the module [`crate::exec`].
 pub struct Executor {
@@ -453,39 +457,36 @@ impl Executor {
             return Ok(usize::MAX);
         };
         let db = session.db();
-        self.note_accesses(session, command, indices.iter().map(|&i| args[i]));
-        let other = command.other_db.and_then(|other_db| other_db(args));
-        let locked = match other {
-            None => self.txn.lock(db, indices.iter().map(|&i| args[i])),
-            Some(other) => self.txn.lock_in_dbs(
-                indices
-                    .iter()
-                    .flat_map(|&i| [(db, args[i]), (other, args[i])]),
-            ),
-        };
+        let mut hashes = KeyHashes::new();
+        for &i in &indices {
+            self.txn.prefetch(db, args[i]);
+            hashes.push(self.txn.key_hash(db, args[i]));
+        }
+        self.note_accesses(session, command, &hashes);
+        if let Some(other) = command.other_db.and_then(|other_db| other_db(args)) {
+            let there = indices.iter().map(|&i| self.txn.key_hash(other, args[i]));
+            hashes.extend(there);
+        }
+        let locked = self.txn.lock(hashes.into_iter());
         Ok(locked.map_err(|error| self.note_failure(error))?)
     }
 
     fn note_key_accesses(&self, session: &Session, command: &Command, args: &[&[u8]]) {
         let indices = command.key_indices(args).unwrap_or_default();
-        self.note_accesses(session, command, indices.iter().map(|&i| args[i]));
+        let db = session.db();
+        let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
+        self.note_accesses(session, command, &indices.iter().map(hash).collect());
     }
 
     /// OBJECT IDLETIME and FREQ tell what is noted here.
-    fn note_accesses<'k>(
-        &self,
-        session: &Session,
-        command: &Command,
-        keys: impl Iterator<Item = &'k [u8]>,
-    ) {
+    fn note_accesses(&self, session: &Session, command: &Command, hashes: &KeyHashes) {
         let spared = session.info.flags().contains(ClientFlags::NO_TOUCH);
         if command.flags.contains(Flags::NO_TOUCH) || spared && command.name != "touch" {
             return;
         }
         let lfu = self.config.lfu();
-        for key in keys {
-            let hash = self.txn.key_hash(session.db(), key);
-            self.server.accesses.touch(hash, self.now_ms, lfu);
+        for hash in hashes {
+            self.server.accesses.touch(*hash, self.now_ms, lfu);
         }
     }
 

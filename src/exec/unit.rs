@@ -19,7 +19,7 @@
 //! keeps all other threads from keys; who is inside another unit passes the
 //! conflict on. So isolation holds for undeclared keys as well.
 
-use super::dispatch::Executor;
+use super::dispatch::{Executor, KeyHashes};
 use crate::commands::registry::Registered;
 use crate::commands::spec::{Begin, Find};
 use crate::commands::{CmdResult, Command, Error, Flags};
@@ -136,7 +136,9 @@ impl Executor {
             0
         } else {
             self.txn.begin(self.now_ms);
-            let locked = self.txn.lock_in_dbs(scope.keys.iter().copied());
+            let hash = |&(db, key): &(DbIndex, &[u8])| self.txn.key_hash(db, key);
+            let hashes: KeyHashes = scope.keys.iter().map(hash).collect();
+            let locked = self.txn.lock(hashes.into_iter());
             locked.map_err(|error| self.note_failure(error))?
         };
         self.unit = Some(Unit {
@@ -396,7 +398,8 @@ mod tests {
         let mut client = Client::new();
         let mut other = Txn::new(client.server().engine.clone());
         other.begin(0);
-        other.lock(DbIndex(0), [&b"held"[..]].into_iter()).unwrap();
+        let held = other.key_hash(DbIndex(0), b"held");
+        other.lock([held].into_iter()).unwrap();
         let lines = ["SET a 1", "SET held 2"];
         assert_eq!(run_unit(&mut client, &scope_of(&["a"]), &lines), Err(()));
         assert_eq!(client.run("EXISTS a"), Value::Int(0));

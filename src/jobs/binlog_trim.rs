@@ -1,5 +1,6 @@
 //! The binlog-trim thread: drops the oldest entries beyond `binlog-capacity`,
-//! `binlog-max-bytes` and `binlog-max-age`.
+//! `binlog-max-bytes` and `binlog-max-age`. Sees to the memory of the memtables
+//! besides.
 
 use super::StopSign;
 use crate::base::clock;
@@ -23,7 +24,12 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
             max_bytes: config.binlog_max_bytes,
             oldest_unix_ms,
         };
-        if let Err(error) = server.engine.trim_binlog(&bounds) {
+        let engine = &server.engine;
+        let trimmed = engine.trim_binlog(&bounds).map(|_| ());
+        for error in [trimmed, engine.bound_memtables()]
+            .into_iter()
+            .filter_map(Result::err)
+        {
             log::error!("binlog-trim thread: {error}");
         }
     }

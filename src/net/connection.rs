@@ -65,6 +65,8 @@ pub struct Connection {
     pub in_paused: bool,
     /// Whether the socket may have more to read.
     readable: bool,
+    /// What is still to be read ends with the end of the stream.
+    read_closed: bool,
     /// The peer will send no more, or must not be listened to any more.
     ended: bool,
 }
@@ -98,6 +100,7 @@ impl Connection {
             in_pending: false,
             in_paused: false,
             readable: true,
+            read_closed: false,
             ended: false,
         })
     }
@@ -113,9 +116,10 @@ impl Connection {
         }
     }
 
-    /// Notes that the socket has something to read.
-    pub fn set_readable(&mut self) {
+    /// Notes that the socket has something to read; `closed`: its end, too.
+    pub fn set_readable(&mut self, closed: bool) {
         self.readable = true;
+        self.read_closed |= closed;
     }
 
     /// Notes that its requests wait for the end of a pause, or no longer do.
@@ -205,6 +209,10 @@ impl Connection {
             self.ended = true;
             self.readable = false;
             return Ok((0, Turn::Idle));
+        }
+        if n < scratch.len() && !self.read_closed {
+            // The socket is empty; what arrives from now on is another edge.
+            self.readable = false;
         }
         let stats = &executor.server().stats;
         stats.net_input_bytes.add(n as u64);

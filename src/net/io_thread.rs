@@ -109,8 +109,9 @@ impl IoThread {
                     continue;
                 }
                 if let Some(connection) = self.connections.get_mut(&token) {
-                    if event.is_readable() || event.is_read_closed() || event.is_error() {
-                        connection.set_readable();
+                    let closed = event.is_read_closed() || event.is_error();
+                    if event.is_readable() || closed {
+                        connection.set_readable(closed);
                     }
                     if event.is_writable() && connection.unsent() > 0 {
                         self.send(token);

@@ -510,6 +510,30 @@ impl Engine {
         self.options.cache.clone().set_capacity(cache_bytes);
     }
 
+    /// Bytes that all memtables take, and how many they should take at the most.
+    pub fn memtable_usage(&self) -> (usize, usize) {
+        let memtables = &self.options.memtables;
+        (memtables.get_usage(), memtables.get_buffer_size())
+    }
+
+    /// Has full memtables written out that wait for others to be merged with, if
+    /// all memtables together take more than their share of the memory budget.
+    pub fn bound_memtables(&self) -> Result<()> {
+        let (used, share) = self.memtable_usage();
+        if used <= share {
+            return Ok(());
+        }
+        let mut at_once = rocksdb::FlushOptions::default();
+        at_once.set_wait(false);
+        for (_, keyspace) in self.all_keyspaces() {
+            let waiting = "rocksdb.num-immutable-mem-table";
+            if self.db.property_int_value_cf(&keyspace.cf, waiting)? != Some(0) {
+                self.db.flush_cf_opt(&keyspace.cf, &at_once)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Bytes of the block cache that cannot be evicted now.
     pub fn cache_pinned(&self) -> u64 {
         self.options.cache.get_pinned_usage() as u64

@@ -117,6 +117,14 @@ impl HotRows {
         }
     }
 
+    /// Has the processor fetch what a look-up of a row will need first, while
+    /// the caller does something else.
+    pub fn prefetch(&self, hash: u64) {
+        if let Some(set) = self.set(hash) {
+            std::hint::black_box(set.is_locked());
+        }
+    }
+
     /// Takes in a row as RocksDB had it, unless its set has changed since `seen`.
     pub fn offer(&self, hash: u64, key: &[u8], value: &[u8], seen: Version) {
         let Some(set) = self.set(hash) else {

@@ -28,8 +28,12 @@ pub struct StorageConfig {
     pub bytes_per_sync: u64,
     /// Whether RocksDB counts what it does.
     pub statistics: bool,
-    /// Size of one memtable.
+    /// Size of one memtable: so small that the processor's cache holds it, since
+    /// a row's place in it is found by a walk from node to node.
     pub write_buffer_size: u64,
+    /// Full memtables that are written out as one file: small memtables do not
+    /// make small files.
+    pub write_buffers_to_merge: u32,
     /// Memtables per column family.
     pub max_write_buffer_number: u32,
     /// Size of a table file of the first level.
@@ -70,8 +74,9 @@ impl StorageConfig {
             max_total_wal_size: 256 << 20,
             bytes_per_sync: 1 << 20,
             statistics: false,
-            write_buffer_size: 32 << 20,
-            max_write_buffer_number: 4,
+            write_buffer_size: 2 << 20,
+            write_buffers_to_merge: 12,
+            max_write_buffer_number: 40,
             target_file_size: 64 << 20,
             block_size: 8 << 10,
             bloom_bits: 10.0,
@@ -122,6 +127,8 @@ pub struct RocksOptions {
     pub db: Options,
     /// The cache of data, index and filter blocks, charged for memtables too.
     pub cache: Cache,
+    /// The memory of all memtables.
+    pub memtables: WriteBufferManager,
     config: StorageConfig,
 }
 
@@ -130,10 +137,15 @@ impl RocksOptions {
     pub fn new(config: &StorageConfig) -> Self {
         let budget = config.memory_budget - config.hot_bytes(config.memory_budget);
         let cache = Cache::new_hyper_clock_cache(budget as usize, 0);
-        let memtables = (budget / 100
-            * u64::from(100 - config.block_cache_percent.min(95))) as usize;
-        let manager =
-            WriteBufferManager::new_write_buffer_manager_with_cache(memtables, true, cache.clone());
+        let memtables =
+            (budget / 100 * u64::from(100 - config.block_cache_percent.min(95))) as usize;
+        // It must not let writers wait: full memtables that wait for others to be
+        // merged with would never be written out (see `Engine::bound_memtables`).
+        let manager = WriteBufferManager::new_write_buffer_manager_with_cache(
+            memtables,
+            false,
+            cache.clone(),
+        );
         let mut db = Options::default();
         db.create_if_missing(true);
         db.create_missing_column_families(true);
@@ -159,6 +171,7 @@ impl RocksOptions {
         RocksOptions {
             db,
             cache,
+            memtables: manager,
             config: config.clone(),
         }
     }
@@ -179,6 +192,7 @@ impl RocksOptions {
     pub fn own_rows(&self) -> Options {
         let mut options = self.column_family();
         options.set_write_buffer_size(4 << 20);
+        options.set_min_write_buffer_number_to_merge(1);
         options
     }
 
@@ -187,6 +201,10 @@ impl RocksOptions {
         let mut options = self.column_family();
         options.set_compression_type(self.config.compression.into());
         options.set_bottommost_compression_type(self.config.compression.into());
+        // A row goes behind the last one, which needs no walk.
+        options.set_write_buffer_size(32 << 20);
+        options.set_min_write_buffer_number_to_merge(1);
+        options.set_max_write_buffer_number(4);
         options
     }
 
@@ -206,7 +224,11 @@ impl RocksOptions {
         let mut options = Options::default();
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_size(config.write_buffer_size as usize);
-        options.set_max_write_buffer_number(config.max_write_buffer_number.max(2) as i32);
+        let to_merge = config.write_buffers_to_merge.max(1);
+        options.set_min_write_buffer_number_to_merge(to_merge as i32);
+        // While some are written out, others must be able to fill.
+        let memtables = config.max_write_buffer_number.max(to_merge + 1);
+        options.set_max_write_buffer_number(memtables as i32);
         options.set_target_file_size_base(config.target_file_size);
         options.set_max_bytes_for_level_base(config.target_file_size * 4);
         options.set_level_compaction_dynamic_level_bytes(true);

@@ -18,8 +18,8 @@ use super::hot::{self, is_cacheable};
 use super::locks::{Locks, Owner, Stripe, TryLock};
 use super::overlay::{self, Overlay, Pending, Step};
 use super::{DbIndex, Result, StorageError};
-use crate::encoding::CollectionId;
 use crate::encoding::own::{Counts, KeyspaceId};
+use crate::encoding::{CollectionId, keys};
 use parking_lot::lock_api::{ArcRwLockReadGuard, ArcRwLockWriteGuard};
 use parking_lot::{RawRwLock, RwLock};
 use rocksdb::{DBPinnableSlice, ReadOptions, WriteBatch};
@@ -170,6 +170,15 @@ impl View {
     /// A hash of a key and its DB, for tables in memory.
     pub fn key_hash(&self, db: DbIndex, key: &[u8]) -> u64 {
         self.engine.key_hash(db, key)
+    }
+
+    /// Says that a key will be looked up soon, after its lock is taken. Memory is
+    /// slow: the waits for the lock and for the row then pass side by side.
+    pub fn prefetch(&self, db: DbIndex, key: &[u8]) {
+        if let Some(keyspace) = self.keyspace(db) {
+            let hash = self.overlay.hash(keyspace.id, &keys::meta(key));
+            self.engine.hot.prefetch(keyspace.hot_hash(hash));
+        }
     }
 
     /// The row under `key` in the keyspace of `db`.
@@ -396,26 +405,16 @@ impl Txn {
         Ok(())
     }
 
-    /// Locks the stripes of all `keys`; returns a mark for [`Txn::unlock_since`].
-    /// May commit what is pending.
-    pub fn lock<'k>(&mut self, db: DbIndex, keys: impl Iterator<Item = &'k [u8]>) -> Result<usize> {
-        let mut wanted: SmallVec<[Stripe; 8]> = keys.map(|key| self.stripe(db, key)).collect();
-        self.lock_stripes(&mut wanted)
-    }
-
-    /// Like [`Txn::lock`], for keys of several DBs.
-    pub fn lock_in_dbs<'k>(
-        &mut self,
-        keys: impl Iterator<Item = (DbIndex, &'k [u8])>,
-    ) -> Result<usize> {
-        let mut wanted: SmallVec<[Stripe; 8]> =
-            keys.map(|(db, key)| self.stripe(db, key)).collect();
+    /// Locks the stripes of all keys with these [`View::key_hash`]es; returns a
+    /// mark for [`Txn::unlock_since`]. May commit what is pending.
+    pub fn lock(&mut self, key_hashes: impl Iterator<Item = u64>) -> Result<usize> {
+        let mut wanted: SmallVec<[Stripe; 8]> = key_hashes.map(Locks::stripe).collect();
         self.lock_stripes(&mut wanted)
     }
 
     /// Locks one key if that needs no waiting.
     pub(super) fn try_lock(&mut self, db: DbIndex, key: &[u8]) -> bool {
-        let stripe = self.stripe(db, key);
+        let stripe = Locks::stripe(self.key_hash(db, key));
         match self.engine.locks.try_lock(stripe, self.owner) {
             TryLock::Taken => {
                 self.held.push(stripe);
@@ -451,10 +450,6 @@ impl Txn {
     /// Whether no other thread reads or writes keys during this turn.
     pub fn is_exclusive(&self) -> bool {
         matches!(self.gate, Gate::Exclusive(_))
-    }
-
-    fn stripe(&self, db: DbIndex, key: &[u8]) -> Stripe {
-        Locks::stripe(self.key_hash(db, key))
     }
 
     fn lock_stripes(&mut self, wanted: &mut SmallVec<[Stripe; 8]>) -> Result<usize> {

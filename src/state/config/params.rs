@@ -302,9 +302,11 @@ params! {
     /// Size of the blocks of its files, before compression.
     rocksdb_block_size_bytes: u64 = 8 * KIB => "rocksdb.block-size", bytes(KIB, MIB), Start;
     /// Size of a memtable.
-    rocksdb_write_buffer_size_bytes: u64 = 32 * MIB => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
+    rocksdb_write_buffer_size_bytes: u64 = 2 * MIB => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
+    /// Full memtables that are written out as one file.
+    rocksdb_write_buffers_to_merge: u32 = 12 => "rocksdb.min-write-buffer-number-to-merge", int(1, 64), Start;
     /// Memtables of a column family before writes wait.
-    rocksdb_max_write_buffer_number: u32 = 4 => "rocksdb.max-write-buffer-number", int(2, 64), Start;
+    rocksdb_max_write_buffer_number: u32 = 40 => "rocksdb.max-write-buffer-number", int(2, 64), Start;
     /// Size of a file of the first level below the top.
     rocksdb_target_file_size_bytes: u64 = 64 * MIB => "rocksdb.target-file-size", bytes(MIB, 4 * GIB), Start;
     /// Bytes of the write-ahead log that force old memtables out; 0 leaves it to RocksDB.

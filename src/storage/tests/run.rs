@@ -162,7 +162,8 @@ impl Runner {
 
 fn lookup(txn: &mut Txn, at: At) -> Option<KeyMeta> {
     let found = txn.lookup(DbIndex(at.db), at.name).unwrap();
-    txn.lock(DbIndex(at.db), [at.name].into_iter()).unwrap();
+    let hash = txn.key_hash(DbIndex(at.db), at.name);
+    txn.lock([hash].into_iter()).unwrap();
     found
 }
 

@@ -61,8 +61,8 @@ fn transfer(engine: Arc<Engine>, seed: u64) {
         txn.begin(1);
         let (from, to) = (name(rng.usize(..KEYS)), name(rng.usize(..KEYS)));
         if from != to {
-            let locked = [from.as_slice(), to.as_slice()].into_iter();
-            txn.lock(DbIndex(0), locked).unwrap();
+            let locked = [&from, &to].map(|key| txn.key_hash(DbIndex(0), key));
+            txn.lock(locked.into_iter()).unwrap();
             let savepoint = txn.savepoint();
             txn.start_command();
             for (key, change) in [(&from, -1), (&to, 1)] {

@@ -1,0 +1,44 @@
+//! All memtables together keep to their share of the memory budget.
+
+use super::super::{DbIndex, Engine, StorageConfig, Txn};
+use crate::encoding::{Kind, Meta};
+use std::time::{Duration, Instant};
+
+/// DBs that each have less in memory than RocksDB would write out by itself.
+const DBS: u16 = 8;
+const VALUE: [u8; 4096] = [7; 4096];
+const DEADLINE: Duration = Duration::from_secs(30);
+
+#[test]
+fn full_memtables_of_many_dbs_are_written_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = StorageConfig::new(dir.path().to_owned());
+    config.memory_budget = 32 << 20;
+    let memtable_bytes = config.write_buffer_size;
+    let engine = Engine::open(config).unwrap();
+    let mut txn = Txn::new(engine.clone());
+    for db in 0..DBS {
+        for i in 0..2 * memtable_bytes / VALUE.len() as u64 {
+            txn.begin(1);
+            let key = i.to_be_bytes();
+            let meta = Meta::new(Kind::String);
+            txn.put_key(DbIndex(db), &key, None, meta, &VALUE).unwrap();
+            txn.commit().unwrap();
+        }
+    }
+    let (used, share) = engine.memtable_usage();
+    assert!(
+        used > share,
+        "{used} bytes in memory are within {share} anyway"
+    );
+    let started = Instant::now();
+    loop {
+        engine.bound_memtables().unwrap();
+        let (used, share) = engine.memtable_usage();
+        if used <= share {
+            break;
+        }
+        assert!(started.elapsed() < DEADLINE, "{used} bytes for {share}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
