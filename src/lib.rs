@@ -16,9 +16,10 @@
 //! | [`exec`] | from a request to a reply: the dispatch ladder and the tick |
 //! | [`net`] | accept loop, IO threads, connections |
 //! | [`jobs`] | expire thread, binlog-trim thread |
+//! | [`replication`] | one thread per replica that is fed, one that follows a master |
 //! | [`server`] | start and stop |
 //!
-//! Arrows go one way: net, jobs → exec → commands → types, resp, state →
+//! Arrows go one way: net, jobs, replication → exec → commands → types, resp, state →
 //! storage, rdb → encoding → base. A test holds the direction.
 
 pub mod base;
@@ -28,6 +29,7 @@ pub mod exec;
 pub mod jobs;
 pub mod net;
 pub mod rdb;
+pub mod replication;
 pub mod resp;
 pub mod server;
 pub mod state;

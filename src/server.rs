@@ -9,6 +9,7 @@ use crate::base::clock;
 use crate::commands::registry;
 use crate::jobs::Jobs;
 use crate::net::{IoThread, ListenError, Listeners};
+use crate::replication;
 use crate::state::Server;
 use crate::state::config::{AppendFsync, Compression as ConfigCompression, Config, memory_budget};
 use crate::state::mailbox::{Mailbox, Message};
@@ -60,6 +61,15 @@ pub fn run(
     let engine = Engine::open(storage_config(&config))?;
     let mut listeners = Listeners::bind(&config)?;
     engine.set_fsync_each(config.appendfsync == AppendFsync::Always);
+    match &config.replicaof {
+        // Whatever else may have a copy of this data, or of more than this: what
+        // is written from here on is this server's own history.
+        None => engine.begin_history_on_write(),
+        // Nobody runs yet, so no commit is under way.
+        Some(_) => {
+            engine.begin_following();
+        }
+    }
     let io_threads = config.io_thread_count();
     let port = u64::from(config.port);
     let run_id = run_id()?;
@@ -73,6 +83,7 @@ pub fn run(
     let moves = take_moves(&server, waker.clone());
     let threads = start_io_threads(&server, io_threads, waker)?;
     let jobs = Jobs::start(&server)?;
+    let links = replication::Threads::start(&server)?;
     listeners.register(poll.registry())?;
     ready(&server);
     log::info!(
@@ -84,7 +95,7 @@ pub fn run(
     let how = accept_loop(&mut poll, &mut listeners, &server, &signal, &moves)?;
     log::info!("stopping");
     listeners.close(poll.registry());
-    stop(&server, threads, jobs, how);
+    stop(&server, threads, jobs, links, how);
     Ok(())
 }
 
@@ -200,7 +211,13 @@ fn start_io_threads(
     Ok(threads)
 }
 
-fn stop(server: &Server, threads: Vec<(Mailbox, JoinHandle<()>)>, jobs: Jobs, how: Shutdown) {
+fn stop(
+    server: &Server,
+    threads: Vec<(Mailbox, JoinHandle<()>)>,
+    jobs: Jobs,
+    links: replication::Threads,
+    how: Shutdown,
+) {
     for (mailbox, _) in &threads {
         mailbox.send(Message::Stop);
     }
@@ -210,6 +227,7 @@ fn stop(server: &Server, threads: Vec<(Mailbox, JoinHandle<()>)>, jobs: Jobs, ho
         }
     }
     jobs.stop();
+    links.stop();
     let flushed = match how.save {
         true => server.engine.flush_memtables(),
         false => server.engine.sync_wal(),

@@ -3,6 +3,7 @@
 //! pinned by tests and never change.
 
 use siphasher::sip::SipHasher13;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// SipHash-1-3 under a key; who does not know the key cannot make members
 /// collide.
@@ -26,9 +27,56 @@ impl KeyedHash {
     }
 }
 
+/// A [`KeyedHash`] whose key all threads share and that can get another one,
+/// while nobody uses it.
+pub struct SharedHash {
+    key: [AtomicU64; 2],
+}
+
+impl SharedHash {
+    /// A hash under a key of 16 bytes.
+    pub fn new(key: &[u8; 16]) -> Self {
+        let shared = Self {
+            key: Default::default(),
+        };
+        shared.set_key(key);
+        shared
+    }
+
+    /// The hash of some bytes.
+    #[inline]
+    pub fn hash(&self, bytes: &[u8]) -> u64 {
+        let [a, b] = &self.key;
+        let (a, b) = (a.load(Ordering::Relaxed), b.load(Ordering::Relaxed));
+        SipHasher13::new_with_keys(a, b).hash(bytes)
+    }
+
+    /// The key.
+    pub fn key(&self) -> [u8; 16] {
+        let [a, b] = &self.key;
+        let (a, b) = (a.load(Ordering::Relaxed), b.load(Ordering::Relaxed));
+        (u128::from(b) << 64 | u128::from(a)).to_le_bytes()
+    }
+
+    /// Gives it another key. The caller keeps everybody away who might use it.
+    pub fn set_key(&self, key: &[u8; 16]) {
+        let both = u128::from_le_bytes(*key);
+        let [a, b] = &self.key;
+        a.store(both as u64, Ordering::Relaxed);
+        b.store((both >> 64) as u64, Ordering::Relaxed);
+    }
+}
+
 impl From<[u8; 16]> for KeyedHash {
     fn from(key: [u8; 16]) -> Self {
         Self::new(&key)
+    }
+}
+
+/// Without the key: it is a secret.
+impl std::fmt::Debug for SharedHash {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("SharedHash").finish_non_exhaustive()
     }
 }
 
@@ -116,6 +164,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_shared_hash_is_the_same_hash(key: [u8; 16], other: [u8; 16], bytes: Vec<u8>) {
+            let shared = SharedHash::new(&other);
+            shared.set_key(&key);
+            prop_assert_eq!(shared.key(), key);
+            prop_assert_eq!(shared.hash(&bytes), KeyedHash::new(&key).hash(&bytes));
+        }
+
         #[test]
         fn crc64_does_not_depend_on_the_cut(bytes: Vec<u8>, cut: prop::sample::Index) {
             let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));

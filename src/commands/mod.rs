@@ -25,6 +25,7 @@ pub mod help;
 pub mod info;
 pub mod readme;
 pub mod registry;
+pub mod replication;
 pub mod scan;
 pub mod secrets;
 pub mod spec;
@@ -89,6 +90,7 @@ pub const FAMILIES: &[&[Command]] = &[
     memory::COMMANDS,
     object::COMMANDS,
     pubsub::COMMANDS,
+    replication::COMMANDS,
     save::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,

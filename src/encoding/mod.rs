@@ -117,6 +117,19 @@ pub mod tag {
     pub const FRAGMENT: u8 = 0x0E;
     /// A dead collection whose element rows wait for removal.
     pub const RECLAIM: u8 = 0x0F;
+
+    /// All of them.
+    pub const ALL: [u8; 9] = [
+        META,
+        HASH_FIELD,
+        LIST_ITEM,
+        SET_MEMBER,
+        ZSET_MEMBER,
+        ZSET_SCORE,
+        TTL,
+        FRAGMENT,
+        RECLAIM,
+    ];
 }
 
 #[cfg(test)]
@@ -127,17 +140,7 @@ mod tests {
     fn persisted_numbers_never_change() {
         assert_eq!(Kind::ALL.map(|k| k as u8), [0x02, 0x03, 0x05, 0x07, 0x09]);
         assert_eq!(
-            [
-                tag::META,
-                tag::HASH_FIELD,
-                tag::LIST_ITEM,
-                tag::SET_MEMBER,
-                tag::ZSET_MEMBER,
-                tag::ZSET_SCORE,
-                tag::TTL,
-                tag::FRAGMENT,
-                tag::RECLAIM
-            ],
+            tag::ALL,
             [0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F]
         );
     }

@@ -4,6 +4,7 @@
 //! 'F'                → format version (4)
 //! 'H'                → key of the database's hash (16 random bytes)
 //! 'R'                → replication id, 40 hexadecimal digits
+//! 'A'                → histories that this one continues, oldest first: id (40 digits) ‖ end (8)
 //! 'B'                → whether commits write binlog rows (1)
 //! 'D' ‖ DB (2)       → keyspace id (4): the column family `ks<id>` holds this DB
 //! 'S'                → next collection id (8) ‖ next binlog position (8) ‖ next binlog entry (8)
@@ -21,6 +22,8 @@ pub const FORMAT: &[u8] = b"F";
 pub const HASH_KEY: &[u8] = b"H";
 /// Key of the replication id.
 pub const REPLICATION_ID: &[u8] = b"R";
+/// Key of the histories that the database's own continues.
+pub const ANCESTORS: &[u8] = b"A";
 /// Key of the row that says whether commits are logged.
 pub const LOGGED: &[u8] = b"B";
 /// Key of the state row.
@@ -106,5 +109,59 @@ impl State {
             state.counts.push((id, counts));
         }
         Ok(state)
+    }
+}
+
+/// A history that another one continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ancestor {
+    /// Its replication id.
+    pub id: String,
+    /// The position up to which both are the same.
+    pub end: u64,
+}
+
+/// Digits of a replication id.
+pub const REPLICATION_ID_LEN: usize = 40;
+
+/// The value of the row [`ANCESTORS`].
+pub fn encode_ancestors(ancestors: &[Ancestor]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for ancestor in ancestors {
+        out.extend_from_slice(ancestor.id.as_bytes());
+        out.extend_from_slice(&ancestor.end.to_be_bytes());
+    }
+    out
+}
+
+/// Reads what [`encode_ancestors`] wrote.
+pub fn decode_ancestors(row: &[u8]) -> Result<Vec<Ancestor>, Corrupt> {
+    let mut r = Reader::new(row, "ancestors");
+    let mut ancestors = Vec::new();
+    while !r.is_empty() {
+        let id = r.take(REPLICATION_ID_LEN)?;
+        ancestors.push(Ancestor {
+            id: String::from_utf8_lossy(id).into_owned(),
+            end: r.u64()?,
+        });
+    }
+    Ok(ancestors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ancestors_have_these_bytes() {
+        let ancestors = vec![Ancestor {
+            id: "0123456789".repeat(4),
+            end: 0x0102,
+        }];
+        let bytes = encode_ancestors(&ancestors);
+        assert_eq!(bytes.len(), 48);
+        assert!(bytes.starts_with(b"0123456789") && bytes.ends_with(&[0, 0, 1, 2]));
+        assert_eq!(decode_ancestors(&bytes), Ok(ancestors));
+        assert!(decode_ancestors(&bytes[1..]).is_err());
     }
 }

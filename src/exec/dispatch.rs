@@ -13,6 +13,7 @@ use crate::resp::Reply;
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::pubsub::Outbox;
+use crate::state::replication::LinkPhase;
 use crate::state::server::PauseMode;
 use crate::state::session::ReplyMode;
 use crate::state::{Server, Session};
@@ -49,8 +50,8 @@ pub struct Executor {
     pub(super) now_ms: u64,
     tick_started_us: u64,
     /// When the command before ended.
-    last_us: u64,
-    commands: u32,
+    pub(super) last_us: u64,
+    pub(super) commands: u32,
     failed: bool,
     /// Whether the tick ran commands that read or wrote keys.
     pub(super) touched_keys: bool,
@@ -276,10 +277,40 @@ impl Executor {
                 found.full_name
             )));
         }
+        if let Err(error) = self.check_role(found.command, writes) {
+            return refuse(error);
+        }
         match Self::check_inside_multi(session, found.command) {
             Ok(()) => Ok(found),
             Err(error) => refuse(error),
         }
+    }
+
+    /// What a replica, or a master without enough of them, refuses.
+    fn check_role(&self, command: &Command, writes: bool) -> Result<(), Error> {
+        let replication = &self.server.replication;
+        let config = &self.config;
+        if replication.is_replica() {
+            if writes && config.replica_read_only {
+                return Err(Error::text(
+                    "READONLY You can't write against a read only replica.",
+                ));
+            }
+            if !config.replica_serve_stale_data
+                && !command.flags.contains(Flags::STALE)
+                && replication.link.phase() != LinkPhase::Connected
+            {
+                return Err(Error::text(
+                    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+                ));
+            }
+        } else if config.min_replicas_to_write > 0 && config.min_replicas_max_lag_s > 0 && writes {
+            let good = replication.good_replicas(config.min_replicas_max_lag_s, self.now_ms);
+            if good < config.min_replicas_to_write as usize {
+                return Err(Error::text("NOREPLICAS Not enough good replicas to write."));
+            }
+        }
+        Ok(())
     }
 
     /// The command that `args` name.

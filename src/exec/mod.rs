@@ -13,6 +13,7 @@
 //! | `transactions` | MULTI, EXEC, WATCH |
 //! | `monitor` | what MONITOR clients see |
 
+mod apply;
 mod dispatch;
 mod monitor;
 #[cfg(test)]
@@ -20,5 +21,6 @@ pub mod testing;
 mod transactions;
 mod unit;
 
+pub use apply::ApplyError;
 pub use dispatch::{Executor, Outcome};
 pub use unit::{Scope, Stop};

@@ -23,6 +23,7 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
             max_entries: config.binlog_capacity,
             max_bytes: config.binlog_max_bytes,
             oldest_unix_ms,
+            hold_max_bytes: config.binlog_hold_max_bytes,
         };
         let engine = &server.engine;
         let trimmed = engine.trim_binlog(&bounds).map(|_| ());

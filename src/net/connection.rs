@@ -6,6 +6,7 @@ use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::delivery::Delivery;
 use crate::state::mailbox::Socket;
+use crate::state::replication::Taken;
 use crate::state::{ClientInfo, Session};
 use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
@@ -155,6 +156,21 @@ impl Connection {
         self.ended || self.session.close_after_reply
     }
 
+    /// Whether it goes to a feeder once its replies are sent.
+    pub fn is_leaving(&self) -> bool {
+        self.session.psync.is_some()
+    }
+
+    /// What a feeder needs of it.
+    pub fn take(self) -> Option<Taken> {
+        Some(Taken {
+            psync: *self.session.psync?,
+            info: self.session.info,
+            socket: self.socket,
+            input: self.input.get(self.run..).unwrap_or_default().to_vec(),
+        })
+    }
+
     /// Whether replies of this tick wait for its commit.
     pub fn has_replies(&self) -> bool {
         self.tick_replies > 0 || self.unsent() > 0
@@ -171,7 +187,7 @@ impl Connection {
                 other => return other,
             }
             let held_back = self.unsent() > OUTPUT_PAUSE;
-            if !self.readable || held_back || self.is_ending() {
+            if !self.readable || held_back || self.is_ending() || self.is_leaving() {
                 return Turn::Idle;
             }
             if bytes >= READ_BUDGET {
@@ -305,7 +321,7 @@ impl Connection {
             if self.unsent() > OUTPUT_BEFORE_AUTH && self.is_locked_out(executor) {
                 return (input.len(), Turn::Closed);
             }
-            if self.unsent() > OUTPUT_PAUSE {
+            if self.unsent() > OUTPUT_PAUSE || self.is_leaving() {
                 // Goes on when the peer has taken its replies.
                 return (used, Turn::Idle);
             }

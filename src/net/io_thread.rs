@@ -155,7 +155,8 @@ impl IoThread {
             return;
         };
         let turn = connection.turn(&mut self.executor, &mut self.scratch);
-        if (connection.has_replies() || connection.is_ending()) && !connection.in_tick {
+        let sends = connection.has_replies() || connection.is_ending() || connection.is_leaving();
+        if sends && !connection.in_tick {
             connection.in_tick = true;
             self.replied.push(token);
         }
@@ -227,6 +228,9 @@ impl IoThread {
         let (config, now_ms) = (self.executor.config(), self.executor.now_ms());
         if connection.is_over_limit(config, now_ms) {
             return self.close_for_output(token);
+        }
+        if unsent == 0 && connection.is_leaving() {
+            return self.give_away(token);
         }
         if held_back && unsent <= OUTPUT_PAUSE {
             self.look_again(token);
@@ -309,6 +313,20 @@ impl IoThread {
         let server = self.executor.server();
         server.pubsub.leave_all(server, &mut connection.session);
         server.clients.remove(id);
+    }
+
+    /// The connection is a replica's from now on: a feeder owns it.
+    fn give_away(&mut self, token: Token) {
+        let Some(mut connection) = self.connections.remove(&token) else {
+            return;
+        };
+        connection.deregister(self.poll.registry());
+        let server = self.executor.server();
+        self.by_client.remove(&connection.session.info.id);
+        match connection.take() {
+            Some(taken) => server.replication.take(taken),
+            None => log::error!("a connection without a request to be fed was given away"),
+        }
     }
 
     /// Lets paused clients try again, if the pause is over or `always`.

@@ -189,6 +189,18 @@ impl Parser {
             .collect()
     }
 
+    /// The arguments of a complete request, all slices of `buf`; none of an inline
+    /// request with quotes.
+    pub fn args_of<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let ranges = match self.in_unescaped {
+            true => &[],
+            false => self.ranges.as_slice(),
+        };
+        ranges
+            .iter()
+            .map(|range| buf.get(range.start..range.end).unwrap_or_default())
+    }
+
     /// Number of arguments read so far.
     pub fn argc(&self) -> usize {
         self.ranges.len()

@@ -18,6 +18,7 @@
 //! | [`rates`] | how fast counters grow |
 //! | [`memory`] | the process' memory |
 //! | [`process`] | what the system says about the process |
+//! | [`replication`] | the master that is followed, the replicas that are fed |
 //! | [`saves`] | SAVE and BGSAVE as they stand |
 //! | [`cursors`] | where SCAN iterations stand |
 //!
@@ -35,6 +36,7 @@ pub mod memory;
 pub mod process;
 pub mod pubsub;
 pub mod rates;
+pub mod replication;
 pub mod request;
 pub mod saves;
 pub mod server;

@@ -10,6 +10,7 @@ use super::mailbox::{Mailbox, Message};
 use super::memory::MemoryProbe;
 use super::pubsub::PubSub;
 use super::rates::Rates;
+use super::replication::Replication;
 use super::saves::Saves;
 use super::slowlog::SlowLog;
 use super::stats::Stats;
@@ -83,6 +84,8 @@ pub struct Server {
     pub memory: MemoryProbe,
     /// How fast counters grow.
     pub rates: Rates,
+    /// The master that is followed, the replicas that are fed.
+    pub replication: Replication,
     /// Whether keys expire by the expire thread (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
     /// The ports that the server listens on, for INFO.
@@ -114,6 +117,7 @@ impl Server {
         let writes = engine.writes();
         let watchers = Arc::new(Watchers::new(engine.interest.clone()));
         engine.add_listener(watchers.clone());
+        let replication = Replication::new(config.replicaof.clone());
         Server {
             engine,
             config: SharedConfig::new(config),
@@ -132,6 +136,7 @@ impl Server {
             latency: Latency::default(),
             memory: MemoryProbe::default(),
             rates: Rates::default(),
+            replication,
             active_expire: AtomicBool::new(true),
             port: AtomicU64::new(0),
             mailboxes: OnceLock::new(),

@@ -4,6 +4,7 @@
 use super::Server;
 use super::clients::{ClientFlags, ClientInfo};
 use super::pubsub::Subscriptions;
+use super::replication::{Announcement, Psync};
 use super::request::Request;
 use super::watch::{Watch, Watchers};
 use crate::storage::DbIndex;
@@ -60,6 +61,10 @@ pub struct Session {
     pub deny_blocking: bool,
     multi: Option<Box<Multi>>,
     watch: Option<Box<Watch>>,
+    /// What it said of itself as a replica (REPLCONF).
+    pub announced: Option<Box<Announcement>>,
+    /// It asked to be fed (PSYNC): its thread gives the connection away.
+    pub psync: Option<Box<Psync>>,
     db: DbIndex,
 }
 
@@ -77,6 +82,8 @@ impl Session {
             deny_blocking: false,
             multi: None,
             watch: None,
+            announced: None,
+            psync: None,
             db: DbIndex(0),
         }
     }

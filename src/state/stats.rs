@@ -100,6 +100,12 @@ pub struct Stats {
     pub output_limit_disconnections: Counter,
     /// Clients closed because their requests grew too long.
     pub query_limit_disconnections: Counter,
+    /// Replicas that got the whole data set.
+    pub sync_full: Counter,
+    /// Replicas that went on where they were.
+    pub sync_partial_ok: Counter,
+    /// Replicas that wanted to go on where they were, and could not.
+    pub sync_partial_err: Counter,
     /// Error replies by their code.
     pub errors: parking_lot::Mutex<std::collections::BTreeMap<String, u64>>,
     /// Per command, by registry index.
@@ -134,6 +140,9 @@ impl Stats {
     pub fn reset(&self) {
         for counter in [
             &self.connections,
+            &self.sync_full,
+            &self.sync_partial_ok,
+            &self.sync_partial_err,
             &self.rejected_connections,
             &self.commands,
             &self.net_input_bytes,

@@ -5,11 +5,14 @@
 //! never a request whose meaning depends on when it is run.
 
 use super::engine::{ColumnFamily, CommitState, Db, Engine};
-use super::{DbIndex, Result};
+use super::history::Following;
+use super::{DbIndex, Result, StorageError};
 use crate::encoding::binlog::{Row, key, position};
 use crate::encoding::own::State;
+use parking_lot::{Mutex, RwLock};
 use rocksdb::WriteBatch;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// The effects of the commands of one pending batch, as RESP commands.
 #[derive(Debug, Default)]
@@ -18,6 +21,17 @@ pub struct LogBuffer {
     entries: u32,
     /// The DB that the last SELECT in `bytes` chose.
     db: Option<DbIndex>,
+    /// The link to a master logs what it receives instead, and nothing else.
+    received: Option<Received>,
+}
+
+/// Rows of the master's binlog that a pending batch applies.
+#[derive(Debug)]
+struct Received {
+    following: Following,
+    /// Position of each row, and where its value ends in `values`.
+    rows: Vec<(u64, usize)>,
+    values: Vec<u8>,
 }
 
 /// Where [`LogBuffer::rollback`] goes back to.
@@ -31,16 +45,41 @@ pub struct LogSavepoint {
 impl LogBuffer {
     /// Bytes logged so far.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.received.as_ref().map_or(0, |r| r.values.len())
     }
 
     /// Whether nothing is logged.
     pub fn is_empty(&self) -> bool {
-        self.entries == 0
+        self.entries == 0 && self.received.as_ref().is_none_or(|r| r.rows.is_empty())
+    }
+
+    /// From now on only received rows are logged.
+    pub(super) fn receive(&mut self, following: Following) {
+        self.received = Some(Received {
+            following,
+            rows: Vec::new(),
+            values: Vec::new(),
+        });
+    }
+
+    /// Logs a received row.
+    pub(super) fn push_received(&mut self, at: u64, row: &[u8]) {
+        if let Some(received) = &mut self.received {
+            received.values.extend_from_slice(row);
+            received.rows.push((at, received.values.len()));
+        }
+    }
+
+    /// Whether it takes received rows only.
+    pub(super) fn is_received(&self) -> bool {
+        self.received.is_some()
     }
 
     /// Appends one command that was run in `db`.
     pub fn append<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
+        if self.received.is_some() {
+            return;
+        }
         if self.db != Some(db) {
             let mut digits = itoa::Buffer::new();
             let number = digits.format(db.0).as_bytes();
@@ -85,6 +124,11 @@ impl LogBuffer {
         self.bytes.shrink_to(KEEP_BYTES);
         self.entries = 0;
         self.db = None;
+        if let Some(received) = &mut self.received {
+            received.rows.clear();
+            received.values.clear();
+            received.values.shrink_to(KEEP_BYTES);
+        }
     }
 }
 
@@ -122,6 +166,52 @@ pub struct Binlog {
     first_entry: AtomicU64,
     next_position: AtomicU64,
     next_entry: AtomicU64,
+    watchers: RwLock<Vec<Arc<Watcher>>>,
+    watched: AtomicUsize,
+    holds: Mutex<Vec<Arc<AtomicU64>>>,
+}
+
+/// Somebody who wants to know when the binlog grows.
+pub struct Watcher {
+    asleep: AtomicBool,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watcher").finish_non_exhaustive()
+    }
+}
+
+impl Watcher {
+    /// A watcher that is woken by calling `wake`.
+    pub fn new(wake: Box<dyn Fn() + Send + Sync>) -> Arc<Watcher> {
+        Arc::new(Watcher {
+            asleep: AtomicBool::new(false),
+            wake,
+        })
+    }
+
+    /// Says that it goes to sleep, and must look once more before it does; or
+    /// that it is awake.
+    pub fn set_asleep(&self, asleep: bool) {
+        self.asleep.store(asleep, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// Keeps the trim from what a replica still needs, within
+/// [`BinlogBounds::hold_max_bytes`].
+#[derive(Debug)]
+pub struct Hold {
+    from: Arc<AtomicU64>,
+}
+
+impl Hold {
+    /// Lets everything before `position` go.
+    pub fn advance(&self, position: u64) {
+        self.from.fetch_max(position, Ordering::AcqRel);
+    }
 }
 
 /// The range that the binlog holds: `[first, next)`.
@@ -152,7 +242,61 @@ impl Binlog {
             first_entry: AtomicU64::new(first_entry),
             next_position: AtomicU64::new(state.binlog_position),
             next_entry: AtomicU64::new(state.binlog_entry),
+            watchers: RwLock::default(),
+            watched: AtomicUsize::new(0),
+            holds: Mutex::default(),
         })
+    }
+
+    /// From now on `watcher` is woken when a row is written while it sleeps.
+    pub fn watch(&self, watcher: Arc<Watcher>) {
+        let mut watchers = self.watchers.write();
+        watchers.push(watcher);
+        self.watched.store(watchers.len(), Ordering::SeqCst);
+    }
+
+    /// Forgets a watcher.
+    pub fn unwatch(&self, watcher: &Arc<Watcher>) {
+        let mut watchers = self.watchers.write();
+        watchers.retain(|w| !Arc::ptr_eq(w, watcher));
+        self.watched.store(watchers.len(), Ordering::SeqCst);
+    }
+
+    fn wake_watchers(&self) {
+        if self.watched.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        fence(Ordering::SeqCst);
+        for watcher in self.watchers.read().iter() {
+            if watcher.asleep.swap(false, Ordering::SeqCst) {
+                (watcher.wake)();
+            }
+        }
+    }
+
+    /// Keeps everything from `position` on; an end of that is the drop of the hold.
+    fn hold(&self, position: u64) -> Hold {
+        let from = Arc::new(AtomicU64::new(position));
+        self.holds.lock().push(from.clone());
+        Hold { from }
+    }
+
+    /// The lowest position that somebody holds.
+    fn held(&self) -> Option<u64> {
+        let mut holds = self.holds.lock();
+        holds.retain(|from| Arc::strong_count(from) > 1);
+        holds.iter().map(|from| from.load(Ordering::Acquire)).min()
+    }
+
+    /// Everything was replaced: the log is empty and begins where `state` says.
+    pub(super) fn restart(&self, state: &State) {
+        self.first_position
+            .store(state.binlog_position, Ordering::Release);
+        self.first_entry
+            .store(state.binlog_entry, Ordering::Release);
+        self.next_position
+            .store(state.binlog_position, Ordering::Release);
+        self.next_entry.store(state.binlog_entry, Ordering::Release);
     }
 
     /// Whether commits are logged.
@@ -180,6 +324,8 @@ pub struct BinlogBounds {
     pub max_bytes: u64,
     /// Rows from before this time go.
     pub oldest_unix_ms: u64,
+    /// Bytes up to which rows stay because somebody holds them; 0 is no limit.
+    pub hold_max_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -190,17 +336,26 @@ struct RowHead {
 }
 
 impl Engine {
-    /// Adds the row of this commit to its batch; the caller holds the commit
-    /// lock and calls [`Engine::publish_log`] once the batch is written.
+    /// Adds the row of this commit to its batch, or the rows that it received;
+    /// the caller holds the commit lock and calls [`Engine::publish_log`] once the
+    /// batch is written.
+    ///
+    /// # Errors
+    /// [`StorageError::Detached`] if received rows do not follow on what is there,
+    /// or come from a master that is not followed any more.
     pub(super) fn put_log(
         &self,
         commit: &mut CommitState,
         log: &LogBuffer,
         unix_ms: u64,
         batch: &mut WriteBatch,
-    ) {
-        if log.is_empty() || !self.binlog.is_enabled() {
-            return;
+    ) -> Result<()> {
+        if let Some(received) = &log.received {
+            return self.put_received(commit, received, batch);
+        }
+        // What a replica writes of its own accord is in nobody's history.
+        if log.is_empty() || !self.binlog.is_enabled() || self.is_following() {
+            return Ok(());
         }
         let row = Row {
             first_entry: commit.state.binlog_entry,
@@ -211,9 +366,40 @@ impl Engine {
         commit.scratch.clear();
         row.encode(&mut commit.scratch);
         let at = commit.state.binlog_position;
+        commit.history = self.renewed_history(at, batch)?;
         batch.put_cf(&self.binlog_cf, key(at), &commit.scratch);
         commit.state.binlog_position += log.bytes.len() as u64;
         commit.state.binlog_entry += u64::from(log.entries);
+        Ok(())
+    }
+
+    fn put_received(
+        &self,
+        commit: &mut CommitState,
+        received: &Received,
+        batch: &mut WriteBatch,
+    ) -> Result<()> {
+        if !self.is_current(received.following) {
+            return Err(StorageError::Detached);
+        }
+        let (mut at, mut entry) = (commit.state.binlog_position, commit.state.binlog_entry);
+        let mut start = 0;
+        for &(position, end) in &received.rows {
+            let value = received.values.get(start..end).unwrap_or_default();
+            let row = Row::decode(value)?;
+            if position != at || row.first_entry != entry {
+                return Err(StorageError::Detached);
+            }
+            if self.binlog.is_enabled() {
+                batch.put_cf(&self.binlog_cf, key(at), value);
+            }
+            at += row.bytes.len() as u64;
+            entry += u64::from(row.entries);
+            start = end;
+        }
+        commit.state.binlog_position = at;
+        commit.state.binlog_entry = entry;
+        Ok(())
     }
 
     pub(super) fn publish_log(&self, state: &State) {
@@ -224,11 +410,32 @@ impl Engine {
         binlog
             .next_entry
             .store(state.binlog_entry, Ordering::Release);
+        binlog.wake_watchers();
+    }
+
+    /// Holds the binlog from `position` on, or from the first row that is still
+    /// there; says what there is.
+    pub fn hold_binlog(&self, position: u64) -> (Hold, BinlogRange) {
+        // A trim that has begun does not know of this hold.
+        let _no_trim = self.trim.lock();
+        (self.binlog.hold(position), self.binlog.range())
+    }
+
+    /// Whether a row begins at `position`, or the next one will.
+    pub fn is_row_start(&self, position: u64) -> Result<bool> {
+        if position == self.binlog.range().next_position {
+            return Ok(true);
+        }
+        Ok(self
+            .db
+            .get_pinned_cf(&self.binlog_cf, key(position))?
+            .is_some())
     }
 
     /// Drops the oldest rows until the log is within all bounds; the cost does
     /// not depend on how many go. Returns whether anything went.
     pub fn trim_binlog(&self, bounds: &BinlogBounds) -> Result<bool> {
+        let _one_at_a_time = self.trim.lock();
         let range = self.binlog.range();
         if range.first_position == range.next_position {
             return Ok(false);
@@ -244,7 +451,8 @@ impl Engine {
         }
         let by_entries = self.first_row(range, |row| row.entry >= first_entry)?;
         let by_age = self.first_row(range, |row| row.unix_ms >= bounds.oldest_unix_ms)?;
-        let to = self.row_from(by_bytes.max(by_entries).max(by_age), range)?;
+        let wanted = by_bytes.max(by_entries).max(by_age);
+        let to = self.row_from(wanted.min(self.held_from(bounds, range)), range)?;
         if to.position <= range.first_position {
             return Ok(false);
         }
@@ -257,6 +465,15 @@ impl Engine {
         self.db
             .delete_file_in_range_cf(&self.binlog_cf, key(0), end)?;
         Ok(true)
+    }
+
+    /// From where on rows stay for those who hold them.
+    fn held_from(&self, bounds: &BinlogBounds, range: BinlogRange) -> u64 {
+        let cap = match bounds.hold_max_bytes {
+            0 => 0,
+            bytes => range.next_position.saturating_sub(bytes),
+        };
+        self.binlog.held().map_or(u64::MAX, |from| from.max(cap))
     }
 
     /// The first row at or after `at`; the end of the log if there is none.

@@ -4,12 +4,13 @@
 use super::binlog::Binlog;
 use super::changes::{Interest, Listener};
 use super::expiry::LowMark;
+use super::history::History;
 use super::hot::HotRows;
 use super::locks::Locks;
 use super::options::{RocksOptions, StorageConfig};
 use super::overlay::RowHasher;
 use super::{DbIndex, Result, StorageError};
-use crate::base::hash::KeyedHash;
+use crate::base::hash::{KeyedHash, SharedHash};
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
 use crate::encoding::{CollectionId, FORMAT_VERSION};
 use parking_lot::{Mutex, RwLock};
@@ -64,7 +65,7 @@ impl Keyspace {
         self.hot_seed.store(fastrand::u64(..), Ordering::Relaxed);
     }
 
-    fn set_counts(&self, counts: Counts) {
+    pub(super) fn set_counts(&self, counts: Counts) {
         self.keys.store(counts.keys, Ordering::Relaxed);
         self.expires.store(counts.expires, Ordering::Relaxed);
     }
@@ -75,13 +76,15 @@ impl Keyspace {
 pub(super) struct CommitState {
     pub(super) state: State,
     pub(super) scratch: Vec<u8>,
+    /// The history that begins with the batch being written.
+    pub(super) history: Option<History>,
 }
 
 /// The open database. Shared by all threads.
 pub struct Engine {
     /// Fields drop in this order: handles before the database that they belong to.
-    keyspaces: RwLock<Vec<Option<Arc<Keyspace>>>>,
-    own_cf: ColumnFamily,
+    pub(super) keyspaces: RwLock<Vec<Option<Arc<Keyspace>>>>,
+    pub(super) own_cf: ColumnFamily,
     pub(super) binlog_cf: ColumnFamily,
     pub(super) db: Db,
     pub(super) locks: Locks,
@@ -95,25 +98,38 @@ pub struct Engine {
     begun: AtomicU64,
     written: AtomicU64,
     durable: AtomicU64,
+    /// Binlog position up to which everything is on the disk itself.
+    synced_position: AtomicU64,
     flush: Mutex<()>,
     fsync_each: AtomicBool,
     failed: AtomicBool,
-    next_id: AtomicU64,
+    pub(super) next_id: AtomicU64,
     next_owner: AtomicU32,
     budget: AtomicU64,
     /// Changes whenever a DB gets another keyspace.
-    map_version: AtomicU64,
+    pub(super) map_version: AtomicU64,
     /// What commits have logged.
     pub binlog: Binlog,
     /// Orders hash fields and members.
-    pub hash: KeyedHash,
+    pub hash: SharedHash,
+    /// Orders keys in tables in memory.
+    pub(super) table_hash: KeyedHash,
     /// The configuration it was opened with.
     pub config: StorageConfig,
-    options: RocksOptions,
-    replication_id: RwLock<String>,
     /// Which keys somebody wants to know of.
     pub interest: Arc<Interest>,
     listeners: RwLock<Vec<Arc<dyn Listener>>>,
+    pub(super) options: RocksOptions,
+    pub(super) history: RwLock<History>,
+    pub(super) history_version: AtomicU64,
+    /// Which stretch of following this is; 0: none.
+    pub(super) following: AtomicU64,
+    pub(super) follow_count: AtomicU64,
+    pub(super) renew_on_write: AtomicBool,
+    /// How many snapshots are read; while there are any, no files are dropped.
+    pub(super) snapshots: Mutex<u32>,
+    /// Held while the front of the binlog moves.
+    pub(super) trim: Mutex<()>,
 }
 
 impl Engine {
@@ -137,6 +153,10 @@ impl Engine {
         let replication_id = own_row_or_insert(&db, &own_cf, own::REPLICATION_ID, || {
             Ok(hex(&random_bytes::<20>()?).into_bytes())
         })?;
+        let ancestors = match db.get_pinned_cf(&own_cf, own::ANCESTORS)? {
+            Some(row) => own::decode_ancestors(&row)?,
+            None => Vec::new(),
+        };
         let mut state = match db.get_pinned_cf(&own_cf, own::STATE)? {
             Some(row) => State::decode(&row)?,
             None => State {
@@ -159,6 +179,7 @@ impl Engine {
             begun: AtomicU64::new(0),
             written: AtomicU64::new(0),
             durable: AtomicU64::new(0),
+            synced_position: AtomicU64::new(state.binlog_position),
             flush: Mutex::new(()),
             fsync_each: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -168,15 +189,25 @@ impl Engine {
             map_version: AtomicU64::new(1),
             commit: Mutex::new(CommitState {
                 state,
-                scratch: Vec::new(),
+                ..CommitState::default()
             }),
             binlog,
-            hash: KeyedHash::new(&hash_key),
+            hash: SharedHash::new(&hash_key),
+            table_hash: KeyedHash::new(&random_bytes()?),
             config,
             options,
-            replication_id: RwLock::new(String::from_utf8_lossy(&replication_id).into_owned()),
             interest: Arc::default(),
             listeners: RwLock::default(),
+            history: RwLock::new(History {
+                id: String::from_utf8_lossy(&replication_id).into_owned(),
+                ancestors,
+            }),
+            history_version: AtomicU64::new(1),
+            following: AtomicU64::new(0),
+            follow_count: AtomicU64::new(0),
+            renew_on_write: AtomicBool::new(false),
+            snapshots: Mutex::new(0),
+            trim: Mutex::new(()),
         };
         Ok(Arc::new(engine))
     }
@@ -192,22 +223,7 @@ impl Engine {
 
     /// A hash of a key and its DB, for tables in memory.
     pub fn key_hash(&self, db: DbIndex, key: &[u8]) -> u64 {
-        self.hash.hash(key) ^ u64::from(db.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-    }
-
-    /// The id of this database's history.
-    pub fn replication_id(&self) -> String {
-        self.replication_id.read().clone()
-    }
-
-    /// Gives this database's history a new id.
-    pub fn renew_replication_id(&self) -> Result<()> {
-        let id = hex(&random_bytes::<20>()?);
-        self.db
-            .put_cf(&self.own_cf, own::REPLICATION_ID, id.as_bytes())?;
-        self.db.flush_wal(true)?;
-        *self.replication_id.write() = id;
-        Ok(())
+        self.table_hash.hash(key) ^ u64::from(db.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 
     /// Whether a write has failed, so that none is taken any more.
@@ -262,6 +278,7 @@ impl Engine {
             if self.has_failed() {
                 return Err(StorageError::Failed);
             }
+            let position = self.binlog.range().next_position;
             let written = self.written.load(Ordering::Acquire);
             if written < seen {
                 // Another thread is between begin and end of its write: wait for it.
@@ -275,16 +292,27 @@ impl Engine {
                 return Err(error);
             }
             self.durable.store(written, Ordering::Release);
+            if fsync {
+                self.synced_position.store(position, Ordering::Release);
+            }
         }
         Ok(())
+    }
+
+    /// The binlog position up to which everything is safe from a crash of the
+    /// machine.
+    pub fn synced_position(&self) -> u64 {
+        self.synced_position.load(Ordering::Acquire)
     }
 
     /// Syncs the WAL to the disk (`appendfsync everysec`).
     pub fn sync_wal(&self) -> Result<()> {
         // Not under the flush lock: ticks must not wait for the disk here.
+        let position = self.binlog.range().next_position;
         let written = self.written.load(Ordering::Acquire);
         self.db.flush_wal(true)?;
         self.durable.fetch_max(written, Ordering::AcqRel);
+        self.synced_position.store(position, Ordering::Release);
         Ok(())
     }
 
@@ -393,7 +421,8 @@ impl Engine {
         Ok(keyspace)
     }
 
-    fn unused_keyspace_id(&self) -> u32 {
+    /// A number that no column family has. The caller holds the map of keyspaces.
+    pub(super) fn unused_keyspace_id(&self) -> u32 {
         (0..)
             .find(|id| {
                 let name = KeyspaceId(*id).column_family();
@@ -459,6 +488,11 @@ impl Engine {
     pub(super) fn drop_files(&self, keyspace: &Keyspace) -> Result<()> {
         let size = "rocksdb.total-sst-files-size";
         if self.db.property_int_value_cf(&keyspace.cf, size)? == Some(0) {
+            return Ok(());
+        }
+        let snapshots = self.snapshots.lock();
+        if *snapshots > 0 {
+            // They still read what is in the files; compactions will drop it.
             return Ok(());
         }
         // What is dropped does not come back: neither may the rows that say it is there.
@@ -553,7 +587,7 @@ impl Engine {
 }
 
 impl Keyspace {
-    fn new(id: KeyspaceId, cf: ColumnFamily) -> Keyspace {
+    pub(super) fn new(id: KeyspaceId, cf: ColumnFamily) -> Keyspace {
         Keyspace {
             id,
             cf,
@@ -617,6 +651,7 @@ fn mind_the_gap(
     batch.put_cf(own_cf, own::LOGGED, [u8::from(enabled)]);
     let id = hex(&random_bytes::<20>()?);
     batch.put_cf(own_cf, own::REPLICATION_ID, id);
+    batch.delete_cf(own_cf, own::ANCESTORS);
     let (first, last) = ([0u8; 8], [0xFFu8; 8]);
     batch.delete_range_cf(binlog_cf, first, last);
     db.write(batch)?;
@@ -690,7 +725,7 @@ fn load_keyspaces(
 }
 
 #[allow(unsafe_code)]
-fn handle(db: &Db, name: &str) -> Result<ColumnFamily> {
+pub(super) fn handle(db: &Db, name: &str) -> Result<ColumnFamily> {
     let bound = db
         .cf_handle(name)
         .ok_or_else(|| StorageError::Format(format!("column family {name} is missing")))?;
@@ -700,14 +735,14 @@ fn handle(db: &Db, name: &str) -> Result<ColumnFamily> {
     Ok(unsafe { std::mem::transmute::<Arc<BoundColumnFamily<'_>>, ColumnFamily>(bound) })
 }
 
-fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+pub(super) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)
         .map_err(|e| StorageError::Format(format!("no random numbers: {e}")))?;
     Ok(bytes)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 

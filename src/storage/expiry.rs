@@ -137,7 +137,8 @@ impl Txn {
     pub fn expire_slice(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Slice> {
         self.begin(pass.now_ms);
         self.start_command();
-        if !self.has_keyspace(pass.db, &pass.keyspace) {
+        // I4: what a replica has expires by its master's clock.
+        if !self.has_keyspace(pass.db, &pass.keyspace) || self.engine.is_following() {
             pass.broken = true;
             self.commit()?;
             return Ok(Slice::default());

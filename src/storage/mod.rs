@@ -12,6 +12,9 @@
 //! | [`keyspace`] | keys with their expiry, counts and dead collections |
 //! | [`changes`] | which keys commands change, for whoever wants to know |
 //! | [`binlog`] | what commits log, and its trimming |
+//! | [`history`] | whose writes the binlog holds: replication ids and their ends |
+//! | [`snapshot`] | all rows as they are at one position, for a replica |
+//! | [`staging`] | a data set that arrives row by row and then takes the place of the old one |
 //! | [`expiry`] | slices of work for the expire thread |
 //! | [`check`] | a full check of a database's invariants |
 //!
@@ -27,12 +30,15 @@ pub mod changes;
 pub mod check;
 pub mod engine;
 pub mod expiry;
+pub mod history;
 pub mod hot;
 pub mod keyspace;
 pub mod locks;
 pub mod options;
 pub mod overlay;
 pub mod scan;
+pub mod snapshot;
+pub mod staging;
 pub mod txn;
 
 #[cfg(test)]
@@ -61,6 +67,10 @@ pub enum StorageError {
     /// An earlier commit failed: nothing is written until a restart.
     #[error("storage: an earlier write failed; writes are refused until the server is restarted")]
     Failed,
+    /// What was received from a master is not wanted any more, or does not follow
+    /// on what is there. Nothing of it was written.
+    #[error("storage: this server does not follow that master any more")]
+    Detached,
     /// The directory holds something that this build cannot read.
     #[error("storage: {0}")]
     Format(String),

@@ -108,6 +108,12 @@ impl Overlay {
         self.arena.len()
     }
 
+    /// Whether a row of this keyspace is written.
+    pub fn writes_to(&self, keyspace: KeyspaceId) -> bool {
+        let mut entries = self.entries.iter();
+        entries.any(|entry| entry.keyspace == keyspace && entry.value_len != NONE)
+    }
+
     /// Writes a row.
     pub fn put(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
         self.push(keyspace, key, Some([value, &[]]));

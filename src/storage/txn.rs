@@ -14,6 +14,7 @@
 use super::binlog::{LogBuffer, LogSavepoint};
 use super::changes::Changes;
 use super::engine::{Engine, Keyspace, fail_point};
+use super::history::Following;
 use super::hot::{self, is_cacheable};
 use super::locks::{Locks, Owner, Stripe, TryLock};
 use super::overlay::{self, Overlay, Pending, Step};
@@ -576,6 +577,23 @@ impl Txn {
             && self.swaps.len() == from.swaps
     }
 
+    /// From now on this transaction only applies what a master has logged: keys
+    /// do not expire by its clock, and it logs received rows.
+    pub(super) fn receive(&mut self, following: Following) {
+        self.view.log.receive(following);
+        self.view.expires = false;
+    }
+
+    /// Whether it only applies what a master has logged.
+    pub fn is_received(&self) -> bool {
+        self.log.is_received()
+    }
+
+    /// Logs a row of the master's binlog, whose commands this transaction has run.
+    pub fn log_received(&mut self, position: u64, row: &[u8]) {
+        self.view.log.push_received(position, row);
+    }
+
     /// Bytes that wait for a commit.
     pub fn pending_bytes(&self) -> usize {
         self.overlay.bytes() + self.log.len()
@@ -610,7 +628,9 @@ impl Txn {
             done = self.drop_cleared_files();
         }
         if let Err(error) = &done {
-            self.engine.fail(error);
+            if !matches!(error, StorageError::Detached) {
+                self.engine.fail(error);
+            }
             self.undo_swaps(0);
         }
         // The locks are still held: see `super::changes`.
@@ -652,7 +672,10 @@ impl Txn {
         debug_assert!(matches!(self.gate, Gate::Exclusive(_)));
         self.engine.make_durable()?;
         for &id in &self.cleared {
-            if let Some(keyspace) = self.by_id(id) {
+            // What was written after the clearing may stand in a file by now.
+            if !self.overlay.writes_to(id)
+                && let Some(keyspace) = self.by_id(id)
+            {
                 self.engine.drop_files(keyspace)?;
             }
         }
@@ -694,18 +717,22 @@ impl Txn {
         }
         let engine = &view.engine;
         let mut commit = engine.commit.lock();
+        engine.put_log(&mut commit, &view.log, view.now_ms, &mut batch)?;
         for delta in &view.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
                 engine.add_counts(&mut commit, keyspace, delta.keys, delta.expires);
             }
         }
-        engine.put_log(&mut commit, &view.log, view.now_ms, &mut batch);
         engine.put_state(&mut commit, &mut batch);
         let written = engine.write(batch);
         if let Err(error) = &written {
             // Under the lock, so that nobody waits for a write that will not come.
             engine.fail(error);
             return written;
+        }
+        // Before its first row: see the feeders of replicas.
+        if let Some(history) = commit.history.take() {
+            engine.show_history(history);
         }
         engine.publish_log(&commit.state);
         for delta in &view.deltas {

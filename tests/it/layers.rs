@@ -30,6 +30,12 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["exec", "commands", "state", "resp", "storage", "base"],
     ),
     (
+        "replication",
+        &[
+            "exec", "commands", "state", "resp", "storage", "encoding", "base",
+        ],
+    ),
+    (
         "jobs",
         &["exec", "commands", "state", "storage", "encoding", "base"],
     ),

@@ -12,6 +12,7 @@
 //! - `failure`: writes that fail
 //! - `hostile`: input that no client library sends
 //! - `lifecycle`: start, stop, addresses, configuration
+//! - `replication`: masters, replicas, and what happens to them
 //! - `clients`: a client library as users have it
 //! - `pubsub`: messages to subscribers
 //! - `layers`: house rules of the sources
@@ -25,4 +26,5 @@ mod hostile;
 mod layers;
 mod lifecycle;
 mod pubsub;
+mod replication;
 mod support;

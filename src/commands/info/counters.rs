@@ -28,12 +28,10 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
         ("instantaneous_output_repl_kbps", "0.00"),
     ]);
     text.field("rejected_connections", stats.rejected_connections.get());
-    text.constants(&[
-        ("sync_full", "0"),
-        ("sync_partial_ok", "0"),
-        ("sync_partial_err", "0"),
-        ("expired_subkeys", "0"),
-    ]);
+    text.field("sync_full", stats.sync_full.get());
+    text.field("sync_partial_ok", stats.sync_partial_ok.get());
+    text.field("sync_partial_err", stats.sync_partial_err.get());
+    text.field("expired_subkeys", 0);
     text.field("expired_keys", stats.expired_keys.get());
     text.constants(&[
         ("expired_stale_perc", "0.00"),

@@ -67,27 +67,6 @@ pub(super) fn persistence(text: &mut Text, server: &Server) {
     ]);
 }
 
-pub(super) fn replication(text: &mut Text, server: &Server) {
-    let range = server.engine.binlog.range();
-    text.constants(&[
-        ("role", "master"),
-        ("connected_slaves", "0"),
-        ("master_failover_state", "no-failover"),
-    ]);
-    text.field("master_replid", server.engine.replication_id());
-    text.field("master_replid2", "0".repeat(40));
-    text.field("master_repl_offset", range.next_position);
-    text.field("second_repl_offset", -1);
-    let enabled = server.engine.binlog.is_enabled();
-    text.field("repl_backlog_active", u8::from(enabled));
-    text.field("repl_backlog_size", server.config.load().binlog_max_bytes);
-    text.field("repl_backlog_first_byte_offset", range.first_position);
-    text.field(
-        "repl_backlog_histlen",
-        range.next_position - range.first_position.min(range.next_position),
-    );
-}
-
 pub(super) fn cluster(text: &mut Text, _server: &Server) {
     text.field("cluster_enabled", 0);
 }

@@ -5,7 +5,8 @@
 //! | here | which sections there are, and which are asked for |
 //! | [`process`] | server, clients, memory, cpu |
 //! | [`counters`] | stats, commandstats, errorstats, latencystats |
-//! | [`data`] | persistence, replication, cluster, keyspace, storage, binlog, rocksdb |
+//! | [`replication`] | replication |
+//! | [`data`] | persistence, cluster, keyspace, storage, binlog, rocksdb |
 //!
 //! Field names are Redis' wherever a field means the same; fields of features
 //! that cannot exist here are there with the value that says "none".
@@ -13,6 +14,7 @@
 mod counters;
 mod data;
 mod process;
+mod replication;
 
 use super::spec::Group;
 use super::{CmdResult, Command, Flags, SessionCtx};
@@ -129,7 +131,12 @@ const SECTIONS: &[Section] = &[
     section("memory", "Memory", In::Default, process::memory),
     section("persistence", "Persistence", In::Default, data::persistence),
     section("stats", "Stats", In::Default, counters::stats),
-    section("replication", "Replication", In::Default, data::replication),
+    section(
+        "replication",
+        "Replication",
+        In::Default,
+        replication::replication,
+    ),
     section("cpu", "CPU", In::Default, process::cpu),
     section("modules", "Modules", In::NotAll, |_, _| {}),
     section("commandstats", "Commandstats", In::All, counters::commands),

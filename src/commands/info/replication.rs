@@ -1,0 +1,136 @@
+//! The INFO section about replication: Redis' fields, and how far each side is.
+
+use super::super::replication::offset;
+use super::Text;
+use crate::base::clock;
+use crate::state::Server;
+use crate::state::config::MasterAddr;
+use crate::state::replication::{Feeding, LinkPhase};
+use std::sync::atomic::Ordering;
+
+pub(super) fn replication(text: &mut Text, server: &Server) {
+    let now_ms = clock::unix_ms();
+    let master = server.replication.desired().master.clone();
+    match &master {
+        Some(master) => {
+            text.field("role", "slave");
+            link(text, server, master, now_ms);
+        }
+        None => text.field("role", "master"),
+    }
+    replicas(text, server, now_ms);
+    text.field("master_failover_state", "no-failover");
+    history(text, server);
+}
+
+/// Seconds from a time to another, −1 if the first never was.
+fn seconds_since(then_ms: u64, now_ms: u64) -> i64 {
+    match then_ms {
+        0 => -1,
+        then_ms => (now_ms.saturating_sub(then_ms) / 1000) as i64,
+    }
+}
+
+fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
+    let config = server.config.load();
+    let link = &server.replication.link;
+    let next = server.engine.binlog.range().next_position;
+    let phase = link.phase();
+    let up = phase == LinkPhase::Connected;
+    let heard = seconds_since(link.heard_ms.load(Ordering::Relaxed), now_ms);
+    text.field("master_host", &master.host);
+    text.field("master_port", master.port);
+    text.field("master_link_status", if up { "up" } else { "down" });
+    text.field("master_last_io_seconds_ago", if up { heard } else { -1 });
+    let syncing = phase == LinkPhase::Sync;
+    text.field("master_sync_in_progress", u8::from(syncing));
+    text.field("slave_read_repl_offset", offset(next));
+    text.field("slave_repl_offset", offset(next));
+    if syncing {
+        let keys = link.sync_keys.load(Ordering::Relaxed);
+        let here = link.sync_keys_here.load(Ordering::Relaxed);
+        // How many bytes a snapshot has is known at its end.
+        text.field("master_sync_total_bytes", -1);
+        text.field(
+            "master_sync_read_bytes",
+            link.sync_bytes_here.load(Ordering::Relaxed),
+        );
+        text.field("master_sync_left_bytes", -1);
+        let percent = here as f64 / keys.max(1) as f64 * 100.0;
+        text.field("master_sync_perc", format_args!("{percent:.2}"));
+        text.field("master_sync_last_io_seconds_ago", heard);
+        text.field("master_sync_total_keys", keys);
+        text.field("master_sync_read_keys", here);
+    }
+    if !up {
+        let down = seconds_since(link.down_ms.load(Ordering::Relaxed), now_ms);
+        text.field("master_link_down_since_seconds", down);
+    }
+    let ahead = link.master_next.load(Ordering::Relaxed);
+    let behind = ahead.saturating_sub(next);
+    text.field("master_link_lag_bytes", behind);
+    let lag = match behind {
+        0 => 0,
+        _ => seconds_since(link.applied_ms.load(Ordering::Relaxed), now_ms),
+    };
+    text.field("master_link_lag_seconds", lag);
+    text.field("slave_priority", config.replica_priority);
+    text.field("slave_read_only", u8::from(config.replica_read_only));
+    text.field("replica_announced", u8::from(config.replica_announced));
+}
+
+fn replicas(text: &mut Text, server: &Server, now_ms: u64) {
+    let config = server.config.load();
+    let next = server.engine.binlog.range().next_position;
+    let replicas = server.replication.replicas();
+    text.field("connected_slaves", replicas.len());
+    if config.min_replicas_to_write > 0 && config.min_replicas_max_lag_s > 0 {
+        let max_lag_s = config.min_replicas_max_lag_s;
+        let good = server.replication.good_replicas(max_lag_s, now_ms);
+        text.field("min_slaves_good_slaves", good);
+    }
+    for (i, replica) in replicas.iter().enumerate() {
+        let state = match replica.feeding() {
+            Feeding::Waiting => "wait_bgsave",
+            Feeding::Snapshot => "send_bulk",
+            Feeding::Online => "online",
+        };
+        let acked = replica.acked.load(Ordering::Relaxed);
+        let behind = match acked {
+            0 => next,
+            acked => next.saturating_sub(acked),
+        };
+        text.field(
+            &format!("slave{i}"),
+            format_args!(
+                "ip={},port={},state={state},offset={},lag={},lag_bytes={behind}",
+                replica.ip,
+                replica.port,
+                offset(acked),
+                replica.silent_s(now_ms),
+            ),
+        );
+    }
+}
+
+fn history(text: &mut Text, server: &Server) {
+    let range = server.engine.binlog.range();
+    let history = server.engine.history();
+    let before = history.ancestors.last();
+    text.field("master_replid", &history.id);
+    match before {
+        Some(before) => text.field("master_replid2", &before.id),
+        None => text.field("master_replid2", "0".repeat(40)),
+    }
+    text.field("master_repl_offset", offset(range.next_position));
+    let end = before.map_or(-1, |before| before.end as i64);
+    text.field("second_repl_offset", end);
+    let enabled = server.engine.binlog.is_enabled();
+    text.field("repl_backlog_active", u8::from(enabled));
+    text.field("repl_backlog_size", server.config.load().binlog_max_bytes);
+    text.field("repl_backlog_first_byte_offset", range.first_position);
+    text.field(
+        "repl_backlog_histlen",
+        range.next_position - range.first_position.min(range.next_position),
+    );
+}

@@ -1,0 +1,279 @@
+//! REPLICAOF, ROLE, and what a replica says to its master: REPLCONF, PSYNC.
+//!
+//! The handlers state what is wanted and show how things stand; the link to a
+//! master and the feeding of replicas are the work of threads above.
+
+use super::args::{self, Options};
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::base::num;
+use crate::encoding::FORMAT_VERSION;
+use crate::resp::Reply;
+use crate::state::Server;
+use crate::state::clients::ClientFlags;
+use crate::state::config::{Config, MasterAddr};
+use crate::state::replication::{Feeding, LinkPhase, Psync};
+use crate::storage::StorageError;
+use std::sync::atomic::Ordering;
+
+/// The word of `REPLCONF capa` by which a replica says that it reads rows of
+/// this format version.
+pub fn dialect() -> String {
+    format!("{DIALECT}{FORMAT_VERSION}")
+}
+
+const DIALECT: &str = "kedis";
+
+/// Longest address that a replica may announce.
+const MAX_ANNOUNCED_IP: usize = 255;
+
+/// Follows another master, or none, and notes that in the configuration.
+pub fn follow(server: &Server, master: Option<MasterAddr>) -> Result<(), StorageError> {
+    let noted = master.clone();
+    server.replication.follow(master, || match &noted {
+        Some(_) => Ok(()),
+        // A history of its own, before the first write of it.
+        None => server.engine.begin_history(),
+    })?;
+    let done = server.config.update(|config| {
+        Ok::<_, std::convert::Infallible>(Config {
+            replicaof: noted,
+            ..config.clone()
+        })
+    });
+    let Ok(_) = done;
+    Ok(())
+}
+
+fn replicaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if args::is(args[1], "NO") && args::is(args[2], "ONE") {
+        if ctx.server.replication.is_replica() {
+            follow(ctx.server, None)?;
+            log::info!(
+                "MASTER MODE enabled (user request from {})",
+                ctx.session.info.addr
+            );
+        }
+        ctx.reply.ok();
+        return Ok(());
+    }
+    if ctx.session.info.flags().contains(ClientFlags::REPLICA) {
+        return Err(Error::text(
+            "ERR Command is not valid when client is a replica.",
+        ));
+    }
+    let port = num::parse_i64(args[2]).and_then(|port| u16::try_from(port).ok());
+    let port = port.ok_or(Error::text("ERR Invalid master port"))?;
+    let host = String::from_utf8_lossy(args[1]).into_owned();
+    let master = MasterAddr { host, port };
+    let current = ctx.server.replication.desired().master.clone();
+    if current.as_ref() == Some(&master) {
+        ctx.reply.simple("OK Already connected to specified master");
+        return Ok(());
+    }
+    log::info!(
+        "REPLICAOF {}:{} enabled (user request from {})",
+        master.host,
+        master.port,
+        ctx.session.info.addr
+    );
+    follow(ctx.server, Some(master))?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn replconf(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if args.len().is_multiple_of(2) {
+        return Err(Error::Syntax);
+    }
+    let mut options = Options::new(args, 1);
+    while !options.is_empty() {
+        let option = options.value()?;
+        let value = options.value()?;
+        if !replconf_option(ctx, option, value)? {
+            return Ok(());
+        }
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Returns whether there will be a reply.
+fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Result<bool, Error> {
+    let announced = ctx.session.announced.get_or_insert_default();
+    match option.to_ascii_lowercase().as_slice() {
+        b"listening-port" => {
+            let port = args::int(value)?;
+            announced.port = u16::try_from(port)
+                .map_err(|_| Error::text("ERR value is not an integer or out of range"))?;
+        }
+        b"ip-address" => {
+            if value.len() > MAX_ANNOUNCED_IP {
+                return Err(Error::text(
+                    "ERR REPLCONF ip-address provided by replica instance is too long: 255 bytes max",
+                ));
+            }
+            announced.ip = String::from_utf8_lossy(value).into_owned();
+        }
+        b"capa" => {
+            let format = value.strip_prefix(DIALECT.as_bytes());
+            let format = format.and_then(num::parse_i64);
+            if let Some(format) = format.and_then(|n| u32::try_from(n).ok()) {
+                announced.format = Some(format);
+            }
+        }
+        // Only a replica that is fed says this, to its feeder.
+        b"ack" | b"fack" => return Ok(false),
+        // Only a master asks this, over its link.
+        b"getack" => return Ok(false),
+        b"rdb-only" | b"rdb-filter-only" | b"version" => {}
+        _ => {
+            let message = [b"ERR Unrecognized REPLCONF option: ", option].concat();
+            return Err(Error::Bytes(message));
+        }
+    }
+    Ok(true)
+}
+
+fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let server = ctx.server;
+    let replication = &server.replication;
+    if replication.is_replica() && replication.link.phase() != LinkPhase::Connected {
+        return Err(Error::text(
+            "NOMASTERLINK Can't SYNC while not connected with my master",
+        ));
+    }
+    if !server.engine.binlog.is_enabled() {
+        return Err(Error::text(
+            "ERR this server keeps no binlog (binlog-enabled no), so nobody can follow it",
+        ));
+    }
+    let announced = ctx.session.announced.take().unwrap_or_default();
+    match announced.format {
+        Some(FORMAT_VERSION) => {}
+        Some(other) => {
+            return Err(Error::owned(format!(
+                "ERR the replica reads rows of format version {other}, this server has version {FORMAT_VERSION}"
+            )));
+        }
+        None => {
+            return Err(Error::owned(format!(
+                "ERR this server feeds replicas that say REPLCONF capa {}",
+                dialect()
+            )));
+        }
+    }
+    let id = args.get(1).copied().unwrap_or(b"?");
+    let next = args.get(2).and_then(|next| num::parse_i64(next));
+    ctx.session.psync = Some(Box::new(Psync {
+        id: String::from_utf8_lossy(id).into_owned(),
+        next: next.and_then(|next| u64::try_from(next).ok()),
+        announced: *announced,
+    }));
+    Ok(())
+}
+
+fn role(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    let server = ctx.server;
+    let master = server.replication.desired().master.clone();
+    let offset = offset(server.engine.binlog.range().next_position);
+    match master {
+        Some(master) => replica_role(ctx.reply, server, &master, offset),
+        None => master_role(ctx.reply, server, offset),
+    }
+    Ok(())
+}
+
+fn replica_role(reply: &mut Reply, server: &Server, master: &MasterAddr, offset: i64) {
+    let phase = server.replication.link.phase();
+    reply.array(5);
+    reply.bulk(b"slave");
+    reply.bulk(master.host.as_bytes());
+    reply.int(master.port.into());
+    reply.bulk(phase.name().as_bytes());
+    reply.int(match phase {
+        LinkPhase::Connected => offset,
+        _ => -1,
+    });
+}
+
+fn master_role(reply: &mut Reply, server: &Server, offset: i64) {
+    let mut replicas = server.replication.replicas();
+    replicas.retain(|replica| replica.feeding() == Feeding::Online);
+    reply.array(3);
+    reply.bulk(b"master");
+    reply.int(offset);
+    reply.array(replicas.len());
+    for replica in replicas {
+        reply.array(3);
+        reply.bulk(replica.ip.as_bytes());
+        reply.bulk(replica.port.to_string().as_bytes());
+        let acked = replica.acked.load(Ordering::Relaxed);
+        reply.bulk(self::offset(acked).to_string().as_bytes());
+    }
+}
+
+/// A position as Redis counts: bytes logged so far, not the place of the next.
+pub fn offset(next_position: u64) -> i64 {
+    i64::try_from(next_position).map_or(i64::MAX, |next| (next - 1).max(0))
+}
+
+const LINK: Flags = Flags::ADMIN
+    .union(Flags::NOSCRIPT)
+    .union(Flags::LOADING)
+    .union(Flags::STALE);
+const FOLLOW: Flags = Flags::ADMIN
+    .union(Flags::NOSCRIPT)
+    .union(Flags::STALE)
+    .union(Flags::NO_ASYNC_LOADING)
+    .union(Flags::SLOW);
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::session("psync", -3, psync)
+        .flags(
+            Flags::ADMIN
+                .union(Flags::NOSCRIPT)
+                .union(Flags::NO_ASYNC_LOADING)
+                .union(Flags::NO_MULTI)
+                .union(Flags::SLOW),
+        )
+        .doc(
+            Group::Server,
+            "2.8.0",
+            "Asks a master to feed this connection from a position on",
+        ),
+    Command::session("replconf", -1, replconf)
+        .flags(LINK.union(Flags::ALLOW_BUSY))
+        .doc(
+            Group::Server,
+            "3.0.0",
+            "Tells a master about the replica at the other end",
+        ),
+    Command::session("replicaof", 3, replicaof)
+        .flags(FOLLOW)
+        .doc(
+            Group::Server,
+            "5.0.0",
+            "Makes the server a replica of another one, or a master",
+        ),
+    Command::session("role", 1, role)
+        .flags(
+            Flags::FAST
+                .union(Flags::NOSCRIPT)
+                .union(Flags::LOADING)
+                .union(Flags::STALE)
+                .union(Flags::SENTINEL),
+        )
+        .categories(&["dangerous"])
+        .doc(
+            Group::Server,
+            "2.8.12",
+            "Says whether the server is a master or a replica, and how replication stands",
+        ),
+    Command::session("slaveof", 3, replicaof).flags(FOLLOW).doc(
+        Group::Server,
+        "1.0.0",
+        "Makes the server a replica of another one, or a master",
+    ),
+];

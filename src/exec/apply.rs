@@ -1,0 +1,249 @@
+//! Applies what a master has logged.
+//!
+//! A row of the master's binlog is what one of its commits did. Here it is one
+//! part of one batch, which holds the row itself too: so data and position
+//! change together, and after a crash the position says exactly what is there.
+//! Several rows may share a batch.
+//!
+//! The commands run on the ordinary handlers, by the clock that the master's
+//! commit went by, with keys that do not expire: so they do what they did there.
+//! All keys of a row are locked before its first command: waiting for a lock
+//! commits what is pending, which must be whole rows.
+
+use super::Executor;
+use crate::base::num;
+use crate::commands::registry::Registered;
+use crate::commands::{Error, Flags, Handler, WriteCtx, registry};
+use crate::encoding::Corrupt;
+use crate::encoding::binlog::Row;
+use crate::resp::{Limits, Parser, Progress, Reply};
+use crate::state::Session;
+use crate::storage::history::Following;
+use crate::storage::snapshot::DataSet;
+use crate::storage::staging::Staging;
+use crate::storage::{DbIndex, Engine, StorageError};
+
+/// Longest argument in a row.
+const MAX_ARG_LEN: usize = u32::MAX as usize;
+
+/// Why a row cannot be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// It is no row, or holds what no row can hold.
+    #[error("the master sent something that is no row: {0}")]
+    Malformed(String),
+    /// A command of it does not do here what it did there: the data differ.
+    #[error("the data differ from the master's: {command} failed here: {error}")]
+    Diverged {
+        /// The command.
+        command: String,
+        /// What it said.
+        error: String,
+    },
+    /// The storage fails, or the master is not followed any more.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl From<Corrupt> for ApplyError {
+    fn from(corrupt: Corrupt) -> Self {
+        ApplyError::Malformed(corrupt.to_string())
+    }
+}
+
+/// A command of a row.
+struct Parsed<'a> {
+    db: DbIndex,
+    command: &'static Registered,
+    args: smallvec::SmallVec<[&'a [u8]; 6]>,
+}
+
+impl Executor {
+    /// Begins to follow a master if `begin` does; this executor then only applies
+    /// what that master logged.
+    pub fn begin_following(
+        &mut self,
+        begin: impl FnOnce(&Engine) -> Option<Following>,
+    ) -> Result<Option<Following>, StorageError> {
+        let now_ms = crate::base::clock::unix_ms();
+        self.txn.begin_following(now_ms, begin)
+    }
+
+    /// Puts a data set that has arrived whole in the place of the old one.
+    pub fn install(
+        &mut self,
+        staging: Staging,
+        data_set: &DataSet,
+        following: Following,
+    ) -> Result<(), StorageError> {
+        let now_ms = crate::base::clock::unix_ms();
+        self.txn.install(staging, data_set, following, now_ms)
+    }
+
+    /// Applies one row and says when the master committed it, in Unix ms. Nothing
+    /// is durable before [`Executor::finish_tick`].
+    ///
+    /// # Errors
+    /// Nothing of the row is pending then.
+    pub fn apply(
+        &mut self,
+        session: &mut Session,
+        position: u64,
+        value: &[u8],
+    ) -> Result<u64, ApplyError> {
+        debug_assert!(self.txn.is_received());
+        let row = Row::decode(value)?;
+        let commands = self.parse_row(session, row.bytes)?;
+        self.touched_keys = true;
+        let exclusive = commands
+            .iter()
+            .any(|c| c.command.command.flags.contains(Flags::EXCLUSIVE));
+        if exclusive {
+            self.txn.begin_exclusive(row.unix_ms)?;
+        } else {
+            self.txn.begin(row.unix_ms);
+            self.lock_row(&commands)?;
+        }
+        let savepoint = self.txn.savepoint();
+        let mut reply = Reply::new(false);
+        for parsed in &commands {
+            if let Err(error) = self.apply_command(session, parsed, &mut reply) {
+                self.txn.rollback(&savepoint);
+                return Err(error);
+            }
+            reply.truncate(0);
+        }
+        // Whoever wants to know of changes hears of them when the row is whole.
+        self.txn.announce_changes();
+        self.txn.log_received(position, value);
+        self.commands += commands.len() as u32;
+        self.last_us = crate::base::clock::mono_us();
+        self.server.stats.commands.add(commands.len() as u64);
+        if exclusive {
+            self.txn.commit()?;
+        }
+        Ok(row.unix_ms)
+    }
+
+    fn parse_row<'a>(
+        &self,
+        session: &Session,
+        bytes: &'a [u8],
+    ) -> Result<Vec<Parsed<'a>>, ApplyError> {
+        let malformed = |what: &str| ApplyError::Malformed(what.to_owned());
+        let limits = Limits {
+            max_bulk_len: MAX_ARG_LEN,
+            authenticated: true,
+        };
+        let mut parser = Parser::new();
+        let mut db = session.db();
+        let mut parsed = Vec::new();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let progress = parser.advance(rest, &limits);
+            let consumed = match progress.map_err(|e| malformed(&e.to_string()))? {
+                Progress::Complete { consumed } => consumed,
+                Progress::Incomplete => return Err(malformed("a command that is cut off")),
+            };
+            let args: smallvec::SmallVec<[&[u8]; 6]> = parser.args_of(rest).collect();
+            parser.reset();
+            rest = rest.get(consumed..).unwrap_or_default();
+            let Some(name) = args.first() else {
+                continue;
+            };
+            if name.eq_ignore_ascii_case(b"select") {
+                let number = args.get(1).and_then(|n| num::parse_i64(n));
+                let number = number.and_then(|n| u16::try_from(n).ok());
+                db = match number {
+                    Some(n) if n < self.server.engine.config.databases => DbIndex(n),
+                    _ => return Err(malformed("a DB beyond `databases`")),
+                };
+                continue;
+            }
+            // The row is one batch anyway.
+            if name.eq_ignore_ascii_case(b"multi") || name.eq_ignore_ascii_case(b"exec") {
+                continue;
+            }
+            let command = find(&args).ok_or_else(|| {
+                let name = String::from_utf8_lossy(name);
+                malformed(&format!("the command {name:?}, which is not known here"))
+            })?;
+            parsed.push(Parsed { db, command, args });
+        }
+        Ok(parsed)
+    }
+
+    fn lock_row(&mut self, commands: &[Parsed<'_>]) -> Result<(), StorageError> {
+        let mut keys: Vec<(DbIndex, &[u8])> = Vec::with_capacity(commands.len());
+        for parsed in commands {
+            let command = parsed.command.command;
+            let Some(indices) = command.key_indices(&parsed.args) else {
+                continue;
+            };
+            let other = command.other_db.and_then(|other| other(&parsed.args));
+            for index in indices {
+                let key = parsed.args.get(index).copied().unwrap_or_default();
+                keys.push((parsed.db, key));
+                keys.extend(other.map(|db| (db, key)));
+            }
+        }
+        self.txn.lock_in_dbs(keys.into_iter())?;
+        Ok(())
+    }
+
+    fn apply_command(
+        &mut self,
+        session: &mut Session,
+        parsed: &Parsed<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), ApplyError> {
+        let Handler::Write(run) = parsed.command.command.handler else {
+            let name = &parsed.command.full_name;
+            return Err(ApplyError::Malformed(format!(
+                "the command {name}, which writes nothing"
+            )));
+        };
+        session.select(parsed.db);
+        self.txn.start_command();
+        let done = run(
+            &mut WriteCtx {
+                txn: &mut self.txn,
+                reply,
+                db: parsed.db,
+                server: &self.server,
+                session,
+            },
+            &parsed.args,
+        );
+        match done {
+            Ok(()) => {
+                if self.txn.has_unnoted_rows() {
+                    let (db, command) = (parsed.db, parsed.command.command);
+                    command.for_each_written_key(&parsed.args, |key| {
+                        self.txn.note_written(db, key);
+                    });
+                }
+                Ok(())
+            }
+            Err(Error::Op(crate::types::OpError::Storage(
+                error @ (StorageError::RocksDb(_) | StorageError::Failed | StorageError::Io(_)),
+            ))) => Err(error.into()),
+            Err(error) => Err(ApplyError::Diverged {
+                command: parsed.command.full_name.clone(),
+                error: error.to_string(),
+            }),
+        }
+    }
+}
+
+/// The command of these arguments, whatever name clients know it by.
+fn find(args: &[&[u8]]) -> Option<&'static Registered> {
+    let found = registry().find(args.first()?)?;
+    if found.subcommands.is_empty() || !found.command.takes(args.len()) {
+        return found.command.takes(args.len()).then_some(found);
+    }
+    match args.get(1).and_then(|sub| found.subcommand(sub)) {
+        Some(sub) => sub.command.takes(args.len()).then_some(sub),
+        None => Some(found),
+    }
+}

@@ -1,0 +1,442 @@
+//! Feeds one replica: the data set if it has to begin anew, then the binlog.
+//!
+//! Only what a crash of this process cannot take back is sent (I1). A position
+//! that the binlog lost meanwhile ends the feeding: the replica comes back,
+//! is told that it cannot go on, and gets the data set.
+
+use super::wire;
+use crate::base::clock;
+use crate::resp::{Limits, Parser, Progress};
+use crate::state::Server;
+use crate::state::clients::ClientFlags;
+use crate::state::mailbox::Socket;
+use crate::state::replication::{Feeding, Psync, Replica, Taken};
+use crate::storage::binlog::{Hold, Watcher};
+use crate::storage::{DbIndex, StorageError};
+use mio::{Events, Interest, Poll, Token, Waker};
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const SOCKET: Token = Token(0);
+const WAKE: Token = Token(1);
+/// While so many bytes wait to be sent, nothing is added to them.
+const OUTPUT_PAUSE: usize = 1 << 20;
+/// Bytes of the binlog that one turn reads.
+const TURN_BYTES: usize = 512 << 10;
+/// The longest sleep.
+const NAP: Duration = Duration::from_secs(1);
+/// What a replica says is short.
+const MAX_INPUT: usize = 64 << 10;
+
+/// Why feeding ended.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("it closed the connection")]
+    Closed,
+    #[error("nothing was heard of it for repl-timeout seconds")]
+    Silent,
+    #[error("it said what no replica says")]
+    Malformed,
+    #[error("it fell behind what the binlog holds")]
+    Trimmed,
+    #[error("this server's history has changed")]
+    History,
+    #[error("it was told to go")]
+    Killed,
+    #[error("this server stops")]
+    Stopping,
+}
+
+/// Feeds until the connection breaks.
+pub(super) fn run(server: &Arc<Server>, taken: Taken) {
+    let info = taken.info.clone();
+    info.set_flag(ClientFlags::REPLICA, true);
+    let name = format!("replica {}:{}", info.addr, taken.psync.announced.port);
+    match Feeder::new(server, taken) {
+        Ok(mut feeder) => {
+            server.replication.add_replica(feeder.replica.clone());
+            server.engine.binlog.watch(feeder.watcher.clone());
+            let Err(end) = feeder.feed();
+            match end {
+                End::Stopping => log::debug!("{name}: {end}"),
+                _ => log::warn!("{name}: {end}"),
+            }
+            server.engine.binlog.unwatch(&feeder.watcher);
+            server.replication.remove_replica(&feeder.replica);
+        }
+        Err(error) => log::warn!("{name}: {error}"),
+    }
+    server.clients.remove(info.id);
+}
+
+struct Feeder<'s> {
+    server: &'s Arc<Server>,
+    replica: Arc<Replica>,
+    psync: Psync,
+    socket: Socket,
+    poll: Poll,
+    events: Events,
+    watcher: Arc<Watcher>,
+    /// Of the history that is fed.
+    history_version: u64,
+    history_id: String,
+    out: Vec<u8>,
+    sent: usize,
+    input: Vec<u8>,
+    parser: Parser,
+    /// Position of the next row to send.
+    next: u64,
+    heard: Instant,
+    said: Instant,
+}
+
+impl<'s> Feeder<'s> {
+    fn new(server: &'s Arc<Server>, mut taken: Taken) -> io::Result<Feeder<'s>> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        match &mut taken.socket {
+            Socket::Tcp(s) => {
+                if let Err(error) = s.set_nodelay(!server.config.load().repl_disable_tcp_nodelay) {
+                    log::debug!("TCP_NODELAY: {error}");
+                }
+                poll.registry().register(s, SOCKET, interest)?;
+            }
+            Socket::Unix(s) => poll.registry().register(s, SOCKET, interest)?,
+        }
+        let wake = move |waker: &Waker| {
+            if let Err(error) = waker.wake() {
+                log::error!("cannot wake a feeder: {error}");
+            }
+        };
+        let watching = waker.clone();
+        let replica = Replica::new(
+            taken.info,
+            &taken.psync.announced,
+            clock::unix_ms(),
+            Box::new(move || wake(&waker)),
+        );
+        Ok(Feeder {
+            server,
+            replica: Arc::new(replica),
+            psync: taken.psync,
+            socket: taken.socket,
+            poll,
+            events: Events::with_capacity(8),
+            watcher: Watcher::new(Box::new(move || wake(&watching))),
+            history_version: server.engine.history_version(),
+            history_id: String::new(),
+            out: Vec::new(),
+            sent: 0,
+            input: taken.input,
+            parser: Parser::new(),
+            next: 0,
+            heard: Instant::now(),
+            said: Instant::now(),
+        })
+    }
+
+    fn feed(&mut self) -> Result<std::convert::Infallible, End> {
+        let hold = match self.go_on()? {
+            Some(hold) => hold,
+            None => self.begin_anew()?,
+        };
+        self.replica.set_feeding(Feeding::Online);
+        self.stream(&hold)
+    }
+
+    /// Goes on where the replica is, if that is possible.
+    fn go_on(&mut self) -> Result<Option<Hold>, End> {
+        let engine = &self.server.engine;
+        let stats = &self.server.stats;
+        let Some(next) = self.psync.next.filter(|_| self.psync.id != "?") else {
+            return Ok(None);
+        };
+        let (hold, range) = engine.hold_binlog(next);
+        let history = engine.history();
+        let known = history.contains(&self.psync.id, next, range.next_position);
+        let there = range.first_position <= next && engine.is_row_start(next)?;
+        if !known || !there {
+            log::info!(
+                "replica {}: cannot go on at {next} of {}: {}",
+                self.replica.client.addr,
+                self.psync.id,
+                match known {
+                    true => "the binlog begins later",
+                    false => "this is another history",
+                }
+            );
+            stats.sync_partial_err.add(1);
+            return Ok(None);
+        }
+        stats.sync_partial_ok.add(1);
+        log::info!("replica {}: goes on at {next}", self.replica.client.addr);
+        self.say(format!("+CONTINUE {}\r\n", history.id).as_bytes());
+        self.history_id = history.id;
+        self.next = next;
+        Ok(Some(hold))
+    }
+
+    /// Sends the whole data set.
+    fn begin_anew(&mut self) -> Result<Hold, End> {
+        let server = self.server;
+        let engine = &server.engine;
+        server.stats.sync_full.add(1);
+        let (hold, _) = engine.hold_binlog(0);
+        let snapshot = engine.snapshot()?;
+        // What the snapshot shows must not be taken back by a crash.
+        engine.make_durable()?;
+        let set = &snapshot.data_set;
+        self.next = set.position;
+        hold.advance(set.position);
+        let offset = set.position.saturating_sub(1);
+        log::info!(
+            "replica {}: gets {} keys as of {}",
+            self.replica.client.addr,
+            snapshot.keys,
+            set.position
+        );
+        self.history_id.clone_from(&set.history_id);
+        self.say(format!("+FULLRESYNC {} {offset}\r\n", set.history_id).as_bytes());
+        wire::snapshot_begin(&mut self.out, set, snapshot.keys);
+        self.replica.set_feeding(Feeding::Snapshot);
+        snapshot.chunks(|db: DbIndex, rows: &[u8]| {
+            wire::snapshot_rows(&mut self.out, db, rows);
+            self.pass_on()
+        })?;
+        wire::snapshot_complete(&mut self.out, set, snapshot.keys);
+        Ok(hold)
+    }
+
+    /// Sends until there is room for more.
+    fn pass_on(&mut self) -> Result<(), End> {
+        self.turn()?;
+        while self.unsent() > OUTPUT_PAUSE {
+            self.sleep(NAP)?;
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    fn stream(&mut self, hold: &Hold) -> Result<std::convert::Infallible, End> {
+        let ping = || Duration::from_secs(self.server.config.load().repl_ping_replica_period_s);
+        let mut ping_every = ping();
+        loop {
+            self.turn()?;
+            self.mind_the_history()?;
+            let more = self.unsent() <= OUTPUT_PAUSE && self.read_binlog()?;
+            hold.advance(self.replica.acked.load(Ordering::Relaxed).min(self.next));
+            if self.said.elapsed() >= ping_every {
+                let now_ms = clock::unix_ms().to_string();
+                let next = self.next.to_string();
+                self.say_command(&[b"REPL_PING", next.as_bytes(), now_ms.as_bytes()]);
+                ping_every = ping();
+            }
+            if more || self.flush()? {
+                continue;
+            }
+            self.watcher.set_asleep(true);
+            let grown = self.server.engine.binlog.range().next_position != self.next;
+            if !grown || self.unsent() > OUTPUT_PAUSE {
+                self.sleep(NAP.min(ping_every))?;
+            }
+            self.watcher.set_asleep(false);
+        }
+    }
+
+    /// Adds rows that have come since; says whether there may be more.
+    fn read_binlog(&mut self) -> Result<bool, End> {
+        let engine = &self.server.engine;
+        let end = engine.binlog.range().next_position;
+        if end == self.next {
+            return Ok(false);
+        }
+        // Up to `end` all is of the history that is known here, or of one that
+        // the next line tells of: a history is shown before its first row is.
+        self.mind_the_history()?;
+        engine.make_durable()?;
+        let (out, next) = (&mut self.out, &mut self.next);
+        let full = out.len() + TURN_BYTES;
+        let mut gap = false;
+        engine.read_binlog(*next, |position, row| {
+            gap = position != *next;
+            if gap || position >= end {
+                return false;
+            }
+            wire::row(out, position, &row);
+            *next = position + row.bytes.len() as u64;
+            out.len() < full
+        })?;
+        if gap
+            || self.next < end
+                && out.len() < full
+                && engine.binlog.range().first_position > self.next
+        {
+            return Err(End::Trimmed);
+        }
+        self.said = Instant::now();
+        Ok(self.next < end)
+    }
+
+    /// Tells the replica if the history goes on under another id. One that does
+    /// not contain what was sent ends the feeding.
+    fn mind_the_history(&mut self) -> Result<(), End> {
+        let engine = &self.server.engine;
+        let version = engine.history_version();
+        if version == self.history_version {
+            return Ok(());
+        }
+        let history = engine.history();
+        let end = engine.binlog.range().next_position;
+        if !history.contains(&self.history_id, self.next, end) {
+            return Err(End::History);
+        }
+        self.history_version = version;
+        if history.id != self.history_id {
+            self.say_command(&[b"REPL_HISTORY", history.id.as_bytes()]);
+            self.history_id = history.id;
+        }
+        Ok(())
+    }
+
+    /// Sends, listens, and looks whether to go on at all.
+    fn turn(&mut self) -> Result<(), End> {
+        self.flush()?;
+        self.listen()?;
+        if self.replica.ask.swap(false, Ordering::AcqRel) {
+            self.say_command(&[b"REPLCONF", b"GETACK", b"*"]);
+        }
+        if self.server.replication.desired().stop {
+            return Err(End::Stopping);
+        }
+        if self.replica.client.kill.load(Ordering::Acquire) {
+            return Err(End::Killed);
+        }
+        let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
+        if self.heard.elapsed() > timeout {
+            return Err(End::Silent);
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+        self.said = Instant::now();
+    }
+
+    fn say_command(&mut self, args: &[&[u8]]) {
+        wire::command(&mut self.out, args);
+        self.said = Instant::now();
+    }
+
+    fn unsent(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Sends what the socket takes; says whether all is sent and something was.
+    fn flush(&mut self) -> Result<bool, End> {
+        let mut any = false;
+        while self.sent < self.out.len() {
+            let waiting = self.out.get(self.sent..).unwrap_or_default();
+            let sent = match &mut self.socket {
+                Socket::Tcp(s) => s.write(waiting),
+                Socket::Unix(s) => s.write(waiting),
+            };
+            match sent {
+                Ok(0) => return Err(End::Closed),
+                Ok(n) => {
+                    self.sent += n;
+                    self.server.stats.net_output_bytes.add(n as u64);
+                    any = true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let info = &self.replica.client;
+        if self.sent == self.out.len() {
+            self.out.clear();
+            self.out.shrink_to(2 * OUTPUT_PAUSE);
+            self.sent = 0;
+        } else if self.sent >= OUTPUT_PAUSE {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
+        let waiting = self.out.len() - self.sent;
+        info.output_bytes.store(waiting, Ordering::Relaxed);
+        info.output_capacity
+            .store(self.out.capacity(), Ordering::Relaxed);
+        Ok(any && waiting == 0)
+    }
+
+    fn sleep(&mut self, longest: Duration) -> Result<(), End> {
+        match self.poll.poll(&mut self.events, Some(longest)) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads what the replica says.
+    fn listen(&mut self) -> Result<(), End> {
+        let mut buffer = [0; 4096];
+        loop {
+            let n = match &mut self.socket {
+                Socket::Tcp(s) => s.read(&mut buffer),
+                Socket::Unix(s) => s.read(&mut buffer),
+            };
+            match n {
+                Ok(0) => return Err(End::Closed),
+                Ok(n) => {
+                    let now_ms = clock::unix_ms();
+                    self.heard = Instant::now();
+                    self.replica
+                        .client
+                        .active_ms
+                        .store(now_ms, Ordering::Relaxed);
+                    self.server.stats.net_input_bytes.add(n as u64);
+                    self.input
+                        .extend_from_slice(buffer.get(..n).unwrap_or_default());
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.understand()?;
+        }
+        self.understand()
+    }
+
+    fn understand(&mut self) -> Result<(), End> {
+        let limits = Limits {
+            max_bulk_len: MAX_INPUT,
+            authenticated: true,
+        };
+        loop {
+            match self.parser.advance(&self.input, &limits) {
+                Ok(Progress::Complete { consumed }) => {
+                    let said = wire::from_replica(&self.parser.args(&self.input));
+                    if let Some(ack) = said {
+                        let replica = &self.replica;
+                        replica.acked.fetch_max(ack.applied, Ordering::AcqRel);
+                        if let Some(synced) = ack.synced {
+                            replica.synced.fetch_max(synced, Ordering::AcqRel);
+                        }
+                        replica.acked_ms.store(clock::unix_ms(), Ordering::Relaxed);
+                    }
+                    self.parser.reset();
+                    self.input.drain(..consumed);
+                }
+                Ok(Progress::Incomplete) if self.input.len() <= MAX_INPUT => return Ok(()),
+                Ok(Progress::Incomplete) | Err(_) => return Err(End::Malformed),
+            }
+        }
+    }
+}

@@ -1,0 +1,530 @@
+//! Follows the master: connects, says who this is and how far it is, takes the
+//! data set if it cannot go on from there, and applies what the master logs.
+//!
+//! ```text
+//! CONNECT → CONNECTING → HANDSHAKE ─ +CONTINUE ──────────→ CONNECTED
+//!    ↑                       │ +FULLRESYNC                     ↑
+//!    │                       └──────→ SYNC ─ installed ────────┘
+//!    └──── whatever goes wrong, after a second
+//! ```
+//!
+//! The old data set is served until the new one is installed, in one batch. A
+//! link that breaks before leaves nothing behind.
+
+use super::wire::{self, FromMaster};
+use crate::base::clock;
+use crate::commands::replication::dialect;
+use crate::exec::{ApplyError, Executor};
+use crate::resp::{Limits, Parser, Progress};
+use crate::state::clients::ClientFlags;
+use crate::state::config::MasterAddr;
+use crate::state::replication::{Desired, LinkPhase};
+use crate::state::{ClientInfo, Server, Session};
+use crate::storage::history::Following;
+use crate::storage::snapshot::DataSet;
+use crate::storage::staging::Staging;
+use crate::storage::{Engine, StorageError};
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Between two attempts.
+const RETRY: Duration = Duration::from_secs(1);
+/// Between two attempts after data that do not fit: what follows is a full sync.
+const RETRY_DIVERGED: Duration = Duration::from_secs(5);
+/// The longest wait in one read.
+const NAP: Duration = Duration::from_millis(100);
+/// How often the master is told how far this is.
+const ACK_EVERY: Duration = Duration::from_secs(1);
+/// Bytes read at once.
+const READ_BYTES: usize = 256 << 10;
+/// Longest argument that a master may send: no row can be longer.
+const MAX_ARG_LEN: usize = u32::MAX as usize;
+/// Longest line of an answer in the handshake.
+const MAX_LINE: usize = 4096;
+
+/// Why a link ended.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("the master closed the connection")]
+    Closed,
+    #[error("nothing was heard of the master for repl-timeout seconds")]
+    Silent,
+    #[error("the master refused {0}: {1}")]
+    Refused(&'static str, String),
+    #[error("the master said what no master says")]
+    Malformed,
+    #[error("another master is wanted")]
+    Unwanted,
+}
+
+/// Follows whoever is to be followed, until the server stops.
+pub(super) fn run(server: &Arc<Server>) {
+    let mut seen = server.replication.desired().clone();
+    while !seen.stop {
+        match seen.master.clone() {
+            Some(master) => {
+                if let Err(error) = Follower::run(server, &seen, &master) {
+                    log::error!("cannot follow {}:{}: {error}", master.host, master.port);
+                    server.replication.wait_for_change(&seen, RETRY);
+                }
+                seen = server.replication.desired().clone();
+            }
+            None => {
+                seen = server
+                    .replication
+                    .wait_for_change(&seen, Duration::from_secs(60))
+            }
+        }
+    }
+}
+
+/// What follows one master.
+struct Follower<'s> {
+    server: &'s Arc<Server>,
+    desired: &'s Desired,
+    master: &'s MasterAddr,
+    executor: Executor,
+    session: Session,
+    following: Following,
+    /// The data here are not what they should be: only a full sync helps.
+    distrusted: bool,
+}
+
+impl<'s> Follower<'s> {
+    fn run(
+        server: &'s Arc<Server>,
+        desired: &'s Desired,
+        master: &'s MasterAddr,
+    ) -> Result<(), StorageError> {
+        let mut executor = Executor::new(server.clone());
+        let begin = |engine: &Engine| {
+            let wanted = server.replication.desired();
+            (*wanted == *desired).then(|| engine.begin_following())
+        };
+        let Some(following) = executor.begin_following(begin)? else {
+            return Ok(());
+        };
+        let link = &server.replication.link;
+        link.down_ms.store(clock::unix_ms(), Ordering::Relaxed);
+        let info = ClientInfo::new(
+            server.clients.new_id(),
+            format!("{}:{}", master.host, master.port),
+            String::new(),
+            -1,
+            usize::MAX,
+            clock::unix_ms(),
+            ClientFlags::MASTER,
+        );
+        let mut follower = Follower {
+            server,
+            desired,
+            master,
+            executor,
+            session: Session::new(Arc::new(info), true),
+            following,
+            distrusted: false,
+        };
+        while follower.is_wanted() {
+            let end = match follower.follow() {
+                Ok(never) => match never {},
+                Err(end) => end,
+            };
+            link.set_socket(None);
+            link.set_phase(LinkPhase::Connect, clock::unix_ms());
+            // What a broken link left half done must not be committed with what
+            // the next one brings.
+            let pending = follower.executor.finish_tick();
+            if !follower.is_wanted() {
+                break;
+            }
+            log::warn!("link to {}:{}: {end}", master.host, master.port);
+            if let Err(error) = pending {
+                log::warn!("link to {}:{}: {error}", master.host, master.port);
+            }
+            let diverged = matches!(
+                end,
+                End::Apply(ApplyError::Diverged { .. } | ApplyError::Malformed(_))
+            );
+            follower.distrusted |= diverged;
+            let pause = if diverged { RETRY_DIVERGED } else { RETRY };
+            server.replication.wait_for_change(desired, pause);
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self) -> bool {
+        *self.server.replication.desired() == *self.desired
+    }
+
+    fn follow(&mut self) -> Result<std::convert::Infallible, End> {
+        let link = &self.server.replication.link;
+        link.set_phase(LinkPhase::Connecting, clock::unix_ms());
+        let socket = self.connect()?;
+        link.set_socket(Some(socket.try_clone()?));
+        if !self.is_wanted() {
+            return Err(End::Unwanted);
+        }
+        link.set_phase(LinkPhase::Handshake, clock::unix_ms());
+        let mut peer = Peer::new(socket, self.server);
+        let answer = self.handshake(&mut peer)?;
+        let mut words = answer.split(' ');
+        match (words.next(), words.next()) {
+            (Some("+CONTINUE"), id) => {
+                if let Some(id) = id.and_then(|id| wire::history_id(id.as_bytes())) {
+                    self.server.engine.adopt_history(self.following, &id)?;
+                }
+                log::info!("link to {}: goes on", self.session.info.addr);
+                link.set_phase(LinkPhase::Connected, clock::unix_ms());
+                self.obey(&mut peer, None)
+            }
+            (Some("+FULLRESYNC"), Some(_)) => {
+                log::info!("link to {}: full sync", self.session.info.addr);
+                link.set_phase(LinkPhase::Sync, clock::unix_ms());
+                for figure in [&link.sync_keys, &link.sync_keys_here, &link.sync_bytes_here] {
+                    figure.store(0, Ordering::Relaxed);
+                }
+                let staging = Staging::new(self.server.engine.clone());
+                self.obey(&mut peer, Some(Incoming { staging, set: None }))
+            }
+            _ => Err(End::Refused("PSYNC", answer)),
+        }
+    }
+
+    fn connect(&self) -> Result<TcpStream, End> {
+        let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
+        let master = (self.master.host.as_str(), self.master.port);
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for address in master.to_socket_addrs()? {
+            match connect_from(
+                &self.server.config.load().bind_source_addr,
+                &address,
+                timeout,
+            ) {
+                Ok(socket) => {
+                    socket.set_nodelay(true)?;
+                    socket.set_read_timeout(Some(NAP))?;
+                    socket.set_write_timeout(Some(timeout))?;
+                    return Ok(socket);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Says who this is and what it has; returns the answer to PSYNC.
+    fn handshake(&mut self, peer: &mut Peer<'_>) -> Result<String, End> {
+        let config = self.server.config.load();
+        let refused = |what, answer: String| {
+            Err(End::Refused(
+                what,
+                answer.trim_start_matches('-').to_owned(),
+            ))
+        };
+        let pong = peer.ask(&[b"PING"])?;
+        let locked = ["-NOAUTH", "-NOPERM", "-ERR operation not permitted"];
+        if pong.starts_with('-') && !locked.iter().any(|text| pong.starts_with(text)) {
+            return refused("PING", pong);
+        }
+        if !config.masterauth.0.is_empty() {
+            let user = config.masteruser.as_bytes();
+            let password: &[u8] = config.masterauth.0.as_ref();
+            let answer = match user {
+                b"" => peer.ask(&[b"AUTH", password])?,
+                user => peer.ask(&[b"AUTH", user, password])?,
+            };
+            if answer.starts_with('-') {
+                return refused("AUTH", answer);
+            }
+        }
+        let port = match config.replica_announce_port {
+            0 => self.server.port.load(Ordering::Relaxed),
+            port => port.into(),
+        };
+        let port = port.to_string();
+        let ip = config.replica_announce_ip.as_bytes();
+        let dialect = dialect();
+        let mut said: Vec<Vec<&[u8]>> = vec![vec![b"listening-port", port.as_bytes()]];
+        if !ip.is_empty() {
+            said.push(vec![b"ip-address", ip]);
+        }
+        said.push(vec![b"capa", b"psync2", b"capa", dialect.as_bytes()]);
+        for words in said {
+            let args: Vec<&[u8]> = [&b"REPLCONF"[..]].into_iter().chain(words).collect();
+            let answer = peer.ask(&args)?;
+            if answer.starts_with('-') {
+                return refused("REPLCONF", answer);
+            }
+        }
+        let engine = &self.server.engine;
+        let id = engine.replication_id();
+        let next = engine.binlog.range().next_position.to_string();
+        let answer = match self.distrusted {
+            true => peer.ask(&[b"PSYNC", b"?", b"-1"])?,
+            false => peer.ask(&[b"PSYNC", id.as_bytes(), next.as_bytes()])?,
+        };
+        match answer.starts_with('+') {
+            true => Ok(answer),
+            false => refused("PSYNC", answer),
+        }
+    }
+
+    /// Does what the master says, until the link ends.
+    fn obey(
+        &mut self,
+        peer: &mut Peer<'_>,
+        mut incoming: Option<Incoming>,
+    ) -> Result<std::convert::Infallible, End> {
+        let server = self.server;
+        let mut acked = Instant::now();
+        self.acknowledge(peer)?;
+        // What came with the answer to PSYNC is here already.
+        let mut heard = true;
+        loop {
+            if !self.is_wanted() {
+                return Err(End::Unwanted);
+            }
+            let mut ask = false;
+            if heard {
+                let now_ms = clock::unix_ms();
+                server
+                    .replication
+                    .link
+                    .heard_ms
+                    .store(now_ms, Ordering::Relaxed);
+                ask = self.obey_what_is_here(peer, &mut incoming)?;
+            }
+            if ask || acked.elapsed() >= ACK_EVERY {
+                acked = Instant::now();
+                self.acknowledge(peer)?;
+            }
+            heard = peer.read()?;
+        }
+    }
+
+    /// Runs all whole commands that have arrived; says whether the master asked
+    /// for an answer.
+    fn obey_what_is_here(
+        &mut self,
+        peer: &mut Peer<'_>,
+        incoming: &mut Option<Incoming>,
+    ) -> Result<bool, End> {
+        let mut asked = false;
+        self.executor.start_tick();
+        let input = std::mem::take(&mut peer.input);
+        let limits = Limits {
+            max_bulk_len: MAX_ARG_LEN,
+            authenticated: true,
+        };
+        let mut used = 0;
+        let done = loop {
+            let rest = input.get(used..).unwrap_or_default();
+            match peer.parser.advance(rest, &limits) {
+                Ok(Progress::Incomplete) => break Ok(()),
+                Ok(Progress::Complete { consumed }) => {
+                    let args: smallvec::SmallVec<[&[u8]; 8]> = peer.parser.args_of(rest).collect();
+                    let said = wire::from_master(&args).ok_or(End::Malformed);
+                    let obeyed = said.and_then(|said| {
+                        asked |= said == FromMaster::GetAck;
+                        self.obey_one(said, incoming)
+                    });
+                    peer.parser.reset();
+                    used += consumed;
+                    if let Err(end) = obeyed {
+                        break Err(end);
+                    }
+                    if self.executor.is_full() {
+                        self.commit()?;
+                        self.executor.start_tick();
+                    }
+                }
+                Err(_) => break Err(End::Malformed),
+            }
+        };
+        peer.input = input;
+        peer.input.drain(..used);
+        done?;
+        self.commit()?;
+        Ok(asked)
+    }
+
+    fn commit(&mut self) -> Result<(), End> {
+        let done = self.executor.finish_tick();
+        done.map_err(|error| End::Io(io::Error::other(error.to_string())))
+    }
+
+    fn obey_one(
+        &mut self,
+        said: FromMaster<'_>,
+        incoming: &mut Option<Incoming>,
+    ) -> Result<(), End> {
+        let link = &self.server.replication.link;
+        match (said, incoming.as_mut()) {
+            (FromMaster::Row { position, value }, None) => {
+                let at_ms = self.executor.apply(&mut self.session, position, value)?;
+                link.applied_ms.store(at_ms, Ordering::Relaxed);
+                Ok(())
+            }
+            (FromMaster::Ping { position }, None) => {
+                link.master_next.store(position, Ordering::Relaxed);
+                Ok(())
+            }
+            (FromMaster::GetAck, _) => Ok(()),
+            (FromMaster::History { id }, None) => {
+                // As of the rows before it.
+                self.commit()?;
+                self.executor.start_tick();
+                Ok(self.server.engine.adopt_history(self.following, &id)?)
+            }
+            (FromMaster::Begin { set, keys }, Some(incoming)) if incoming.set.is_none() => {
+                link.sync_keys.store(keys, Ordering::Relaxed);
+                incoming.set = Some(set);
+                Ok(())
+            }
+            (FromMaster::Rows { db, rows }, Some(incoming)) if incoming.set.is_some() => {
+                incoming.staging.put(db, rows)?;
+                let staging = &incoming.staging;
+                link.sync_keys_here.store(staging.keys(), Ordering::Relaxed);
+                link.sync_bytes_here.store(staging.bytes, Ordering::Relaxed);
+                Ok(())
+            }
+            (FromMaster::Complete { position, keys }, Some(_)) => {
+                match incoming.take() {
+                    Some(Incoming {
+                        staging,
+                        set: Some(set),
+                    }) if staging.keys() == keys && set.position == position => {
+                        self.executor.install(staging, &set, self.following)?;
+                    }
+                    _ => return Err(End::Malformed),
+                }
+                self.distrusted = false;
+                log::info!("link to {}: full sync done", self.session.info.addr);
+                link.set_phase(LinkPhase::Connected, clock::unix_ms());
+                Ok(())
+            }
+            _ => Err(End::Malformed),
+        }
+    }
+
+    fn acknowledge(&self, peer: &mut Peer<'_>) -> Result<(), End> {
+        let engine = &self.server.engine;
+        let mut out = Vec::new();
+        wire::ack(
+            &mut out,
+            &wire::Ack {
+                applied: engine.binlog.range().next_position,
+                synced: Some(engine.synced_position()),
+            },
+        );
+        Ok(peer.socket.write_all(&out)?)
+    }
+}
+
+/// A data set under way.
+struct Incoming {
+    staging: Staging,
+    set: Option<DataSet>,
+}
+
+/// Connects, from a certain address of this machine if `source` names one.
+fn connect_from(
+    source: &str,
+    address: &std::net::SocketAddr,
+    timeout: Duration,
+) -> io::Result<TcpStream> {
+    if source.is_empty() {
+        return TcpStream::connect_timeout(address, timeout);
+    }
+    let source: std::net::IpAddr = source.parse().map_err(io::Error::other)?;
+    let domain = socket2::Domain::for_address(*address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+    socket.bind(&std::net::SocketAddr::new(source, 0).into())?;
+    socket.connect_timeout(&(*address).into(), timeout)?;
+    Ok(socket.into())
+}
+
+/// The master's end of the connection.
+struct Peer<'s> {
+    socket: TcpStream,
+    server: &'s Server,
+    input: Vec<u8>,
+    parser: Parser,
+    scratch: Box<[u8]>,
+    heard: Instant,
+}
+
+impl<'s> Peer<'s> {
+    fn new(socket: TcpStream, server: &'s Server) -> Peer<'s> {
+        Peer {
+            socket,
+            server,
+            input: Vec::new(),
+            parser: Parser::new(),
+            scratch: vec![0; READ_BYTES].into_boxed_slice(),
+            heard: Instant::now(),
+        }
+    }
+
+    /// Waits a moment for bytes; says whether some came.
+    fn read(&mut self) -> Result<bool, End> {
+        match self.socket.read(&mut self.scratch) {
+            Ok(0) => Err(End::Closed),
+            Ok(n) => {
+                self.heard = Instant::now();
+                self.server.stats.net_input_bytes.add(n as u64);
+                let came = self.scratch.get(..n).unwrap_or_default();
+                self.input.extend_from_slice(came);
+                Ok(true)
+            }
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock
+                        | io::ErrorKind::TimedOut
+                        | io::ErrorKind::Interrupted
+                ) =>
+            {
+                let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
+                match self.heard.elapsed() > timeout {
+                    true => Err(End::Silent),
+                    false => Ok(false),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends a command and waits for the line that answers it.
+    fn ask(&mut self, args: &[&[u8]]) -> Result<String, End> {
+        let mut out = Vec::new();
+        wire::command(&mut out, args);
+        self.socket.write_all(&out)?;
+        loop {
+            // A master that is busy sends empty lines.
+            while self.input.first() == Some(&b'\n') {
+                self.input.remove(0);
+            }
+            if let Some(end) = memchr::memchr(b'\n', &self.input) {
+                let line: Vec<u8> = self.input.drain(..=end).collect();
+                return Ok(String::from_utf8_lossy(line.trim_ascii()).into_owned());
+            }
+            if self.input.len() > MAX_LINE {
+                return Err(End::Malformed);
+            }
+            self.read()?;
+            if self.server.replication.desired().stop {
+                return Err(End::Unwanted);
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Replication: feeding replicas, following a master.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`wire`] | what goes over a link |
+//! | [`feeder`] | one thread per replica: data set and stream |
+//! | [`link`] | one thread that follows the master, if there is one |
+//!
+//! What others see of it, and what commands want of it, is in
+//! [`crate::state::replication`].
+
+mod feeder;
+mod link;
+mod wire;
+
+use crate::state::Server;
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+/// The running threads.
+pub struct Threads {
+    server: Arc<Server>,
+    link: JoinHandle<()>,
+    feeders: Arc<Mutex<Vec<JoinHandle<()>>>>,
+}
+
+impl Threads {
+    /// Starts the link, and feeders as replicas come.
+    pub fn start(server: &Arc<Server>) -> io::Result<Threads> {
+        let feeders = Arc::<Mutex<Vec<JoinHandle<()>>>>::default();
+        let (list, shared) = (feeders.clone(), Arc::downgrade(server));
+        server.replication.on_take(Box::new(move |taken| {
+            let Some(server) = shared.upgrade() else {
+                return;
+            };
+            let client = taken.info.id;
+            let feeding = server.clone();
+            let thread = Builder::new().name(format!("feeder-{}", client.0));
+            let started = thread.spawn(move || feeder::run(&feeding, taken));
+            let mut list = list.lock();
+            list.retain(|feeder| !feeder.is_finished());
+            match started {
+                Ok(feeder) => list.push(feeder),
+                Err(error) => {
+                    log::error!("no thread to feed replica {}: {error}", client.0);
+                    server.clients.remove(client);
+                }
+            }
+        }));
+        let following = server.clone();
+        let link = Builder::new()
+            .name("link".into())
+            .spawn(move || link::run(&following))?;
+        Ok(Threads {
+            server: server.clone(),
+            link,
+            feeders,
+        })
+    }
+
+    /// Stops them and waits for that.
+    pub fn stop(self) {
+        self.server.replication.stop();
+        let feeders = std::mem::take(&mut *self.feeders.lock());
+        for thread in feeders.into_iter().chain([self.link]) {
+            if thread.join().is_err() {
+                log::error!("a replication thread had panicked");
+            }
+        }
+    }
+}

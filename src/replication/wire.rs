@@ -1,0 +1,282 @@
+//! What goes over a link between a master and a replica.
+//!
+//! All of it is commands in RESP, so that either end can be watched with a
+//! plain client. After `+FULLRESYNC id offset` or `+CONTINUE id` the master says
+//!
+//! ```text
+//! REPL_SNAPSHOT_BEGIN    id position entry next-id keys hash-key      only after FULLRESYNC:
+//! REPL_SNAPSHOT_ROWS     db rows checksum                             the data set, in chunks
+//! REPL_SNAPSHOT_COMPLETE id keys position                             all of it is there
+//! REPL_ROW               position row                                 one row of the binlog
+//! REPL_HISTORY           id                                           from here on this is its name
+//! REPL_PING              position unix-ms                             nothing happened up to there
+//! REPLCONF GETACK *                                                   say at once how far you are
+//! ```
+//!
+//! and the replica says `REPLCONF ACK offset FACK offset`, at least once a
+//! second: what it has applied, and what it has synced to its disk.
+//!
+//! `rows` are as [`crate::storage::snapshot`] draws them, `row` is a row of the
+//! binlog as it stands on disk, and `checksum` is the CRC-64 of `rows`. Position
+//! and offset differ by one: an offset counts bytes, a position is where the
+//! next one goes.
+
+use crate::base::hash::crc64;
+use crate::base::num;
+use crate::encoding::binlog::Row;
+use crate::storage::DbIndex;
+use crate::storage::snapshot::DataSet;
+
+/// Appends a command.
+pub(super) fn command(out: &mut Vec<u8>, args: &[&[u8]]) {
+    let mut digits = itoa::Buffer::new();
+    out.push(b'*');
+    out.extend_from_slice(digits.format(args.len()).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    for arg in args {
+        bulk(out, arg.len());
+        out.extend_from_slice(arg);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn bulk(out: &mut Vec<u8>, len: usize) {
+    out.push(b'$');
+    out.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends one row of the binlog.
+pub(super) fn row(out: &mut Vec<u8>, position: u64, row: &Row<'_>) {
+    let mut digits = itoa::Buffer::new();
+    let position = digits.format(position).as_bytes();
+    out.extend_from_slice(b"*3\r\n$8\r\nREPL_ROW\r\n");
+    bulk(out, position.len());
+    out.extend_from_slice(position);
+    out.extend_from_slice(b"\r\n");
+    bulk(out, crate::encoding::binlog::HEADER_LEN + row.bytes.len());
+    row.encode(out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the beginning of a data set.
+pub(super) fn snapshot_begin(out: &mut Vec<u8>, set: &DataSet, keys: u64) {
+    command(
+        out,
+        &[
+            b"REPL_SNAPSHOT_BEGIN",
+            set.history_id.as_bytes(),
+            set.position.to_string().as_bytes(),
+            set.entry.to_string().as_bytes(),
+            set.next_id.to_string().as_bytes(),
+            keys.to_string().as_bytes(),
+            &set.hash_key,
+        ],
+    );
+}
+
+/// Appends a chunk of a data set.
+pub(super) fn snapshot_rows(out: &mut Vec<u8>, db: DbIndex, rows: &[u8]) {
+    let checksum = crc64(0, rows).to_be_bytes();
+    let db = db.0.to_string();
+    command(
+        out,
+        &[b"REPL_SNAPSHOT_ROWS", db.as_bytes(), rows, &checksum],
+    );
+}
+
+/// Appends the end of a data set.
+pub(super) fn snapshot_complete(out: &mut Vec<u8>, set: &DataSet, keys: u64) {
+    command(
+        out,
+        &[
+            b"REPL_SNAPSHOT_COMPLETE",
+            set.history_id.as_bytes(),
+            keys.to_string().as_bytes(),
+            set.position.to_string().as_bytes(),
+        ],
+    );
+}
+
+/// What a master says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum FromMaster<'a> {
+    Begin { set: DataSet, keys: u64 },
+    Rows { db: DbIndex, rows: &'a [u8] },
+    Complete { position: u64, keys: u64 },
+    Row { position: u64, value: &'a [u8] },
+    History { id: String },
+    Ping { position: u64 },
+    GetAck,
+}
+
+fn number(arg: &[u8]) -> Option<u64> {
+    num::parse_i64(arg).and_then(|n| u64::try_from(n).ok())
+}
+
+/// Reads a command of a master; `None` if it is none that a master says.
+pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
+    Some(match args {
+        [b"REPL_ROW", position, value] => FromMaster::Row {
+            position: number(position)?,
+            value,
+        },
+        [b"REPL_HISTORY", id] => FromMaster::History {
+            id: history_id(id)?,
+        },
+        [b"REPL_PING", position, _] => FromMaster::Ping {
+            position: number(position)?,
+        },
+        [b"REPLCONF", b"GETACK", _] => FromMaster::GetAck,
+        [b"REPL_SNAPSHOT_ROWS", db, rows, checksum] => {
+            if crc64(0, rows).to_be_bytes() != *checksum {
+                return None;
+            }
+            FromMaster::Rows {
+                db: DbIndex(u16::try_from(number(db)?).ok()?),
+                rows,
+            }
+        }
+        [
+            b"REPL_SNAPSHOT_BEGIN",
+            id,
+            position,
+            entry,
+            next_id,
+            keys,
+            hash_key,
+        ] => FromMaster::Begin {
+            set: DataSet {
+                history_id: history_id(id)?,
+                position: number(position)?,
+                entry: number(entry)?,
+                next_id: number(next_id)?,
+                hash_key: <[u8; 16]>::try_from(*hash_key).ok()?,
+            },
+            keys: number(keys)?,
+        },
+        [b"REPL_SNAPSHOT_COMPLETE", _, keys, position] => FromMaster::Complete {
+            keys: number(keys)?,
+            position: number(position)?,
+        },
+        _ => return None,
+    })
+}
+
+/// A replication id, if it is one.
+pub(super) fn history_id(id: &[u8]) -> Option<String> {
+    let right = id.len() == crate::encoding::own::REPLICATION_ID_LEN
+        && id.iter().all(u8::is_ascii_hexdigit);
+    right.then(|| String::from_utf8_lossy(id).into_owned())
+}
+
+/// What a replica acknowledges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ack {
+    /// Position up to which it has applied.
+    pub(super) applied: u64,
+    /// Position up to which it has synced to its disk.
+    pub(super) synced: Option<u64>,
+}
+
+/// Appends an acknowledgement.
+pub(super) fn ack(out: &mut Vec<u8>, ack: &Ack) {
+    let applied = ack.applied.saturating_sub(1).to_string();
+    let synced = ack.synced.unwrap_or(0).saturating_sub(1).to_string();
+    command(
+        out,
+        &[
+            b"REPLCONF",
+            b"ACK",
+            applied.as_bytes(),
+            b"FACK",
+            synced.as_bytes(),
+        ],
+    );
+}
+
+/// Reads an acknowledgement.
+pub(super) fn from_replica(args: &[&[u8]]) -> Option<Ack> {
+    let [name, ack, applied, rest @ ..] = args else {
+        return None;
+    };
+    if !name.eq_ignore_ascii_case(b"replconf") || !ack.eq_ignore_ascii_case(b"ack") {
+        return None;
+    }
+    let synced = match rest {
+        [fack, synced] if fack.eq_ignore_ascii_case(b"fack") => Some(number(synced)?),
+        _ => None,
+    };
+    Some(Ack {
+        applied: number(applied)?.saturating_add(1),
+        synced: synced.map(|n| n.saturating_add(1)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::{Limits, Parser, Progress};
+
+    fn read<T>(bytes: &[u8], read: impl FnOnce(&[&[u8]]) -> T) -> T {
+        let limits = Limits {
+            max_bulk_len: 1 << 20,
+            authenticated: true,
+        };
+        let mut parser = Parser::new();
+        let progress = parser.advance(bytes, &limits).expect("a command");
+        assert_eq!(
+            progress,
+            Progress::Complete {
+                consumed: bytes.len()
+            }
+        );
+        read(&parser.args(bytes))
+    }
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let set = DataSet {
+            history_id: "0123456789".repeat(4),
+            position: 7,
+            entry: 8,
+            next_id: 9,
+            hash_key: *b"0123456789abcd\r\n",
+        };
+        let mut out = Vec::new();
+        snapshot_begin(&mut out, &set, 5);
+        read(&out, |args| {
+            let want = FromMaster::Begin { set, keys: 5 };
+            assert_eq!(from_master(args), Some(want));
+        });
+        let mut out = Vec::new();
+        snapshot_rows(&mut out, DbIndex(3), b"rows\r\n");
+        read(&out, |args| {
+            let want = FromMaster::Rows {
+                db: DbIndex(3),
+                rows: b"rows\r\n",
+            };
+            assert_eq!(from_master(args), Some(want));
+        });
+        let flipped: Vec<u8> = out
+            .iter()
+            .map(|b| if *b == b'w' { b'x' } else { *b })
+            .collect();
+        read(&flipped, |args| assert_eq!(from_master(args), None));
+        let mut out = Vec::new();
+        ack(
+            &mut out,
+            &Ack {
+                applied: 12,
+                synced: Some(5),
+            },
+        );
+        read(&out, |args| {
+            let want = Ack {
+                applied: 12,
+                synced: Some(5),
+            };
+            assert_eq!(from_replica(args), Some(want));
+        });
+    }
+}

@@ -1,0 +1,351 @@
+//! Replication as all threads see it: which master is to be followed and how
+//! the link to it stands; which replicas are fed and how far they are.
+//!
+//! Commands change [`Replication::desired`] and look at figures; the threads
+//! that do the work live in [`crate::replication`](../../replication/index.html).
+
+use super::ClientInfo;
+use super::config::MasterAddr;
+use super::mailbox::Socket;
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// What a replica says of itself before it asks to be fed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Announcement {
+    /// The port that it listens on; 0 if it did not say.
+    pub port: u16,
+    /// The address that others reach it by; empty if it did not say.
+    pub ip: String,
+    /// The format version of the rows that it can take; `None` if it does not
+    /// speak Kedis' dialect.
+    pub format: Option<u32>,
+}
+
+/// Where a replica wants to go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Psync {
+    /// The history that it holds; `?` for none.
+    pub id: String,
+    /// Up to which position, exclusive.
+    pub next: Option<u64>,
+    /// Who it is.
+    pub announced: Announcement,
+}
+
+/// A connection on its way from an IO thread to a feeder.
+pub struct Taken {
+    /// The socket.
+    pub socket: Socket,
+    /// The client.
+    pub info: Arc<ClientInfo>,
+    /// What was read from it and not yet run.
+    pub input: Vec<u8>,
+    /// What it asked for.
+    pub psync: Psync,
+}
+
+/// How far a replica's feeding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Feeding {
+    /// It waits for the snapshot.
+    Waiting = 0,
+    /// It gets the data set.
+    Snapshot = 1,
+    /// It gets the stream.
+    Online = 2,
+}
+
+/// A replica that is fed.
+pub struct Replica {
+    /// Its connection.
+    pub client: Arc<ClientInfo>,
+    /// Its address.
+    pub ip: String,
+    /// Its port.
+    pub port: u16,
+    feeding: AtomicU8,
+    /// It has applied everything before this position.
+    pub acked: AtomicU64,
+    /// And synced everything before this one to its disk.
+    pub synced: AtomicU64,
+    /// When it last said so, Unix ms.
+    pub acked_ms: AtomicU64,
+    /// Somebody waits for it to say so.
+    pub ask: AtomicBool,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Replica {
+    /// A replica whose feeder is woken by `wake`.
+    pub fn new(
+        client: Arc<ClientInfo>,
+        announced: &Announcement,
+        now_ms: u64,
+        wake: Box<dyn Fn() + Send + Sync>,
+    ) -> Replica {
+        let peer = client.addr.rsplit_once(':');
+        let ip = match announced.ip.as_str() {
+            "" => peer.map_or("", |(ip, _)| ip).trim_matches(['[', ']']),
+            ip => ip,
+        };
+        Replica {
+            ip: ip.to_owned(),
+            port: announced.port,
+            client,
+            feeding: AtomicU8::new(Feeding::Waiting as u8),
+            acked: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            acked_ms: AtomicU64::new(now_ms),
+            ask: AtomicBool::new(false),
+            wake,
+        }
+    }
+
+    /// How far its feeding is.
+    pub fn feeding(&self) -> Feeding {
+        match self.feeding.load(Ordering::Acquire) {
+            0 => Feeding::Waiting,
+            1 => Feeding::Snapshot,
+            _ => Feeding::Online,
+        }
+    }
+
+    /// Notes how far its feeding is.
+    pub fn set_feeding(&self, feeding: Feeding) {
+        self.feeding.store(feeding as u8, Ordering::Release);
+    }
+
+    /// Seconds since it last said how far it is.
+    pub fn silent_s(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.acked_ms.load(Ordering::Relaxed)) / 1000
+    }
+
+    /// Asks it to say at once how far it is.
+    pub fn ask(&self) {
+        self.ask.store(true, Ordering::Release);
+        (self.wake)();
+    }
+
+    /// Wakes its feeder.
+    pub fn wake(&self) {
+        (self.wake)();
+    }
+}
+
+/// How the link to the master stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LinkPhase {
+    /// It must be connected.
+    Connect = 0,
+    /// It is being connected.
+    Connecting = 1,
+    /// Password, port and position are told.
+    Handshake = 2,
+    /// The data set arrives.
+    Sync = 3,
+    /// The stream arrives.
+    Connected = 4,
+}
+
+impl LinkPhase {
+    /// What ROLE calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LinkPhase::Connect => "connect",
+            LinkPhase::Connecting => "connecting",
+            LinkPhase::Handshake => "handshake",
+            LinkPhase::Sync => "sync",
+            LinkPhase::Connected => "connected",
+        }
+    }
+}
+
+/// Figures of the link to the master; its thread writes them.
+#[derive(Default)]
+pub struct Link {
+    phase: AtomicU8,
+    /// When the master was last heard, Unix ms; 0: never.
+    pub heard_ms: AtomicU64,
+    /// When the link went down, Unix ms.
+    pub down_ms: AtomicU64,
+    /// Position of the master's next row, as far as it is known.
+    pub master_next: AtomicU64,
+    /// When the row that was applied last was committed there, Unix ms.
+    pub applied_ms: AtomicU64,
+    /// Keys that the data set under way has, keys and bytes of it that are here.
+    pub sync_keys: AtomicU64,
+    /// See there.
+    pub sync_keys_here: AtomicU64,
+    /// See there.
+    pub sync_bytes_here: AtomicU64,
+    socket: Mutex<Option<TcpStream>>,
+}
+
+impl Link {
+    /// How it stands.
+    pub fn phase(&self) -> LinkPhase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => LinkPhase::Connect,
+            1 => LinkPhase::Connecting,
+            2 => LinkPhase::Handshake,
+            3 => LinkPhase::Sync,
+            _ => LinkPhase::Connected,
+        }
+    }
+
+    /// Notes how it stands at `now_ms`.
+    pub fn set_phase(&self, phase: LinkPhase, now_ms: u64) {
+        let before = self.phase.swap(phase as u8, Ordering::AcqRel);
+        if before == LinkPhase::Connected as u8 && phase != LinkPhase::Connected {
+            self.down_ms.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes the socket, so that [`Link::hang_up`] can end its reads.
+    pub fn set_socket(&self, socket: Option<TcpStream>) {
+        *self.socket.lock() = socket;
+    }
+
+    /// Breaks the connection.
+    pub fn hang_up(&self) {
+        if let Some(socket) = self.socket.lock().as_ref() {
+            // A socket that is not connected any more is as good as hung up.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// What the link thread is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Desired {
+    /// Whom to follow.
+    pub master: Option<MasterAddr>,
+    /// Grows with every change.
+    pub version: u64,
+    /// The threads shall end.
+    pub stop: bool,
+}
+
+type Take = dyn Fn(Taken) + Send + Sync;
+
+/// See the module.
+pub struct Replication {
+    desired: Mutex<Desired>,
+    changed: Condvar,
+    is_replica: AtomicBool,
+    /// The link to the master.
+    pub link: Link,
+    replicas: RwLock<Vec<Arc<Replica>>>,
+    take: OnceLock<Box<Take>>,
+}
+
+impl Replication {
+    /// A server that shall follow `master`.
+    pub fn new(master: Option<MasterAddr>) -> Replication {
+        Replication {
+            is_replica: AtomicBool::new(master.is_some()),
+            desired: Mutex::new(Desired {
+                master,
+                version: 1,
+                stop: false,
+            }),
+            changed: Condvar::new(),
+            link: Link::default(),
+            replicas: RwLock::default(),
+            take: OnceLock::new(),
+        }
+    }
+
+    /// Whether this server is a replica; looked at for every write.
+    pub fn is_replica(&self) -> bool {
+        self.is_replica.load(Ordering::Relaxed)
+    }
+
+    /// What the link thread is to do.
+    pub fn desired(&self) -> MutexGuard<'_, Desired> {
+        self.desired.lock()
+    }
+
+    /// Changes whom to follow; `with` happens before anybody sees the change, and
+    /// if it fails there is none.
+    pub fn follow<E>(
+        &self,
+        master: Option<MasterAddr>,
+        with: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut desired = self.desired.lock();
+        with()?;
+        self.is_replica.store(master.is_some(), Ordering::SeqCst);
+        desired.master = master;
+        desired.version += 1;
+        // Nobody knows of the change yet: this is the old link.
+        self.link.hang_up();
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Tells the link thread to end.
+    pub fn stop(&self) {
+        let mut desired = self.desired.lock();
+        desired.stop = true;
+        self.link.hang_up();
+        self.changed.notify_all();
+        drop(desired);
+        for replica in self.replicas() {
+            replica.wake();
+        }
+    }
+
+    /// Waits until what is desired differs from `seen`, or for `timeout`.
+    pub fn wait_for_change(&self, seen: &Desired, timeout: Duration) -> Desired {
+        let mut desired = self.desired.lock();
+        if *desired == *seen {
+            self.changed.wait_for(&mut desired, timeout);
+        }
+        desired.clone()
+    }
+
+    /// All replicas.
+    pub fn replicas(&self) -> Vec<Arc<Replica>> {
+        self.replicas.read().clone()
+    }
+
+    /// Adds a replica.
+    pub fn add_replica(&self, replica: Arc<Replica>) {
+        self.replicas.write().push(replica);
+    }
+
+    /// Removes a replica.
+    pub fn remove_replica(&self, replica: &Arc<Replica>) {
+        self.replicas.write().retain(|r| !Arc::ptr_eq(r, replica));
+    }
+
+    /// How many replicas are online and said so within `max_lag_s` seconds (0:
+    /// any time).
+    pub fn good_replicas(&self, max_lag_s: u64, now_ms: u64) -> usize {
+        let replicas = self.replicas.read();
+        let good = replicas.iter().filter(|replica| {
+            replica.feeding() == Feeding::Online
+                && (max_lag_s == 0 || replica.silent_s(now_ms) <= max_lag_s)
+        });
+        good.count()
+    }
+
+    /// Says who feeds replicas; once, by the main program.
+    pub fn on_take(&self, take: Box<Take>) {
+        let _ = self.take.set(take);
+    }
+
+    /// Gives a connection to a feeder.
+    pub fn take(&self, taken: Taken) {
+        if let Some(take) = self.take.get() {
+            take(taken);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Which history this database holds, so that replicas of diverged histories
+//! are told apart from those that only lag.
+//!
+//! A history has an id; a binlog position means something only together with
+//! one. Whoever begins to write on his own begins a new history: a server with
+//! its first write after a start, and a replica that is promoted. It continues the one
+//! before, which is kept as an ancestor with the position up to which it was
+//! the same. So a restored backup, a copied directory or a machine that lost
+//! its last seconds can never be taken for the history that it left.
+//!
+//! A replica follows: it keeps the id of its master, and its commits are in
+//! no binlog but for those that hold the master's own rows.
+
+use super::engine::{Engine, hex, random_bytes};
+use super::{Result, StorageError};
+use crate::encoding::own::{self, Ancestor};
+use rocksdb::WriteBatch;
+use std::sync::atomic::Ordering;
+
+/// How many ancestors are remembered.
+const MAX_ANCESTORS: usize = 64;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct History {
+    /// 40 hexadecimal digits.
+    pub id: String,
+    /// What it continues, the latest last.
+    pub ancestors: Vec<Ancestor>,
+}
+
+impl History {
+    /// Whether somebody who holds the history `id` up to the position `next` has
+    /// nothing that this history, which goes up to `end`, lacks.
+    pub fn contains(&self, id: &str, next: u64, end: u64) -> bool {
+        if id == self.id {
+            return next <= end;
+        }
+        let mut ancestors = self.ancestors.iter();
+        ancestors.any(|a| a.id == id && next <= a.end.min(end))
+    }
+}
+
+/// What a stretch of following is known by: rows that were received in an
+/// earlier one are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Following(pub(super) u64);
+
+impl Engine {
+    /// The history that this database holds.
+    pub fn history(&self) -> History {
+        self.history.read().clone()
+    }
+
+    /// Grows whenever the history changes or following begins or ends.
+    pub fn history_version(&self) -> u64 {
+        self.history_version.load(Ordering::Acquire)
+    }
+
+    /// The id of this database's history.
+    pub fn replication_id(&self) -> String {
+        self.history.read().id.clone()
+    }
+
+    /// Whether it follows a master.
+    pub fn is_following(&self) -> bool {
+        self.following.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn is_current(&self, following: Following) -> bool {
+        self.following.load(Ordering::Acquire) == following.0
+    }
+
+    /// Gives this database's history a new id that nobody has heard of.
+    pub fn renew_replication_id(&self) -> Result<()> {
+        let _commit = self.commit.lock();
+        let id = hex(&random_bytes::<20>()?);
+        self.put_history(History {
+            id,
+            ancestors: Vec::new(),
+        })
+    }
+
+    /// Ends following, if it was, and begins a history of its own that continues
+    /// the one before. Rows received until now that are not committed are refused.
+    pub fn begin_history(&self) -> Result<()> {
+        let commit = self.commit.lock();
+        let end = commit.state.binlog_position;
+        let id = hex(&random_bytes::<20>()?);
+        self.put_history(self.continued(&id, end))?;
+        self.renew_on_write.store(false, Ordering::Release);
+        self.following.store(0, Ordering::Release);
+        Ok(())
+    }
+
+    /// The next write of this server's own begins a new history. Until then who
+    /// has the old one has the same data.
+    pub fn begin_history_on_write(&self) {
+        self.renew_on_write.store(true, Ordering::Release);
+    }
+
+    /// Adds a new history to the batch of the first write of it, to be shown with
+    /// [`Engine::show_history`] once that is written.
+    pub(super) fn renewed_history(
+        &self,
+        end: u64,
+        batch: &mut WriteBatch,
+    ) -> Result<Option<History>> {
+        if !self.renew_on_write.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let id = hex(&random_bytes::<20>()?);
+        let history = self.continued(&id, end);
+        self.add_history(&history, batch);
+        Ok(Some(history))
+    }
+
+    /// Goes on with the history `id`, of which this database holds a first part.
+    pub fn adopt_history(&self, following: Following, id: &str) -> Result<()> {
+        let commit = self.commit.lock();
+        if !self.is_current(following) {
+            return Err(StorageError::Detached);
+        }
+        if self.history.read().id == id {
+            return Ok(());
+        }
+        let end = commit.state.binlog_position;
+        self.put_history(self.continued(id, end))
+    }
+
+    /// Begins to follow: from now on commits are logged only as received rows.
+    /// Called inside of [`super::Txn::begin_following`], so that no commit is
+    /// under way that began before.
+    pub fn begin_following(&self) -> Following {
+        let _commit = self.commit.lock();
+        let number = self.follow_count.fetch_add(1, Ordering::AcqRel) + 1;
+        self.following.store(number, Ordering::Release);
+        self.history_version.fetch_add(1, Ordering::AcqRel);
+        Following(number)
+    }
+
+    fn continued(&self, id: &str, end: u64) -> History {
+        let old = self.history.read();
+        let first = self.binlog.range().first_position;
+        let mut ancestors = old.ancestors.clone();
+        ancestors.push(Ancestor {
+            id: old.id.clone(),
+            end,
+        });
+        // What ends before the binlog begins leads nobody on.
+        ancestors.retain(|a| a.end >= first && a.id != id);
+        let surplus = ancestors.len().saturating_sub(MAX_ANCESTORS);
+        ancestors.drain(..surplus);
+        History {
+            id: id.to_owned(),
+            ancestors,
+        }
+    }
+
+    /// Writes a history to the disk and shows it. The caller holds the commit lock.
+    fn put_history(&self, history: History) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        self.add_history(&history, &mut batch);
+        self.db.write(batch)?;
+        self.db.flush_wal(true)?;
+        self.show_history(history);
+        Ok(())
+    }
+
+    pub(super) fn add_history(&self, history: &History, batch: &mut WriteBatch) {
+        batch.put_cf(&self.own_cf, own::REPLICATION_ID, history.id.as_bytes());
+        let ancestors = own::encode_ancestors(&history.ancestors);
+        batch.put_cf(&self.own_cf, own::ANCESTORS, ancestors);
+    }
+
+    pub(super) fn show_history(&self, history: History) {
+        self.renew_on_write.store(false, Ordering::Release);
+        *self.history.write() = history;
+        self.history_version.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{DbIndex, StorageConfig, Txn};
+    use std::sync::Arc;
+
+    fn id(digit: char) -> String {
+        digit.to_string().repeat(40)
+    }
+
+    #[test]
+    fn a_history_contains_first_parts_of_itself_and_of_its_ancestors() {
+        let history = History {
+            id: id('c'),
+            ancestors: vec![
+                Ancestor {
+                    id: id('a'),
+                    end: 10,
+                },
+                Ancestor {
+                    id: id('b'),
+                    end: 20,
+                },
+            ],
+        };
+        let has = |digit, next| history.contains(&id(digit), next, 30);
+        assert!(has('c', 30) && !has('c', 31));
+        assert!(has('b', 20) && !has('b', 21));
+        assert!(has('a', 10) && !has('a', 11));
+        assert!(!has('d', 1));
+        assert!(!history.contains(&id('b'), 20, 19));
+    }
+
+    #[test]
+    fn a_new_history_outlives_a_restart() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
+        let first = open().history();
+        assert_eq!(open().history(), first);
+        let engine = open();
+        write(&engine);
+        let end = engine.binlog.range().next_position;
+        assert_eq!(engine.history(), first);
+        engine.begin_history().expect("a new history");
+        let second = engine.history();
+        drop(engine);
+        let found = open().history();
+        assert_eq!(found, second);
+        assert_ne!(found.id, first.id);
+        assert!(found.contains(&first.id, end, end + 9));
+        assert!(!found.contains(&first.id, end + 1, end + 9));
+    }
+
+    #[test]
+    fn the_first_write_begins_a_history_and_the_second_does_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
+        let engine = open();
+        write(&engine);
+        let first = engine.history();
+        let end = engine.binlog.range().next_position;
+        engine.begin_history_on_write();
+        assert_eq!(engine.history(), first);
+        write(&engine);
+        let second = engine.history();
+        assert_ne!(second.id, first.id);
+        assert!(second.contains(&first.id, end, end + 1));
+        write(&engine);
+        assert_eq!(engine.history(), second);
+        drop(engine);
+        assert_eq!(open().history(), second);
+    }
+
+    fn write(engine: &Arc<Engine>) {
+        let mut txn = Txn::new(engine.clone());
+        txn.begin(1);
+        txn.effect(DbIndex(0), &[b"PING"]);
+        txn.commit().expect("a commit");
+        engine.make_durable().expect("a flush");
+    }
+}

@@ -1,0 +1,114 @@
+//! Writers that keep a master busy: all types, several DBs, keys that expire,
+//! commands that concern whole DBs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::support::{Conn, Server, Value, args};
+
+/// Running writers.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Starts writers on a master. Errors are theirs to ignore: the master may be
+    /// killed at any moment.
+    pub fn start(master: &Server, writers: u64, seed: u64) -> Load {
+        let stop = Arc::<AtomicBool>::default();
+        let written = Arc::<AtomicU64>::default();
+        let threads = (0..writers).map(|index| {
+            let (stop, written) = (stop.clone(), written.clone());
+            let address = master.address();
+            let mut rng = fastrand::Rng::with_seed(seed ^ (index << 40));
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    if let Ok(mut conn) = Conn::open(&address) {
+                        work(&mut conn, &mut rng, &stop, &written);
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            })
+        });
+        let threads = threads.collect();
+        Load {
+            stop,
+            written,
+            threads,
+        }
+    }
+
+    /// Commands acknowledged so far.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Ends the writers.
+    pub fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().unwrap();
+        }
+        self.written.load(Ordering::Relaxed)
+    }
+}
+
+fn work(conn: &mut Conn, rng: &mut fastrand::Rng, stop: &AtomicBool, written: &AtomicU64) {
+    while !stop.load(Ordering::Relaxed) {
+        let depth = rng.usize(1..24);
+        let batch: Vec<Vec<Vec<u8>>> = (0..depth).map(|_| args(&command(rng))).collect();
+        for reply in conn.pipeline(&batch) {
+            match reply {
+                Value::Lost(_) => return,
+                _ => written.fetch_add(1, Ordering::Relaxed),
+            };
+        }
+    }
+}
+
+/// One random command. Keys are few, so that commands meet each other's.
+pub fn command(rng: &mut fastrand::Rng) -> String {
+    let n = rng.u32(..60);
+    let m = rng.u32(..400);
+    let ms = rng.u32(1..800);
+    match rng.u32(..260) {
+        0..20 => format!("SELECT {}", rng.u32(..4)),
+        20..40 => format!("SET s{n} value-{m}"),
+        40..50 => format!("SET t{n} value-{m} PX {ms}"),
+        50..60 => format!("PEXPIRE s{n} {ms}"),
+        60..65 => format!("PERSIST s{n}"),
+        65..75 => format!("INCRBYFLOAT f{n} 1.25"),
+        75..85 => format!("APPEND a{n} {}", "x".repeat(m as usize)),
+        85..90 => format!("SETRANGE big{n} {} word", m * 100),
+        90..105 => format!("HSET h{n} f{m} v{ms} g{m} w"),
+        105..110 => format!("HDEL h{n} f{m}"),
+        110..125 => format!("RPUSH l{n} a{m} b{m} c{m}"),
+        125..130 => format!("LPOP l{n} {}", rng.u32(1..5)),
+        130..133 => format!("LTRIM l{n} 2 100"),
+        133..136 => format!("LMOVE l{n} l{} LEFT RIGHT", rng.u32(..60)),
+        136..150 => format!("SADD m{n} {m} x{m} y{m}"),
+        150..158 => format!("SPOP m{n} {}", rng.u32(1..4)),
+        158..162 => format!("SUNIONSTORE u{n} m{n} m{}", rng.u32(..60)),
+        162..177 => format!("ZADD z{n} {m} a{m} {ms} b{m}"),
+        177..182 => format!("ZPOPMIN z{n} 2"),
+        182..187 => format!("ZRANGESTORE r{n} z{n} 0 5"),
+        187..195 => format!("SETBIT bits{n} {} 1", m * 997),
+        195..200 => format!("PFADD p{n} {m} {ms}"),
+        200..208 => format!("DEL s{n} h{n} m{}", rng.u32(..60)),
+        208..214 => format!("RENAME l{n} l{}", rng.u32(..60)),
+        214..219 => format!("COPY z{n} z{} REPLACE", rng.u32(..60)),
+        219..223 => format!("MOVE s{n} {}", rng.u32(..4)),
+        223..228 => format!("PEXPIRE h{n} {ms}"),
+        228..233 => format!("PEXPIRE l{n} {ms}"),
+        233..238 => format!("GETEX s{n} PX {ms}"),
+        238..243 => format!("SORT l{n} ALPHA STORE sorted{n}"),
+        243..246 => "SWAPDB 1 2".into(),
+        246..247 => "FLUSHDB".into(),
+        247..252 => format!("GETDEL s{n}"),
+        _ => format!("INCR c{n}"),
+    }
+}

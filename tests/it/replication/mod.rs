@@ -1,0 +1,158 @@
+//! Masters and replicas, as processes.
+//!
+//! At the end of a test master and replica are equal: by DEBUG DIGEST over all
+//! that clients can see, by the server's own check of its rows, and by their
+//! binlogs, position by position, as far as both have them.
+//!
+//! - here: what all of them need
+//! - `sync`: full and partial syncs, kills, trims, what a replica refuses
+//! - `topology`: chains, promotions, histories that part
+//!
+//! Environment: `KEDIS_REPLICATION_ROUNDS` (3), `KEDIS_REPLICATION_SEED`.
+
+mod load;
+mod sync;
+mod topology;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::support::{Conn, Server, Value, wait_for, wait_within};
+
+/// A server that tests may look into.
+pub fn server(more: &[&str]) -> Server {
+    let mut flags = vec!["--enable-debug-command", "yes", "--io-threads", "2"];
+    flags.extend_from_slice(more);
+    Server::start(&flags)
+}
+
+/// Makes `replica` follow `master`.
+pub fn follow(replica: &Server, master: &Server) {
+    let line = format!("REPLICAOF 127.0.0.1 {}", master.port());
+    assert_eq!(replica.connect().cmd(&line), Value::ok());
+}
+
+/// Makes a server follow another one from its next start on.
+pub fn follow_from_start(replica: &mut Server, master: &Server) {
+    replica.flags.push("--replicaof".into());
+    replica.flags.push("127.0.0.1".into());
+    replica.flags.push(master.port().to_string());
+}
+
+/// A field of INFO.
+pub fn info(server: &Server, section: &str, name: &str) -> String {
+    let text = server.connect().must(&format!("INFO {section}")).text();
+    let prefix = format!("{name}:");
+    let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+    line.unwrap_or_else(|| panic!("INFO {section} has no {name}:\n{text}"))
+        .to_owned()
+}
+
+/// A figure of INFO.
+pub fn figure(server: &Server, section: &str, name: &str) -> i64 {
+    info(server, section, name).parse().unwrap()
+}
+
+/// Whether a replica has all that its master has.
+pub fn is_caught_up(master: &Server, replica: &Server) -> bool {
+    let offset = |server| figure(server, "replication", "master_repl_offset");
+    info(replica, "replication", "master_link_status") == "up" && offset(master) == offset(replica)
+}
+
+/// Waits until a replica has all that its master has; then both are the same.
+pub fn assert_same(master: &Server, replica: &Server) {
+    wait_for("the replica has everything", || {
+        is_caught_up(master, replica)
+    });
+    let digest = |server: &Server| server.connect().must("DEBUG DIGEST");
+    // Keys may expire between one look and the other.
+    let same = wait_within(Duration::from_secs(10), || {
+        digest(master) == digest(replica)
+    });
+    assert!(same, "the data differ");
+    for server in [master, replica] {
+        let report = server.connect().must("DEBUG KEDIS-CHECK").text();
+        assert!(report.starts_with("keys: "), "{report}");
+    }
+    let (ours, theirs) = (binlog(master), binlog(replica));
+    let first = first_position(master).max(first_position(replica));
+    // Keys that expire are still being deleted.
+    let last = ours.keys().next_back().min(theirs.keys().next_back());
+    let Some(last) = last.copied().filter(|last| *last >= first) else {
+        return;
+    };
+    let ours: Vec<_> = ours.range(first..=last).collect();
+    let theirs: Vec<_> = theirs.range(first..=last).collect();
+    assert!(ours == theirs, "the binlogs differ from {first} on");
+}
+
+/// All rows of a server's binlog, read as a replica would.
+pub fn binlog(server: &Server) -> BTreeMap<u64, Vec<u8>> {
+    let first = first_position(server);
+    let next = figure(server, "binlog", "binlog_next_position") as u64;
+    let id = info(server, "replication", "master_replid");
+    let mut conn = server.connect();
+    conn.must("REPLCONF capa kedis1");
+    let reply = conn.must(&format!("PSYNC {id} {first}"));
+    assert_eq!(reply, Value::simple(&format!("CONTINUE {id}")));
+    let mut rows = BTreeMap::new();
+    let mut at = first;
+    while at < next {
+        let frame = conn.read().unwrap();
+        if let [name, position, value] = frame.items()
+            && name.bytes() == b"REPL_ROW"
+        {
+            let position: u64 = position.text().parse().unwrap();
+            assert_eq!(position, at, "a hole in the binlog");
+            at += value.bytes().len() as u64 - ROW_HEADER;
+            rows.insert(position, value.bytes().to_vec());
+        }
+    }
+    rows
+}
+
+fn first_position(server: &Server) -> u64 {
+    figure(server, "binlog", "binlog_first_position") as u64
+}
+
+/// Bytes of a row before its commands.
+const ROW_HEADER: u64 = 20;
+
+/// Breaks all links between a master and its replicas.
+pub fn cut_links(master: &Server) {
+    master.connect().must("CLIENT KILL TYPE replica");
+}
+
+/// How many full and partial syncs a master has begun.
+pub fn syncs(master: &Server) -> (i64, i64) {
+    (
+        figure(master, "stats", "sync_full"),
+        figure(master, "stats", "sync_partial_ok"),
+    )
+}
+
+/// Column families of a server's DBs, those included that no DB has.
+pub fn families(server: &Server) -> usize {
+    let log = std::fs::read_dir(server.data_dir().join("kedis-db")).unwrap();
+    let options = log
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("OPTIONS-"))
+        .max_by_key(|entry| entry.file_name());
+    let text = std::fs::read_to_string(options.expect("RocksDB's options").path()).unwrap();
+    let families = text
+        .lines()
+        .filter(|line| line.starts_with("[CFOptions \"ks"));
+    families.count()
+}
+
+/// Tries a command until its connection and the server behind it are there.
+pub fn eventually(server: &Server, line: &str) -> Value {
+    let mut reply = None;
+    wait_for(line, || {
+        reply = Conn::open(&server.address()).ok().map(|mut c| c.cmd(line));
+        reply
+            .as_ref()
+            .is_some_and(|r| !matches!(r, Value::Lost(_) | Value::Error(_)))
+    });
+    reply.expect("a reply")
+}

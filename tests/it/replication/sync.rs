@@ -1,0 +1,309 @@
+//! Full and partial syncs between two servers.
+
+use std::time::Duration;
+
+use super::load::Load;
+use super::{
+    assert_same, binlog, cut_links, eventually, families, figure, follow, follow_from_start, info,
+    is_caught_up, server, syncs,
+};
+use crate::support::{Server, Value, env_number, seed, wait_for};
+
+const READONLY: &str = "READONLY You can't write against a read only replica.";
+
+fn rounds() -> u64 {
+    env_number("KEDIS_REPLICATION_ROUNDS", 3)
+}
+
+/// Large enough that a full sync takes a moment.
+fn fill(master: &Server) {
+    let mut conn = master.connect();
+    conn.must("DEBUG POPULATE 150000 key 150");
+    for db in 0..3 {
+        conn.must(&format!("SELECT {db}"));
+        let items: Vec<String> = (0..3000).map(|n| format!("item-{n}")).collect();
+        conn.must(&format!("RPUSH long {}", items.join(" ")));
+        conn.must(&format!("SADD many {}", items.join(" ")));
+        let scored: Vec<String> = (0..3000).map(|n| format!("{n} item-{n}")).collect();
+        conn.must(&format!("ZADD ranked {}", scored.join(" ")));
+        conn.must(&format!("HSET fields {}", scored.join(" ")));
+        conn.must("SETRANGE huge 5000000 end");
+        conn.must("SET fleeting x PX 900000");
+    }
+}
+
+#[test]
+fn a_replica_gets_everything_and_then_the_stream_under_load() {
+    let seed = seed("KEDIS_REPLICATION_SEED");
+    let master = server(&[]);
+    fill(&master);
+    let replica = server(&[]);
+    replica.connect().must("SET stale data");
+    let load = Load::start(&master, 3, seed);
+    follow(&replica, &master);
+    wait_for("some load after the sync", || {
+        info(&replica, "replication", "master_link_status") == "up" && load.written() > 20_000
+    });
+    assert!(load.stop() > 0);
+    assert_same(&master, &replica);
+    assert_eq!(replica.connect().cmd("EXISTS stale"), Value::Int(0));
+    assert_eq!(syncs(&master).0, 1);
+}
+
+#[test]
+fn a_broken_link_goes_on_where_it_was_in_whatever_db() {
+    let master = server(&[]);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    wait_for("a link", || is_caught_up(&master, &replica));
+    let mut conn = master.connect();
+    conn.must("SELECT 7");
+    for n in 0..5 {
+        conn.must(&format!("SET before{n} x"));
+        cut_links(&master);
+        conn.must(&format!("SET after{n} x"));
+        wait_for("the link is back", || is_caught_up(&master, &replica));
+    }
+    assert_same(&master, &replica);
+    let mut conn = replica.connect();
+    conn.must("SELECT 7");
+    assert_eq!(conn.must("DBSIZE"), Value::Int(10));
+    let (full, partial) = syncs(&master);
+    assert_eq!(full, 1);
+    assert!(partial >= 5, "{partial} partial syncs");
+}
+
+/// Either side dies at any moment of a full sync or of the stream after it.
+#[test]
+fn kill_9_of_either_side_loses_nothing() {
+    let seed = seed("KEDIS_REPLICATION_SEED");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for round in 0..rounds() {
+        let mut master = server(&[]);
+        fill(&master);
+        let mut replica = server(&[]);
+        replica.connect().must("SET old data");
+        let load = Load::start(&master, 2, seed ^ round);
+        follow(&replica, &master);
+        follow_from_start(&mut replica, &master);
+        for _ in 0..4 {
+            std::thread::sleep(Duration::from_millis(rng.u64(..900)));
+            match rng.bool() {
+                true => {
+                    replica.kill9();
+                    replica.spawn();
+                }
+                false => {
+                    master.kill9();
+                    master.spawn();
+                }
+            }
+            // The old data or the new, but never a part.
+            let old = eventually(&replica, "GET old");
+            let found = figure(&replica, "replication", "slave_repl_offset");
+            let whole = old == Value::bulk("data") || found > 0;
+            assert!(whole, "neither the old nor the new data");
+        }
+        load.stop();
+        assert_same(&master, &replica);
+        replica.terminate();
+        replica.spawn();
+        wait_for("the link is back", || is_caught_up(&master, &replica));
+        assert_eq!(
+            families(&replica),
+            families(&master),
+            "orphan column families"
+        );
+    }
+}
+
+#[test]
+fn restarts_of_either_side_go_on_without_a_full_sync() {
+    let mut master = server(&[]);
+    let mut replica = server(&[]);
+    follow(&replica, &master);
+    follow_from_start(&mut replica, &master);
+    wait_for("a link", || is_caught_up(&master, &replica));
+    for round in 0..3 {
+        master.connect().must(&format!("SET a{round} x"));
+        replica.restart();
+        master.connect().must(&format!("SET b{round} x"));
+        wait_for("the link is back", || is_caught_up(&master, &replica));
+        assert_eq!(syncs(&master).0, i64::from(round == 0), "full syncs");
+        master.restart();
+        master.connect().must(&format!("SET c{round} x"));
+        wait_for("the link is back", || is_caught_up(&master, &replica));
+        assert_eq!(syncs(&master).0, 0, "full syncs");
+        master.kill9();
+        master.spawn();
+        wait_for("the link is back", || is_caught_up(&master, &replica));
+        assert_eq!(syncs(&master), (0, 1));
+    }
+    assert_same(&master, &replica);
+}
+
+#[test]
+fn who_falls_behind_the_trim_gets_everything_again() {
+    let master = server(&[
+        "--binlog-capacity",
+        "500",
+        "--binlog-hold-max-bytes",
+        "20000",
+    ]);
+    let mut replica = server(&[]);
+    follow(&replica, &master);
+    follow_from_start(&mut replica, &master);
+    wait_for("a link", || is_caught_up(&master, &replica));
+    replica.kill9();
+    let mut conn = master.connect();
+    for n in 0..5000 {
+        conn.must(&format!("SET key{n} x"));
+    }
+    wait_for("the trim", || {
+        figure(&master, "binlog", "binlog_entries") <= 500
+    });
+    replica.spawn();
+    assert_same(&master, &replica);
+    assert_eq!(syncs(&master).0, 2);
+    // Once for its own history, which nobody knew, and once for the trim.
+    assert_eq!(figure(&master, "stats", "sync_partial_err"), 2);
+}
+
+/// The replica is stopped in the middle: what it needs later must not be trimmed.
+#[test]
+fn a_full_sync_longer_than_the_retention_goes_on_with_the_stream() {
+    let master = server(&["--binlog-capacity", "100"]);
+    fill(&master);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    wait_for("the sync", || {
+        let text = master.connect().must("INFO replication").text();
+        text.contains("state=send_bulk")
+    });
+    replica.signal("STOP");
+    let mut conn = master.connect();
+    for n in 0..3000 {
+        conn.must(&format!("SET key{n} x"));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    replica.signal("CONT");
+    assert_same(&master, &replica);
+    assert_eq!(syncs(&master).0, 1);
+    wait_for("the trim", || {
+        figure(&master, "binlog", "binlog_entries") <= 100
+    });
+}
+
+#[test]
+fn several_replicas_at_once() {
+    let master = server(&[]);
+    fill(&master);
+    let load = Load::start(&master, 2, 7);
+    let replicas: Vec<Server> = (0..3).map(|_| server(&[])).collect();
+    for replica in &replicas {
+        follow(replica, &master);
+    }
+    wait_for("some load", || load.written() > 10_000);
+    load.stop();
+    for replica in &replicas {
+        assert_same(&master, replica);
+    }
+    assert_eq!(figure(&master, "replication", "connected_slaves"), 3);
+}
+
+#[test]
+fn a_replica_refuses_writes_and_what_only_a_link_says() {
+    let master = server(&[]);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    wait_for("a link", || is_caught_up(&master, &replica));
+    let mut conn = replica.connect();
+    for line in [
+        "SET k v",
+        "DEL k",
+        "FLUSHALL",
+        "FLUSHDB",
+        "SWAPDB 0 1",
+        "EXPIRE k 1",
+        "SORT k STORE l",
+    ] {
+        assert_eq!(conn.cmd(line).error().as_deref(), Some(READONLY), "{line}");
+    }
+    for line in [
+        "REPL_SNAPSHOT_COMPLETE a 1 1",
+        "REPL_ROW 1 x",
+        "REPL_SNAPSHOT_ROWS 0 x y",
+    ] {
+        let error = conn.cmd(line).error().expect(line);
+        assert!(error.starts_with("ERR unknown command"), "{error}");
+    }
+    let reply = conn.cmd("PSYNC ? -1").error().expect("refused");
+    assert!(reply.contains("capa"), "{reply}");
+    conn.must("CONFIG SET replica-serve-stale-data no");
+    assert_eq!(conn.cmd("GET k"), Value::NullBulk);
+    master.signal("STOP");
+    conn.must("CONFIG SET repl-timeout 1");
+    wait_for("the link is down", || {
+        info(&replica, "replication", "master_link_status") == "down"
+    });
+    let down = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+    assert_eq!(conn.cmd("GET k").error().as_deref(), Some(down));
+    conn.must("INFO");
+    master.signal("CONT");
+    wait_for("a link", || is_caught_up(&master, &replica));
+}
+
+/// Expiry is the master's business: a replica hides, and waits for the deletion.
+#[test]
+fn a_replica_hides_expired_keys_and_deletes_none() {
+    let master = server(&[]);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    wait_for("a link", || is_caught_up(&master, &replica));
+    let mut conn = master.connect();
+    conn.must("DEBUG SET-ACTIVE-EXPIRE 0");
+    conn.must("SET k v PX 200");
+    conn.must("HSET h f v");
+    conn.must("PEXPIRE h 200");
+    wait_for("the stream", || is_caught_up(&master, &replica));
+    std::thread::sleep(Duration::from_millis(600));
+    let mut other = replica.connect();
+    assert_eq!(other.cmd("GET k"), Value::NullBulk);
+    assert_eq!(other.cmd("EXISTS h"), Value::Int(0));
+    assert_eq!(other.cmd("DBSIZE"), Value::Int(2), "nothing is deleted");
+    conn.must("DEBUG SET-ACTIVE-EXPIRE 1");
+    wait_for("the deletion", || other.cmd("DBSIZE") == Value::Int(0));
+    assert_same(&master, &replica);
+    let log: Vec<u8> = binlog(&replica).into_values().flatten().collect();
+    assert!(
+        log.windows(3).any(|w| w == b"DEL"),
+        "the deletion is logged"
+    );
+}
+
+#[test]
+fn a_master_without_enough_replicas_refuses_writes() {
+    let master = server(&["--min-replicas-to-write", "1"]);
+    let text = "NOREPLICAS Not enough good replicas to write.";
+    let mut conn = master.connect();
+    assert_eq!(conn.cmd("SET k v").error().as_deref(), Some(text));
+    let replica = server(&[]);
+    follow(&replica, &master);
+    wait_for("a link", || is_caught_up(&master, &replica));
+    wait_for("a write", || conn.cmd("SET k v") == Value::ok());
+}
+
+#[test]
+fn a_password_is_said() {
+    let master = server(&["--requirepass", "sesame"]);
+    let replica = server(&[]);
+    let mut conn = master.connect();
+    conn.must("AUTH sesame");
+    conn.must("SET k v");
+    follow(&replica, &master);
+    std::thread::sleep(Duration::from_millis(300));
+    let mut other = replica.connect();
+    assert_eq!(info(&replica, "replication", "master_link_status"), "down");
+    other.must("CONFIG SET masterauth sesame");
+    wait_for("the data", || other.cmd("GET k") == Value::bulk("v"));
+}

@@ -1,0 +1,140 @@
+//! More than two servers: chains, promotions, histories that part.
+
+use super::load::Load;
+use super::{assert_same, figure, follow, follow_from_start, info, is_caught_up, server, syncs};
+use crate::support::{Server, Value, wait_for};
+
+fn linked(master: &Server, replica: &Server) {
+    follow(replica, master);
+    wait_for("a link", || is_caught_up(master, replica));
+}
+
+fn promote(replica: &Server) {
+    assert_eq!(replica.connect().cmd("REPLICAOF NO ONE"), Value::ok());
+}
+
+#[test]
+fn a_chain_carries_everything_on() {
+    let master = server(&[]);
+    master.connect().must("DEBUG POPULATE 5000");
+    let middle = server(&[]);
+    linked(&master, &middle);
+    let last = server(&[]);
+    let load = Load::start(&master, 2, 3);
+    linked(&middle, &last);
+    wait_for("some load", || load.written() > 10_000);
+    load.stop();
+    assert_same(&master, &middle);
+    assert_same(&middle, &last);
+    assert_same(&master, &last);
+}
+
+/// The master dies, a replica is promoted; the other one and the old master go
+/// on as its replicas, none with a full sync.
+#[test]
+fn after_a_promotion_nobody_begins_anew() {
+    let mut master = server(&[]);
+    let heir = server(&[]);
+    let other = server(&[]);
+    linked(&master, &heir);
+    linked(&master, &other);
+    let load = Load::start(&master, 2, 5);
+    wait_for("some load", || load.written() > 5_000);
+    load.stop();
+    wait_for("the stream", || {
+        is_caught_up(&master, &heir) && is_caught_up(&master, &other)
+    });
+    let old = info(&master, "replication", "master_replid");
+    master.kill9();
+    promote(&heir);
+    assert_eq!(info(&heir, "replication", "role"), "master");
+    assert_ne!(info(&heir, "replication", "master_replid"), old);
+    assert_eq!(info(&heir, "replication", "master_replid2"), old);
+    heir.connect().must("SET new history");
+    linked(&heir, &other);
+    assert_eq!(syncs(&heir), (0, 1));
+    // As a master it might let keys expire, and so part with the heir's history.
+    follow_from_start(&mut master, &heir);
+    master.spawn();
+    wait_for("a link", || is_caught_up(&heir, &master));
+    assert_eq!(syncs(&heir), (0, 2));
+    let load = Load::start(&heir, 2, 9);
+    wait_for("some load", || load.written() > 5_000);
+    load.stop();
+    assert_same(&heir, &other);
+    assert_same(&heir, &master);
+}
+
+/// Replicas of a replica go on when that one is promoted, and when it follows
+/// another master of the same history.
+#[test]
+fn replicas_of_a_promoted_replica_go_on() {
+    let master = server(&[]);
+    let middle = server(&[]);
+    let last = server(&[]);
+    linked(&master, &middle);
+    linked(&middle, &last);
+    master.connect().must("SET a 1");
+    wait_for("the stream", || is_caught_up(&master, &last));
+    let (full, _) = syncs(&middle);
+    promote(&middle);
+    middle.connect().must("SET b 2");
+    wait_for("the link is back", || is_caught_up(&middle, &last));
+    assert_eq!(syncs(&middle).0, full, "a full sync");
+    assert_same(&middle, &last);
+    linked(&last, &master);
+    assert_eq!(figure(&last, "stats", "sync_full"), 0);
+    assert_same(&last, &master);
+}
+
+/// The old master took writes that the promoted replica never saw: they must go.
+#[test]
+fn a_history_that_parted_gets_everything_anew() {
+    let master = server(&[]);
+    let heir = server(&[]);
+    linked(&master, &heir);
+    master.connect().must("SET both x");
+    wait_for("the stream", || is_caught_up(&master, &heir));
+    promote(&heir);
+    // Both go on, by different ways to the same position and beyond it.
+    master.connect().must("SET ours x");
+    heir.connect().must("SET hers x");
+    linked(&heir, &master);
+    assert_eq!(syncs(&heir).0, 1);
+    let mut conn = master.connect();
+    assert_eq!(conn.cmd("GET ours"), Value::NullBulk);
+    assert_eq!(conn.cmd("GET hers"), Value::bulk("x"));
+    assert_same(&heir, &master);
+}
+
+/// A replica that restarts as a master begins a history of its own, although
+/// nobody told it that it is promoted.
+#[test]
+fn a_replica_started_as_a_master_has_its_own_history() {
+    let master = server(&[]);
+    let mut replica = server(&[]);
+    linked(&master, &replica);
+    replica.restart();
+    assert_eq!(info(&replica, "replication", "role"), "master");
+    replica.connect().must("SET stray x");
+    master.connect().must("SET right x");
+    master.connect().must("SET more x");
+    linked(&master, &replica);
+    assert_eq!(syncs(&master).0, 2);
+    assert_eq!(replica.connect().cmd("GET stray"), Value::NullBulk);
+    assert_same(&master, &replica);
+}
+
+/// Writes of its own make a writable replica differ, but not its binlog.
+#[test]
+fn writes_of_a_writable_replica_are_in_no_binlog() {
+    let master = server(&[]);
+    let replica = server(&["--replica-read-only", "no"]);
+    linked(&master, &replica);
+    let before = figure(&replica, "replication", "slave_repl_offset");
+    replica.connect().must("SET own x");
+    assert_eq!(figure(&replica, "replication", "slave_repl_offset"), before);
+    master.connect().must("SET theirs x");
+    wait_for("the stream", || is_caught_up(&master, &replica));
+    assert_eq!(replica.connect().cmd("GET own"), Value::bulk("x"));
+}
