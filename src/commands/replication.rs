@@ -265,7 +265,7 @@ pub const COMMANDS: &[Command] = &[
                 .union(Flags::STALE)
                 .union(Flags::SENTINEL),
         )
-        .categories(&["dangerous"])
+        .categories(&["admin", "dangerous"])
         .doc(
             Group::Server,
             "2.8.12",
