@@ -174,7 +174,7 @@ impl Executor {
     }
 
     fn lock_row(&mut self, commands: &[Parsed<'_>]) -> Result<(), StorageError> {
-        let mut keys: Vec<(DbIndex, &[u8])> = Vec::with_capacity(commands.len());
+        let mut hashes: Vec<u64> = Vec::with_capacity(commands.len());
         for parsed in commands {
             let command = parsed.command.command;
             let Some(indices) = command.key_indices(&parsed.args) else {
@@ -183,11 +183,11 @@ impl Executor {
             let other = command.other_db.and_then(|other| other(&parsed.args));
             for index in indices {
                 let key = parsed.args.get(index).copied().unwrap_or_default();
-                keys.push((parsed.db, key));
-                keys.extend(other.map(|db| (db, key)));
+                hashes.push(self.txn.key_hash(parsed.db, key));
+                hashes.extend(other.map(|db| self.txn.key_hash(db, key)));
             }
         }
-        self.txn.lock_in_dbs(keys.into_iter())?;
+        self.txn.lock(hashes.into_iter())?;
         Ok(())
     }
 
