@@ -87,6 +87,14 @@ fn pop(ctx: &mut WriteCtx<'_>, args: &[&[u8]], end: End) -> CmdResult {
 
 fn lmpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let asked = Mpop::parse(args, 1)?;
+    if pop_first(ctx, &asked)?.is_none() {
+        ctx.reply.null_array();
+    }
+    Ok(())
+}
+
+/// Pops from the first of the keys that exists, replies, and returns the key.
+pub fn pop_first<'a>(ctx: &mut WriteCtx<'_>, asked: &Mpop<'a>) -> Result<Option<&'a [u8]>, Error> {
     for &key in asked.keys {
         let Some(mut list) = List::load(ctx.txn, ctx.db, key)? else {
             continue;
@@ -96,10 +104,10 @@ fn lmpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ctx.reply.array(asked.count.min(list.len()) as usize);
         let reply = &mut *ctx.reply;
         list.pop(ctx.txn, asked.end, asked.count, |item| reply.bulk(item))?;
-        return Ok(list.save(ctx.txn)?);
+        list.save(ctx.txn)?;
+        return Ok(Some(key));
     }
-    ctx.reply.null_array();
-    Ok(())
+    Ok(None)
 }
 
 /// What LMPOP and BLMPOP ask for: `numkeys key … LEFT|RIGHT [COUNT count]`.

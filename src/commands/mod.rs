@@ -32,6 +32,7 @@ pub mod spec;
 
 mod bitfield;
 mod bits;
+mod blocking;
 mod client;
 mod command;
 mod config;
@@ -73,6 +74,7 @@ pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec, Own};
 pub const FAMILIES: &[&[Command]] = &[
     bitfield::COMMANDS,
     bits::COMMANDS,
+    blocking::COMMANDS,
     client::COMMANDS,
     command::COMMANDS,
     config::COMMANDS,

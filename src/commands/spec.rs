@@ -2,6 +2,7 @@
 //! and the handler. Dispatch, locking, COMMAND and the README's list read it.
 
 use super::{CmdResult, ReadCtx, SessionCtx, WriteCtx};
+use crate::encoding::Kind;
 
 bitflags::bitflags! {
     /// What dispatch must know of a command. Whether it reads or writes is said
@@ -245,12 +246,44 @@ pub enum Handler {
     Read(fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult),
     /// Reads and writes keys.
     Write(fn(&mut WriteCtx<'_>, &[&[u8]]) -> CmdResult),
+    /// Reads and perhaps writes keys, and may have to wait for them.
+    Blocking(Blocking),
     /// Concerns the connection or the server, no keys.
     Session(fn(&mut SessionCtx<'_>, &[&[u8]]) -> CmdResult),
     /// Runs other commands, or decides when they run: see [`Own`].
     Own(Own),
     /// Has subcommands only.
     Container,
+}
+
+/// A command that may wait.
+#[derive(Clone, Copy)]
+pub struct Blocking {
+    /// Tries once. It is run again, with the same arguments, whenever a key that
+    /// it waits for is ready; then nobody looks at the timeout any more.
+    pub run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, super::Error>,
+    /// Whether it writes keys when it does not wait.
+    pub writes: bool,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attempt {
+    /// The reply is written.
+    Done,
+    /// There is nothing yet, nothing is changed, no reply is written.
+    Wait(Wait),
+}
+
+/// What a client waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// Which arguments are the keys.
+    pub keys: std::ops::Range<usize>,
+    /// The type of value that must be there.
+    pub kind: Kind,
+    /// For how long, in ms; 0: for ever.
+    pub timeout_ms: u64,
 }
 
 /// Commands that the executor itself carries out.
@@ -389,6 +422,16 @@ impl Command {
         Command::new(name, arity, Handler::Write(run))
     }
 
+    /// A command that takes something from keys and may have to wait for it.
+    pub const fn blocking(
+        name: &'static str,
+        arity: i16,
+        run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, super::Error>,
+    ) -> Command {
+        let blocking = Blocking { run, writes: true };
+        Command::new(name, arity, Handler::Blocking(blocking))
+    }
+
     /// A command about the connection or the server.
     pub const fn session(
         name: &'static str,
@@ -475,7 +518,11 @@ impl Command {
 
     /// Whether it may change keys.
     pub fn is_write(&self) -> bool {
-        matches!(self.handler, Handler::Write(_))
+        match self.handler {
+            Handler::Write(_) => true,
+            Handler::Blocking(blocking) => blocking.writes,
+            _ => false,
+        }
     }
 
     /// Whether the executor carries it out, as this.
@@ -485,12 +532,20 @@ impl Command {
 
     /// Whether its handler can touch keys.
     pub fn touches_keys(&self) -> bool {
-        matches!(self.handler, Handler::Read(_) | Handler::Write(_))
+        let handler = &self.handler;
+        matches!(
+            handler,
+            Handler::Read(_) | Handler::Write(_) | Handler::Blocking(_)
+        )
     }
 
     /// Whether it only reads keys.
     pub fn is_read(&self) -> bool {
-        matches!(self.handler, Handler::Read(_))
+        match self.handler {
+            Handler::Read(_) => true,
+            Handler::Blocking(blocking) => !blocking.writes,
+            _ => false,
+        }
     }
 
     /// Calls `each` with every key that the command may write.

@@ -309,34 +309,66 @@ fn zpopmax(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn zmpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let mut options = Options::new(args, 1);
-    let numkeys = args::int_from(options.value()?, 1, NUMKEYS)?;
-    let keys = options.values(usize::try_from(numkeys).unwrap_or(usize::MAX))?;
-    let direction = match options.value()? {
-        word if args::is(word, "MIN") => Direction::Forward,
-        word if args::is(word, "MAX") => Direction::Backward,
-        _ => return Err(Error::Syntax),
-    };
-    let mut count = None;
-    while !options.is_empty() {
-        if count.is_some() || !options.word("COUNT") {
-            return Err(Error::Syntax);
-        }
-        let refusal = "ERR count should be greater than 0";
-        count = Some(args::int_from(options.value()?, 1, refusal)?);
+    let asked = Zmpop::parse(args, 1)?;
+    if pop_first(ctx, &asked)?.is_none() {
+        ctx.reply.null_array();
     }
-    let count = count.unwrap_or(1).unsigned_abs();
-    for key in keys {
-        let popped = take(ctx, key, direction, count)?;
+    Ok(())
+}
+
+/// What ZMPOP and BZMPOP ask for: `numkeys key … MIN|MAX [COUNT count]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Zmpop<'a> {
+    /// Where to look, in this order.
+    pub(super) keys: &'a [&'a [u8]],
+    /// Forward from the lowest, or backward from the highest.
+    pub(super) direction: Direction,
+    /// How many elements at the most; at least 1.
+    pub(super) count: u64,
+}
+
+impl<'a> Zmpop<'a> {
+    /// Reads the arguments, the number of keys standing at index `at`.
+    pub(super) fn parse(args: &'a [&'a [u8]], at: usize) -> Result<Zmpop<'a>, Error> {
+        let mut options = Options::new(args, at);
+        let numkeys = args::int_from(options.value()?, 1, NUMKEYS)?;
+        let keys = options.values(usize::try_from(numkeys).unwrap_or(usize::MAX))?;
+        let direction = match options.value()? {
+            word if args::is(word, "MIN") => Direction::Forward,
+            word if args::is(word, "MAX") => Direction::Backward,
+            _ => return Err(Error::Syntax),
+        };
+        let mut count = None;
+        while !options.is_empty() {
+            if count.is_some() || !options.word("COUNT") {
+                return Err(Error::Syntax);
+            }
+            let refusal = "ERR count should be greater than 0";
+            count = Some(args::int_from(options.value()?, 1, refusal)?);
+        }
+        Ok(Zmpop {
+            keys,
+            direction,
+            count: count.unwrap_or(1).unsigned_abs(),
+        })
+    }
+}
+
+/// Pops from the first of the keys that exists, replies, and returns the key.
+pub(super) fn pop_first<'a>(
+    ctx: &mut WriteCtx<'_>,
+    asked: &Zmpop<'a>,
+) -> Result<Option<&'a [u8]>, Error> {
+    for &key in asked.keys {
+        let popped = take(ctx, key, asked.direction, asked.count)?;
         if !popped.is_empty() {
             ctx.reply.array(2);
             ctx.reply.bulk(key);
             write_all(ctx.reply, Shape::Pairs, &popped);
-            return Ok(());
+            return Ok(Some(key));
         }
     }
-    ctx.reply.null_array();
-    Ok(())
+    Ok(None)
 }
 
 fn zrandmember(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {

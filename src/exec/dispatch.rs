@@ -1,6 +1,7 @@
 //! The ladder that every command climbs: known, right number of arguments,
 //! allowed, not paused, locked, run, logged, counted.
 
+use super::blocking::WaitingRoom;
 use super::monitor;
 use super::unit::{Stop, Unit};
 use crate::base::clock;
@@ -31,6 +32,8 @@ pub enum Outcome {
     /// The client is paused, or would send to others more than they can take now:
     /// ask again later with the same request.
     Paused,
+    /// It was begun; its reply comes when its wait is over.
+    Blocked,
 }
 
 /// The [`crate::storage::View::key_hash`]es of a command's keys.
@@ -41,6 +44,7 @@ pub struct Executor {
     pub(super) server: Arc<Server>,
     pub(super) txn: Txn,
     pub(super) unit: Option<Unit>,
+    pub(super) waiting: WaitingRoom,
     config: Arc<Config>,
     config_version: u64,
     /// Commands under another name (`rename-command`): to the real one, or to none.
@@ -72,6 +76,7 @@ impl Executor {
         Executor {
             txn: Txn::new(server.engine.clone()),
             unit: None,
+            waiting: WaitingRoom::default(),
             renames: renames(&config),
             config,
             config_version: version,
@@ -148,10 +153,11 @@ impl Executor {
     /// returned error.
     pub fn finish_tick(&mut self) -> Result<(), Error> {
         let finished = self.commit_tick();
-        match finished {
+        match &finished {
             Ok(()) => self.outbox.flush(&self.server),
             Err(_) => self.outbox.clear(),
         }
+        self.tell_served(finished.as_ref().err());
         finished
     }
 
@@ -221,6 +227,9 @@ impl Executor {
             .last_command
             .store(found.index as u32, Ordering::Relaxed);
         let done = self.perform(session, found, args, reply);
+        if session.waiting.is_some() {
+            return Outcome::Blocked;
+        }
         let failed = done.is_err();
         if let Err(stop) = done {
             reply.truncate(start);
@@ -370,6 +379,7 @@ impl Executor {
         match command.handler {
             Handler::Read(run) => self.read(session, command, args, reply, run),
             Handler::Write(run) => self.write(session, command, args, reply, run),
+            Handler::Blocking(blocking) => self.block(session, command, args, reply, blocking.run),
             Handler::Session(run) => {
                 let commits_first = command.flags.intersects(Flags::SLOW | Flags::EXCLUSIVE);
                 if commits_first && !self.in_unit() {
@@ -442,20 +452,23 @@ impl Executor {
             Ok(()) => self.finish_command(db, command, args),
             Err(_) => self.txn.rollback(&savepoint),
         }
-        if command.flags.contains(Flags::EXCLUSIVE) && !self.in_unit() {
-            self.commit_pending()?;
+        if !self.in_unit() {
+            self.serve_waiters();
+            if command.flags.contains(Flags::EXCLUSIVE) {
+                self.commit_pending()?;
+            }
         }
         Ok(done?)
     }
 
     /// A writing command is done: logs it, and says which keys it changed.
-    fn finish_command(&mut self, db: DbIndex, command: &Command, args: &[&[u8]]) {
+    pub(super) fn finish_command(&mut self, db: DbIndex, command: &Command, args: &[&[u8]]) {
         self.txn.finish_command(db, args);
         if self.txn.has_unnoted_rows() {
             command.for_each_written_key(args, |key| self.txn.note_written(db, key));
         }
         if !self.in_unit() {
-            self.txn.announce_changes();
+            self.announce_changes();
         }
     }
 

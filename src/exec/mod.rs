@@ -11,9 +11,11 @@
 //! | `dispatch` | the ladder, the tick |
 //! | [`unit`] | several commands as one: EXEC, scripts |
 //! | `transactions` | MULTI, EXEC, WATCH |
+//! | `blocking` | clients that wait, and who serves them |
 //! | `monitor` | what MONITOR clients see |
 
 mod apply;
+mod blocking;
 mod dispatch;
 mod monitor;
 #[cfg(test)]

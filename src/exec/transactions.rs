@@ -119,7 +119,7 @@ impl Executor {
         let db = session.db();
         let mark = self.lock(session, command, args)?;
         for &key in args.iter().skip(1) {
-            let expiry = self.txn.expiry_of(db, key)?;
+            let expiry = self.txn.meta_of(db, key)?.map(|meta| meta.expire_ms);
             let hash = self.txn.key_hash(db, key);
             let watch = session.watch(&self.server.watchers);
             watch.add(db, key, hash, expiry);
@@ -203,12 +203,8 @@ impl Executor {
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         reply.array(queue.len());
-        session.deny_blocking = true;
-        let done = queue
-            .iter()
-            .try_for_each(|request| self.run_queued(session, &request.args(), reply));
-        session.deny_blocking = false;
-        done
+        let mut requests = queue.iter();
+        requests.try_for_each(|request| self.run_queued(session, &request.args(), reply))
     }
 
     /// Runs one queued command; only a conflict is an error here.

@@ -183,7 +183,9 @@ impl Executor {
     ) -> Result<(), Stop> {
         debug_assert!(self.in_unit());
         let start = reply.len();
+        let denied_before = std::mem::replace(&mut session.deny_blocking, true);
         let done = self.perform(session, found, args, reply);
+        session.deny_blocking = denied_before;
         if done.is_err() {
             reply.truncate(start);
         }
@@ -207,7 +209,8 @@ impl Executor {
         debug_assert!(!unit.conflict, "a unit with a conflict must be rolled back");
         let unchanged = self.txn.is_unchanged_since(&unit.savepoint);
         self.txn.log_as_unit(&unit.savepoint);
-        self.txn.announce_changes();
+        self.announce_changes();
+        self.serve_waiters();
         if self.txn.is_exclusive() {
             self.commit_pending()?;
         } else if unchanged {

@@ -7,6 +7,8 @@ use crate::state::config::Config;
 use crate::state::delivery::Delivery;
 use crate::state::mailbox::Socket;
 use crate::state::replication::Taken;
+use crate::state::session::ReplyMode;
+use crate::state::waiters::{Verdict, Waiter};
 use crate::state::{ClientInfo, Session};
 use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
@@ -36,6 +38,8 @@ pub enum Turn {
     More,
     /// Requests wait until a pause ends.
     Paused,
+    /// A request waits for other clients; what follows waits for it.
+    Blocked,
     /// The peer is gone, or its requests cannot be read.
     Closed,
 }
@@ -179,6 +183,9 @@ impl Connection {
     /// Reads and runs requests until there are none, the budget is used up or
     /// the tick is full.
     pub fn turn(&mut self, executor: &mut Executor, scratch: &mut [u8]) -> Turn {
+        if self.session.waiting.is_some() {
+            return self.listen(executor, scratch);
+        }
         let mut requests = 0;
         let mut bytes = 0;
         loop {
@@ -204,6 +211,60 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// While a request waits for other clients: only notices that the peer is
+    /// gone, and keeps what it sends for later.
+    fn listen(&mut self, executor: &Executor, scratch: &mut [u8]) -> Turn {
+        while self.readable {
+            match self.receive(scratch) {
+                Ok(0) => return Turn::Closed,
+                Ok(n) => {
+                    executor.server().stats.net_input_bytes.add(n as u64);
+                    self.append(&scratch[..n]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Turn::Closed,
+            }
+            let limit = executor.config().client_query_buffer_limit_bytes;
+            if (self.input.len() - self.run) as u64 > limit {
+                executor.server().stats.query_limit_disconnections.add(1);
+                return Turn::Closed;
+            }
+        }
+        Turn::Idle
+    }
+
+    /// Begins to wait for other clients.
+    pub fn begin_wait(&self) {
+        self.session.info.set_flag(ClientFlags::BLOCKED, true);
+    }
+
+    /// Ends the wait, if it is over, with its reply. That may be sent: it is
+    /// durable, and nothing of this tick stands before it.
+    pub fn end_wait(&mut self) -> Option<Arc<Waiter>> {
+        let waiter = self.session.waiting.as_ref()?;
+        let verdict = waiter.take_verdict()?;
+        let waiter = self.session.waiting.take();
+        self.session.info.set_flag(ClientFlags::BLOCKED, false);
+        let wanted = match self.session.reply_mode {
+            ReplyMode::Off => false,
+            ReplyMode::On => true,
+            ReplyMode::SkipNext | ReplyMode::SkipThis => {
+                self.session.reply_mode = ReplyMode::On;
+                false
+            }
+        };
+        if wanted {
+            match verdict {
+                Verdict::Reply(bytes) => self.reply.raw(&bytes),
+                Verdict::TimedOut => self.reply.null_array(),
+                Verdict::Error(text) => self.reply.error(&text),
+            }
+        }
+        self.release();
+        waiter
     }
 
     /// One read. Requests that arrive whole are run right out of `scratch`.
@@ -342,6 +403,9 @@ impl Connection {
                     }
                     used += consumed;
                     *requests += 1;
+                    if outcome == Outcome::Blocked {
+                        return (used, Turn::Blocked);
+                    }
                     if self.keeps_too_much(executor) {
                         return (input.len(), Turn::Closed);
                     }

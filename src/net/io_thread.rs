@@ -1,6 +1,7 @@
 //! An IO thread: a poll, the connections it owns, and one executor.
 
 use super::connection::{Connection, OUTPUT_PAUSE, Turn};
+use crate::base::clock;
 use crate::exec::Executor;
 use crate::state::delivery::Deliveries;
 use crate::state::mailbox::Socket;
@@ -8,6 +9,7 @@ use crate::state::{ClientId, ClientInfo, Mailbox, Message, Server};
 use crossbeam_channel::Receiver;
 use mio::{Events, Poll, Token, Waker};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,6 +42,9 @@ pub struct IoThread {
     by_client: FxHashMap<ClientId, Token>,
     next_token: usize,
     executor: Executor,
+    number: usize,
+    /// When the waits of clients end at the latest.
+    deadlines: BTreeSet<(u64, ClientId)>,
     scratch: Box<[u8]>,
     /// Connections with more to read or run, for the next tick.
     pending: Vec<Token>,
@@ -77,6 +82,8 @@ impl IoThread {
             by_client: FxHashMap::default(),
             next_token: 0,
             executor: Executor::of_thread(server, number),
+            number,
+            deadlines: BTreeSet::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             pending: Vec::new(),
             replied: Vec::new(),
@@ -129,6 +136,8 @@ impl IoThread {
                 }
             }
             self.finish_tick();
+            self.time_out();
+            self.end_waits();
             if self.last_cron.elapsed() >= CRON {
                 self.cron();
             }
@@ -144,9 +153,65 @@ impl IoThread {
         } else if !self.paused.is_empty() {
             PAUSE_CHECK
         } else {
-            CRON.saturating_sub(self.last_cron.elapsed())
-                .max(Duration::from_millis(1))
+            let cron = CRON.saturating_sub(self.last_cron.elapsed());
+            let deadline = self.deadlines.first().map_or(cron, |(deadline_ms, _)| {
+                Duration::from_millis(deadline_ms.saturating_sub(clock::unix_ms()))
+            });
+            cron.min(deadline).max(Duration::from_millis(1))
         }
+    }
+
+    /// Ends waits whose time is over.
+    fn time_out(&mut self) {
+        while let Some(&(deadline_ms, client)) = self.deadlines.first()
+            && deadline_ms <= clock::unix_ms()
+        {
+            let waiter = self.by_client.get(&client).and_then(|token| {
+                let connection = self.connections.get(token)?;
+                connection.session.waiting.clone()
+            });
+            let waiters = &self.executor.server().waiters;
+            let ended = waiter.is_none_or(|waiter| waiters.time_out(&waiter));
+            if !ended {
+                // Somebody serves it; what comes of that is known in a moment.
+                return;
+            }
+            self.deadlines.remove(&(deadline_ms, client));
+        }
+    }
+
+    /// Answers clients whose wait has ended, and goes on with their requests.
+    fn end_waits(&mut self) {
+        for client in self.executor.server().waiters.take_ended(self.number) {
+            let Some(&token) = self.by_client.get(&client) else {
+                continue;
+            };
+            let Some(connection) = self.connections.get_mut(&token) else {
+                continue;
+            };
+            let Some(waiter) = connection.end_wait() else {
+                continue;
+            };
+            if let Some(deadline_ms) = waiter.deadline_ms {
+                self.deadlines.remove(&(deadline_ms, client));
+            }
+            self.send(token);
+            self.look_again(token);
+        }
+    }
+
+    /// Puts a connection aside until its wait is over. Its socket may have been
+    /// closed already, which nobody would say again.
+    fn begin_wait(&mut self, token: Token) {
+        if let Some(connection) = self.connections.get(&token)
+            && let Some(waiter) = &connection.session.waiting
+        {
+            connection.begin_wait();
+            if let Some(deadline_ms) = waiter.deadline_ms {
+                self.deadlines.insert((deadline_ms, waiter.client.id));
+            }
+        }
+        self.look_again(token);
     }
 
     /// Lets one connection read and run.
@@ -164,6 +229,7 @@ impl IoThread {
             Turn::Idle => {}
             Turn::More => self.look_again(token),
             Turn::Paused => self.wait_for_pause(token),
+            Turn::Blocked => self.begin_wait(token),
             Turn::Closed => self.close(token),
         }
         if self.executor.is_full() {
@@ -312,6 +378,12 @@ impl IoThread {
         self.by_client.remove(&id);
         let server = self.executor.server();
         server.pubsub.leave_all(server, &mut connection.session);
+        if let Some(waiter) = &connection.session.waiting {
+            server.waiters.abandon(waiter);
+            if let Some(deadline_ms) = waiter.deadline_ms {
+                self.deadlines.remove(&(deadline_ms, id));
+            }
+        }
         server.clients.remove(id);
     }
 
@@ -334,7 +406,7 @@ impl IoThread {
         if self.paused.is_empty() {
             return;
         }
-        let now_ms = crate::base::clock::unix_ms();
+        let now_ms = clock::unix_ms();
         if always || self.executor.server().pause_at(now_ms).is_none() {
             for token in std::mem::take(&mut self.paused) {
                 if let Some(connection) = self.connections.get_mut(&token) {

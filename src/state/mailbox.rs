@@ -82,7 +82,8 @@ impl Mailbox {
         pushed.too_slow
     }
 
-    fn wake(&self) {
+    /// Ends the receiver's poll.
+    pub fn wake(&self) {
         if let Err(error) = self.waker.wake() {
             log::error!("cannot wake a thread: {error}");
         }

@@ -7,6 +7,7 @@
 //! | [`session`] | one client, as commands see it |
 //! | [`clients`] | all clients, as other threads may see them |
 //! | [`request`] | a request that is kept for later |
+//! | [`waiters`] | clients that wait for a key |
 //! | [`watch`] | which clients watch which keys |
 //! | [`mailbox`] | messages between threads |
 //! | [`delivery`] | what is on its way to clients that did not ask for it |
@@ -43,6 +44,7 @@ pub mod server;
 pub mod session;
 pub mod slowlog;
 pub mod stats;
+pub mod waiters;
 pub mod watch;
 
 pub use clients::{ClientId, ClientInfo, Clients};

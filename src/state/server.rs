@@ -14,6 +14,7 @@ use super::replication::Replication;
 use super::saves::Saves;
 use super::slowlog::SlowLog;
 use super::stats::Stats;
+use super::waiters::{Verdict, Waiters};
 use super::watch::Watchers;
 use crate::base::clock;
 use crate::storage::Engine;
@@ -78,6 +79,8 @@ pub struct Server {
     pub compacting: Arc<AtomicBool>,
     /// WATCH.
     pub watchers: Arc<Watchers>,
+    /// Clients that wait for a key.
+    pub waiters: Waiters,
     /// Slow events over time.
     pub latency: Latency,
     /// Memory of the process.
@@ -118,6 +121,7 @@ impl Server {
         let watchers = Arc::new(Watchers::new(engine.interest.clone()));
         engine.add_listener(watchers.clone());
         let replication = Replication::new(config.replicaof.clone());
+        let waiters = Waiters::new(engine.interest.clone(), config.io_thread_count());
         Server {
             engine,
             config: SharedConfig::new(config),
@@ -133,6 +137,7 @@ impl Server {
             saves: Arc::new(Saves::new(now_ms, writes)),
             compacting: Arc::default(),
             watchers,
+            waiters,
             latency: Latency::default(),
             memory: MemoryProbe::default(),
             rates: Rates::default(),
@@ -197,6 +202,37 @@ impl Server {
     pub fn is_swamped(&self, now_ms: u64) -> bool {
         let mut mailboxes = self.mailboxes().iter();
         mailboxes.any(|mailbox| mailbox.deliveries.is_busy(now_ms))
+    }
+
+    /// Ends the wait of a client, as CLIENT UNBLOCK does; says whether it waited.
+    pub fn unblock(&self, client: ClientId, verdict: Verdict) -> bool {
+        let thread = self.waiters.interrupt(client, verdict);
+        self.wake_threads(thread);
+        thread.is_some()
+    }
+
+    /// Ends the wait of all clients: this server has become a replica, and takes
+    /// nothing from keys any more. Who begins to wait looks at that as well.
+    pub fn unblock_all(&self) {
+        for client in self.waiters.all() {
+            self.unblock_on_replica(client);
+        }
+    }
+
+    /// Ends the wait of a client because this server is a replica.
+    pub fn unblock_on_replica(&self, client: ClientId) {
+        const WHY: &str = "UNBLOCKED force unblock from blocking operation, \
+             instance state changed (master -> replica?)";
+        self.unblock(client, Verdict::Error(WHY.to_owned()));
+    }
+
+    /// Makes IO threads look at the clients whose wait has ended.
+    pub fn wake_threads(&self, threads: impl IntoIterator<Item = usize>) {
+        for thread in threads {
+            if let Some(mailbox) = self.mailboxes().get(thread) {
+                mailbox.wake();
+            }
+        }
     }
 
     /// Starts or prolongs a pause.

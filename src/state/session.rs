@@ -6,6 +6,7 @@ use super::clients::{ClientFlags, ClientInfo};
 use super::pubsub::Subscriptions;
 use super::replication::{Announcement, Psync};
 use super::request::Request;
+use super::waiters::Waiter;
 use super::watch::{Watch, Watchers};
 use crate::storage::DbIndex;
 use std::sync::Arc;
@@ -59,6 +60,8 @@ pub struct Session {
     pub overtaken: Vec<u8>,
     /// A command may not wait for other clients: it runs within EXEC or a script.
     pub deny_blocking: bool,
+    /// What it waits for, while it waits.
+    pub waiting: Option<Arc<Waiter>>,
     multi: Option<Box<Multi>>,
     watch: Option<Box<Watch>>,
     /// What it said of itself as a replica (REPLCONF).
@@ -80,6 +83,7 @@ impl Session {
             subscriptions: Subscriptions::default(),
             overtaken: Vec::new(),
             deny_blocking: false,
+            waiting: None,
             multi: None,
             watch: None,
             announced: None,

@@ -98,7 +98,7 @@ impl Listener for Watchers {
                 Change::Swapped { a, b, .. } => self.mark_if(|e| {
                     // What the other DB had under this name is here now. A row that
                     // cannot be read makes EXEC fail rather than go on.
-                    let moved_in = || !matches!(view.expiry_of(e.db, &e.key), Ok(None));
+                    let moved_in = || !matches!(view.meta_of(e.db, &e.key), Ok(None));
                     (e.db == *a || e.db == *b) && (e.live || moved_in())
                 }),
             }
@@ -150,8 +150,9 @@ impl Watch {
         }
     }
 
-    /// Watches a key whose lock the caller holds; `expiry` is as
-    /// [`View::expiry_of`] says, `hash` as [`View::key_hash`].
+    /// Watches a key whose lock the caller holds; `expiry` is
+    /// 0 if it does not expire and none if it does not exist, `hash` as
+    /// [`View::key_hash`] says.
     pub fn add(&mut self, db: DbIndex, key: &[u8], hash: u64, expiry: Option<u64>) {
         let known = |w: &Watched| w.hash == hash && w.db == db && *w.key == *key;
         if self.keys.iter().any(known) {

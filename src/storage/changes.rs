@@ -230,15 +230,17 @@ impl Txn {
     }
 
     /// Tells the listeners of what they have not heard yet. The commands must be
-    /// done: what they heard is not taken back.
-    pub fn announce_changes(&mut self) {
-        if self.changes.announced == self.changes.list.len() {
-            return;
+    /// done: what they heard is not taken back. Returns the news.
+    pub fn announce_changes(&mut self) -> &[Change] {
+        let before = self.changes.announced;
+        if before == self.changes.list.len() {
+            return &[];
         }
-        let news = &self.changes.list[self.changes.announced..];
+        let news = &self.changes.list[before..];
         self.engine
             .each_listener(|listener| listener.changing(self, news));
         self.changes.announced = self.changes.list.len();
+        &self.changes.list[before..]
     }
 
     /// Ends the list; tells the listeners that it is committed, if it is.

@@ -102,13 +102,14 @@ impl View {
         }
     }
 
-    /// When a key expires, in Unix ms (0: never), if it lives.
-    pub fn expiry_of(&self, db: DbIndex, key: &[u8]) -> Result<Option<u64>> {
+    /// Type, form and expiry of a key, if it lives. Not for the commands of
+    /// clients: it neither counts as a look-up nor deletes what has expired.
+    pub fn meta_of(&self, db: DbIndex, key: &[u8]) -> Result<Option<Meta>> {
         let Some(row) = self.meta_row(db, key)? else {
             return Ok(None);
         };
         let meta = MetaView::decode(&row)?.meta;
-        Ok((!meta.is_expired(self.expiry_now_ms())).then_some(meta.expire_ms))
+        Ok((!meta.is_expired(self.expiry_now_ms())).then_some(meta))
     }
 
     /// The raw meta row, expired or not.

@@ -10,9 +10,10 @@ use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::{clock, num};
 use crate::state::ClientInfo;
-use crate::state::clients::ClientFlags;
+use crate::state::clients::{ClientFlags, ClientId};
 use crate::state::server::{Pause, PauseMode};
 use crate::state::session::ReplyMode;
+use crate::state::waiters::Verdict;
 
 /// The classes that LIST and KILL tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,6 +170,30 @@ fn pause(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
+fn unblock(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let id = args::int(arg(args, 2))?;
+    let verdict = match args.get(3) {
+        None => Verdict::TimedOut,
+        Some(word) if args::is(word, "TIMEOUT") => Verdict::TimedOut,
+        Some(word) if args::is(word, "ERROR") => {
+            Verdict::Error("UNBLOCKED client unblocked via CLIENT UNBLOCK".to_owned())
+        }
+        Some(_) => {
+            return Err(Error::text(
+                "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR",
+            ));
+        }
+    };
+    if args.len() > 4 {
+        return Err(Error::Arity("client|unblock".into()));
+    }
+    // No client has a negative number.
+    let client = u64::try_from(id).ok().map(ClientId);
+    let waited = client.is_some_and(|client| ctx.server.unblock(client, verdict));
+    ctx.reply.int(i64::from(waited));
+    Ok(())
+}
+
 fn unpause(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     ctx.server.unpause();
     ctx.reply.ok();
@@ -217,6 +242,10 @@ const HELP: &[help::Topic] = &[
         &["Say which client library uses this connection."],
     ),
     ("SETNAME <name>", &["Name this connection."]),
+    (
+        "UNBLOCK <client-id> [TIMEOUT|ERROR]",
+        &["End the wait of another connection, as if its time were over or with an error."],
+    ),
     ("UNPAUSE", &["End a pause."]),
 ];
 
@@ -294,6 +323,11 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("setname", 3, setname).flags(OWN),
         "2.6.9",
         "Names the connection",
+    ),
+    doc(
+        Command::session("unblock", -3, unblock).flags(OTHERS),
+        "5.0.0",
+        "Ends the wait of another connection",
     ),
     doc(
         Command::session("unpause", 2, unpause).flags(OTHERS),

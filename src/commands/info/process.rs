@@ -71,11 +71,9 @@ pub(super) fn clients(text: &mut Text, server: &Server) {
     text.field("monitor_clients", server.clients.monitors());
     text.field("watching_clients", server.watchers.clients());
     text.field("total_watched_keys", server.watchers.keys());
-    text.constants(&[
-        ("clients_in_timeout_table", "0"),
-        ("total_blocking_keys", "0"),
-        ("total_blocking_keys_on_nokey", "0"),
-    ]);
+    text.field("clients_in_timeout_table", server.waiters.timed());
+    text.field("total_blocking_keys", server.waiters.keys());
+    text.field("total_blocking_keys_on_nokey", 0);
 }
 
 /// Bytes that clients' buffers take.

@@ -1,0 +1,260 @@
+//! Commands that wait until a list or a sorted set has something to take.
+//!
+//! A handler tries once; the executor lets the client wait and tries again when
+//! one of the keys is ready (see [`super::spec::Blocking`]). Each logs what it
+//! did as the command that would not have had to wait.
+
+use super::lists::{self, Mpop};
+use super::spec::{Attempt, Group, Wait};
+use super::zsets::{self, Zmpop};
+use super::{Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
+use crate::base::num;
+use crate::encoding::Kind;
+use crate::storage::scan::Direction;
+use crate::types::list::{self, End, List};
+use std::ops::Range;
+
+/// A timeout in seconds, as milliseconds; 0 waits for ever.
+fn timeout_ms(arg: &[u8]) -> Result<u64, Error> {
+    const TOO_LONG: Error = Error::text("ERR timeout is out of range");
+    let seconds = num::parse_f64_clamped(arg)
+        .filter(|seconds| !seconds.is_nan())
+        .ok_or(Error::text("ERR timeout is not a float or out of range"))?;
+    let ms = (seconds * 1000.0).ceil();
+    if ms >= i64::MAX as f64 {
+        return Err(TOO_LONG);
+    }
+    if ms < 0.0 {
+        return Err(Error::text("ERR timeout is negative"));
+    }
+    // Like the time itself, the end of the wait must be an i64.
+    let ms = ms as u64;
+    let end = ms.checked_add(crate::base::clock::unix_ms());
+    match end.is_some_and(|end| i64::try_from(end).is_ok()) {
+        true => Ok(ms),
+        false => Err(TOO_LONG),
+    }
+}
+
+/// Nothing is there: waits for the keys at these arguments, or answers with a
+/// null if the client may not wait.
+fn wait(
+    ctx: &mut WriteCtx<'_>,
+    keys: Range<usize>,
+    kind: Kind,
+    timeout_ms: u64,
+) -> Result<Attempt, Error> {
+    if ctx.session.deny_blocking {
+        ctx.reply.null_array();
+        return Ok(Attempt::Done);
+    }
+    Ok(Attempt::Wait(Wait {
+        keys,
+        kind,
+        timeout_ms,
+    }))
+}
+
+fn blpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
+    pop(ctx, args, End::Head, b"LPOP")
+}
+
+fn brpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
+    pop(ctx, args, End::Tail, b"RPOP")
+}
+
+fn pop(ctx: &mut WriteCtx<'_>, args: &[&[u8]], end: End, log: &[u8]) -> Result<Attempt, Error> {
+    let last = args.len() - 1;
+    let timeout_ms = timeout_ms(args[last])?;
+    for &key in &args[1..last] {
+        let Some(mut list) = List::load(ctx.txn, ctx.db, key)? else {
+            continue;
+        };
+        ctx.reply.array(2);
+        ctx.reply.bulk(key);
+        let reply = &mut *ctx.reply;
+        list.pop(ctx.txn, end, 1, |item| reply.bulk(item))?;
+        list.save(ctx.txn)?;
+        ctx.txn.effect(ctx.db, &[log, key]);
+        return Ok(Attempt::Done);
+    }
+    wait(ctx, 1..last, Kind::List, timeout_ms)
+}
+
+fn blmpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
+    let asked = Mpop::parse(args, 2)?;
+    let timeout_ms = timeout_ms(args[1])?;
+    let Some(key) = lists::pop_first(ctx, &asked)? else {
+        return wait(ctx, 3..3 + asked.keys.len(), Kind::List, timeout_ms);
+    };
+    let log: &[u8] = match asked.end {
+        End::Head => b"LPOP",
+        End::Tail => b"RPOP",
+    };
+    log_counted(ctx, log, key, asked.count);
+    Ok(Attempt::Done)
+}
+
+fn log_counted(ctx: &mut WriteCtx<'_>, name: &[u8], key: &[u8], count: u64) {
+    let mut digits = itoa::Buffer::new();
+    let count = digits.format(count).as_bytes();
+    ctx.txn.effect(ctx.db, &[name, key, count]);
+}
+
+fn blmove(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
+    let (from, to) = (lists::end(args[3])?, lists::end(args[4])?);
+    move_one(ctx, args, (from, to), args[5])
+}
+
+fn brpoplpush(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
+    move_one(ctx, args, (End::Tail, End::Head), args[3])
+}
+
+fn move_one(
+    ctx: &mut WriteCtx<'_>,
+    args: &[&[u8]],
+    (from, to): (End, End),
+    timeout: &[u8],
+) -> Result<Attempt, Error> {
+    let timeout_ms = timeout_ms(timeout)?;
+    let (source, target) = (args[1], args[2]);
+    let moved = list::move_one(ctx.txn, ctx.db, (source, from), (target, to))?;
+    let Some(item) = moved else {
+        if ctx.session.deny_blocking {
+            ctx.reply.null();
+            return Ok(Attempt::Done);
+        }
+        return wait(ctx, 1..2, Kind::List, timeout_ms);
+    };
+    ctx.reply.bulk(&item);
+    let word = |end| match end {
+        End::Head => b"LEFT".as_slice(),
+        End::Tail => b"RIGHT",
+    };
+    match args {
+        [_, _, _, _] => ctx.txn.effect(ctx.db, &[b"RPOPLPUSH", source, target]),
+        _ => {
+            let log = [b"LMOVE", source, target, word(from), word(to)];
+            ctx.txn.effect(ctx.db, &log);
+        }
+    }
+    Ok(Attempt::Done)
+}
+
+fn bzpopmin(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
+    zpop(ctx, args, Direction::Forward)
+}
+
+fn bzpopmax(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
+    zpop(ctx, args, Direction::Backward)
+}
+
+/// What a pop from this end is called without waiting.
+fn zpop_name(direction: Direction) -> &'static [u8] {
+    match direction {
+        Direction::Forward => b"ZPOPMIN",
+        Direction::Backward => b"ZPOPMAX",
+    }
+}
+
+fn zpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]], direction: Direction) -> Result<Attempt, Error> {
+    let last = args.len() - 1;
+    let timeout_ms = timeout_ms(args[last])?;
+    for &key in &args[1..last] {
+        if let [(score, member)] = &*zsets::take(ctx, key, direction, 1)? {
+            ctx.reply.array(3);
+            ctx.reply.bulk(key);
+            ctx.reply.bulk(member);
+            ctx.reply.double(*score);
+            ctx.txn.effect(ctx.db, &[zpop_name(direction), key]);
+            return Ok(Attempt::Done);
+        }
+    }
+    wait(ctx, 1..last, Kind::Zset, timeout_ms)
+}
+
+fn bzmpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
+    let asked = Zmpop::parse(args, 2)?;
+    let timeout_ms = timeout_ms(args[1])?;
+    let Some(key) = zsets::pop_first(ctx, &asked)? else {
+        return wait(ctx, 3..3 + asked.keys.len(), Kind::Zset, timeout_ms);
+    };
+    log_counted(ctx, zpop_name(asked.direction), key, asked.count);
+    Ok(Attempt::Done)
+}
+
+const POP: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
+const ALL_BUT_LAST: &[KeySpec] = &[KeySpec::range(1, -2, 1, POP)];
+const COUNTED: &[KeySpec] = &[KeySpec::numkeys(2, POP)];
+const MOVE: &[KeySpec] = &[
+    KeySpec::at(1, POP),
+    KeySpec::at(2, KeyFlags::RW.union(KeyFlags::INSERT)),
+];
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::blocking("blmove", 6, blmove)
+        .flags(Flags::BLOCKING.union(Flags::DENYOOM))
+        .keys(MOVE)
+        .doc(
+            Group::List,
+            "6.2.0",
+            "Takes an item from an end of one list, which it waits for, and pushes it at an end of another",
+        ),
+    Command::blocking("blmpop", -5, blmpop)
+        .flags(Flags::BLOCKING)
+        .keys(COUNTED)
+        .doc(
+            Group::List,
+            "7.0.0",
+            "Pops items from the first of several lists that exists, and waits for one",
+        ),
+    Command::blocking("blpop", -3, blpop)
+        .flags(Flags::BLOCKING)
+        .keys(ALL_BUT_LAST)
+        .doc(
+            Group::List,
+            "2.0.0",
+            "Pops the first item of the first of several lists that exists, and waits for one",
+        ),
+    Command::blocking("brpop", -3, brpop)
+        .flags(Flags::BLOCKING)
+        .keys(ALL_BUT_LAST)
+        .doc(
+            Group::List,
+            "2.0.0",
+            "Pops the last item of the first of several lists that exists, and waits for one",
+        ),
+    Command::blocking("brpoplpush", 4, brpoplpush)
+        .flags(Flags::BLOCKING.union(Flags::DENYOOM))
+        .keys(MOVE)
+        .doc(
+            Group::List,
+            "2.2.0",
+            "Takes the last item of one list, which it waits for, and pushes it at the head of another",
+        ),
+    Command::blocking("bzmpop", -5, bzmpop)
+        .flags(Flags::BLOCKING)
+        .keys(COUNTED)
+        .doc(
+            Group::SortedSet,
+            "7.0.0",
+            "Pops elements from the first of several sorted sets that exists, and waits for one",
+        ),
+    Command::blocking("bzpopmax", -3, bzpopmax)
+        .flags(Flags::BLOCKING.union(Flags::FAST))
+        .keys(ALL_BUT_LAST)
+        .doc(
+            Group::SortedSet,
+            "5.0.0",
+            "Pops the highest element of the first of several sorted sets that exists, and waits for one",
+        ),
+    Command::blocking("bzpopmin", -3, bzpopmin)
+        .flags(Flags::BLOCKING.union(Flags::FAST))
+        .keys(ALL_BUT_LAST)
+        .doc(
+            Group::SortedSet,
+            "5.0.0",
+            "Pops the lowest element of the first of several sorted sets that exists, and waits for one",
+        ),
+];

@@ -1,0 +1,230 @@
+//! Commands that wait for a key, and who runs them when it is ready.
+//!
+//! The thread that makes a key ready serves who waits for it: right after the
+//! command (or the unit) that did, and before it lets the key go, it runs the
+//! commands of the waiting clients, on whichever threads they are, in the order
+//! in which they came; what that makes ready is served next. All this goes into
+//! the same tick, so that after the reply of an LPUSH nobody finds the item that
+//! a waiting client was entitled to. The replies reach their clients' threads
+//! after the commit; they are lost only if a client is lost in between.
+//!
+//! A command that is served needs the locks of all of its keys (BLMOVE has two).
+//! Where another thread holds one, the tick is committed before waiting for it,
+//! as for any command.
+
+use super::dispatch::Executor;
+use super::unit::Stop;
+use crate::commands::spec::{Attempt, Wait};
+use crate::commands::{Command, Error, Handler, WriteCtx};
+use crate::resp::Reply;
+use crate::state::Session;
+use crate::state::request::Request;
+use crate::state::waiters::{Verdict, WaitKey, Waiter, Wanted};
+use crate::storage::DbIndex;
+use crate::storage::changes::{Change, How};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+type Run = fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, Error>;
+
+/// What a tick has to do with clients that wait.
+#[derive(Default)]
+pub(super) struct WaitingRoom {
+    /// Keys that were written and that somebody waits for.
+    ready: VecDeque<(DbIndex, Box<[u8]>)>,
+    /// Replies that wait for the commit.
+    served: Vec<(Arc<Waiter>, Verdict)>,
+}
+
+impl Executor {
+    /// Runs a command that may wait. If it has to, the session waits after this.
+    pub(super) fn block(
+        &mut self,
+        session: &mut Session,
+        command: &Command,
+        args: &[&[u8]],
+        reply: &mut Reply,
+        run: Run,
+    ) -> Result<(), Stop> {
+        self.lock(session, command, args)?;
+        let start = reply.len();
+        let attempt = self.attempt(session, command, args, reply, run)?;
+        if let Attempt::Wait(wait) = attempt {
+            debug_assert_eq!(reply.len(), start, "who waits has not answered");
+            self.enter(session, args, wait);
+        }
+        if !self.in_unit() {
+            self.serve_waiters();
+        }
+        Ok(())
+    }
+
+    /// Tries once; the locks are held.
+    fn attempt(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        args: &[&[u8]],
+        reply: &mut Reply,
+        run: Run,
+    ) -> Result<Attempt, Error> {
+        let savepoint = self.txn.savepoint();
+        self.txn.start_command();
+        self.txn.set_origin(session.info.id.0);
+        let db = session.db();
+        let mut ctx = WriteCtx {
+            txn: &mut self.txn,
+            reply,
+            db,
+            server: &self.server,
+            session,
+        };
+        let attempt = run(&mut ctx, args);
+        match &attempt {
+            Ok(_) => self.finish_command(db, command, args),
+            Err(_) => self.txn.rollback(&savepoint),
+        }
+        attempt
+    }
+
+    fn enter(&mut self, session: &mut Session, args: &[&[u8]], wait: Wait) {
+        let db = session.db();
+        let keys = args.get(wait.keys).unwrap_or_default();
+        let keys = keys.iter().map(|&key| WaitKey {
+            key: key.into(),
+            hash: self.txn.key_hash(db, key),
+        });
+        let wanted = Wanted {
+            keys: keys.collect(),
+            kind: wait.kind,
+            timeout_ms: wait.timeout_ms,
+        };
+        let client = (db, session.resp3);
+        let request = Request::new(args);
+        let waiters = &self.server.waiters;
+        let waiter = waiters.enter(&session.info, client, request, wanted, self.now_ms);
+        session.waiting = Some(waiter);
+        if self.server.replication.is_replica() && self.config().replica_read_only {
+            // It became one after the command was admitted.
+            self.server.unblock_on_replica(session.info.id);
+        }
+    }
+
+    /// Tells who listens which keys were changed, and notes those that somebody
+    /// waits for.
+    pub(super) fn announce_changes(&mut self) {
+        let waiters = &self.server.waiters;
+        let engine = &self.server.engine;
+        let news = self.txn.announce_changes();
+        if news.is_empty() || waiters.is_empty() {
+            return;
+        }
+        let ready = &mut self.waiting.ready;
+        for change in news {
+            match change {
+                Change::Key {
+                    db,
+                    key,
+                    how: How::Written,
+                    ..
+                } => {
+                    let hash = engine.key_hash(*db, key);
+                    if waiters.next(hash, *db, key, None).is_some() {
+                        ready.push_back((*db, key.clone()));
+                    }
+                }
+                Change::Swapped { a, b, .. } => {
+                    for db in [*a, *b] {
+                        ready.extend(waiters.keys_in(db).into_iter().map(|key| (db, key)));
+                    }
+                }
+                Change::Key { .. } | Change::Cleared { .. } => {}
+            }
+        }
+    }
+
+    /// Serves who waits for keys that are ready. Not within a unit.
+    pub(super) fn serve_waiters(&mut self) {
+        while let Some((db, key)) = self.waiting.ready.pop_front() {
+            if let Err(error) = self.serve_key(db, &key) {
+                // The commit failed, and with it the tick: its end tells everybody.
+                log::debug!("not served: {error}");
+                self.waiting.ready.clear();
+            }
+        }
+    }
+
+    fn serve_key(&mut self, db: DbIndex, key: &[u8]) -> Result<(), Error> {
+        let hash = self.txn.key_hash(db, key);
+        let mut ticket = None;
+        while let Some(waiter) = self.server.waiters.next(hash, db, key, ticket) {
+            ticket = Some(waiter.ticket());
+            let Some(meta) = self.txn.meta_of(db, key)? else {
+                // Whoever makes it again will come here again.
+                return Ok(());
+            };
+            if meta.kind == waiter.kind {
+                self.serve(&waiter)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the command of a waiting client, as if it had just sent it.
+    fn serve(&mut self, waiter: &Arc<Waiter>) -> Result<(), Error> {
+        let mut session = Session::new(waiter.client.clone(), true);
+        session.select(waiter.db);
+        session.resp3 = waiter.resp3;
+        let args = waiter.request.args();
+        let found = self.resolve(&args)?;
+        let command = found.command;
+        let Handler::Blocking(blocking) = command.handler else {
+            return Ok(());
+        };
+        self.lock(&session, command, &args)
+            .map_err(Stop::into_error)?;
+        if !waiter.claim() {
+            return Ok(());
+        }
+        let mut reply = Reply::new(waiter.resp3);
+        let attempt = self.attempt(&session, command, &args, &mut reply, blocking.run);
+        let failed = attempt.is_err();
+        let verdict = match attempt {
+            Ok(Attempt::Wait(_)) => {
+                waiter.unclaim();
+                return Ok(());
+            }
+            Ok(Attempt::Done) => Verdict::Reply(reply.buf),
+            Err(error) => {
+                self.server.stats.error(&error.to_string());
+                Verdict::Error(error.to_string())
+            }
+        };
+        self.waiting.served.push((waiter.clone(), verdict));
+        self.count(&session, found, &args, failed);
+        Ok(())
+    }
+
+    /// The tick is over: tells the clients that were served in it, or that it
+    /// failed.
+    pub(super) fn tell_served(&mut self, failure: Option<&Error>) {
+        self.waiting.ready.clear();
+        if self.waiting.served.is_empty() {
+            return;
+        }
+        let waiters = &self.server.waiters;
+        let served = self.waiting.served.drain(..);
+        let threads = served.filter_map(|(waiter, verdict)| {
+            let verdict = match failure {
+                None => verdict,
+                Some(error) => Verdict::Error(error.to_string()),
+            };
+            waiters.finish(&waiter, verdict)
+        });
+        let threads: BTreeSet<usize> = threads.collect();
+        self.server.wake_threads(threads);
+    }
+}
+
+#[cfg(test)]
+mod tests;

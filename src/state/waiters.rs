@@ -1,0 +1,338 @@
+//! Clients that wait for a key: BLPOP and its like, on any thread.
+//!
+//! A client is entered under the locks of its keys, right after a look showed
+//! nothing there. Whoever makes such a key ready, on whichever thread, runs the
+//! command on the client's behalf before it lets the key go, first come first
+//! served by the order of tickets; the reply goes to the client's own thread
+//! after the commit. So no wake-up is lost, and nobody else gets in between.
+//!
+//! A waiting client also ends by its timeout, by CLIENT UNBLOCK, or because it
+//! is gone. Which of them it is, is decided once, in its [`Waiter`]'s phase:
+//!
+//! ```text
+//! Waiting → Claimed → Done        served
+//!    │         └→ Waiting         there was nothing for it after all
+//!    │         └→ Abandoned       gone while somebody served it
+//!    ├→ Done                      timed out or unblocked
+//!    └→ Abandoned                 gone: nothing is taken on its behalf any more
+//! ```
+
+use super::clients::{ClientId, ClientInfo};
+use super::request::Request;
+use crate::encoding::Kind;
+use crate::storage::DbIndex;
+use crate::storage::changes::Interest;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Parts of the table that are locked apart; a power of two.
+const SHARDS: usize = 64;
+
+/// How a wait ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// With this reply, in the client's protocol version.
+    Reply(Vec<u8>),
+    /// With nothing: the time is over.
+    TimedOut,
+    /// With this error.
+    Error(String),
+}
+
+#[derive(Debug)]
+enum Phase {
+    Waiting,
+    Claimed,
+    Done(Option<Verdict>),
+    Abandoned,
+}
+
+/// A key waited for.
+#[derive(Debug)]
+pub struct WaitKey {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// As [`crate::storage::View::key_hash`] says.
+    pub hash: u64,
+}
+
+/// A client that waits.
+#[derive(Debug)]
+pub struct Waiter {
+    /// Who.
+    pub client: Arc<ClientInfo>,
+    /// What it asked for.
+    pub request: Request,
+    /// Its DB.
+    pub db: DbIndex,
+    /// Its protocol version.
+    pub resp3: bool,
+    /// The type of value that it waits for.
+    pub kind: Kind,
+    /// Until when, Unix ms; `None`: for ever.
+    pub deadline_ms: Option<u64>,
+    keys: Vec<WaitKey>,
+    ticket: u64,
+    phase: Mutex<Phase>,
+}
+
+impl Waiter {
+    /// Its place in the order of arrival.
+    pub fn ticket(&self) -> u64 {
+        self.ticket
+    }
+
+    /// Begins to serve it; says whether it still waits. The caller holds the
+    /// locks of its keys, and calls one of [`Waiter::unclaim`] and
+    /// [`Waiters::finish`] next.
+    pub fn claim(&self) -> bool {
+        self.step(Phase::Claimed)
+    }
+
+    /// There was nothing for it.
+    pub fn unclaim(&self) {
+        let mut phase = self.phase.lock();
+        if matches!(*phase, Phase::Claimed) {
+            *phase = Phase::Waiting;
+        }
+    }
+
+    /// How it ended, once.
+    pub fn take_verdict(&self) -> Option<Verdict> {
+        match &mut *self.phase.lock() {
+            Phase::Done(verdict) => verdict.take(),
+            _ => None,
+        }
+    }
+
+    fn step(&self, to: Phase) -> bool {
+        let mut phase = self.phase.lock();
+        let waits = matches!(*phase, Phase::Waiting);
+        if waits {
+            *phase = to;
+        }
+        waits
+    }
+}
+
+/// What a wait is about, from the command that has to wait.
+pub struct Wanted {
+    /// The keys, in the order of the arguments.
+    pub keys: Vec<WaitKey>,
+    /// The type of value.
+    pub kind: Kind,
+    /// For how long, in ms; 0: for ever.
+    pub timeout_ms: u64,
+}
+
+type Queue = BTreeMap<u64, Arc<Waiter>>;
+
+/// All waiting clients. See the module.
+pub struct Waiters {
+    /// By the hash of a key: who waits for it, by ticket.
+    shards: Box<[Mutex<FxHashMap<u64, Queue>>]>,
+    by_client: Mutex<FxHashMap<ClientId, Arc<Waiter>>>,
+    /// By IO thread: whose wait has ended. At most all waiting clients are here.
+    ended: Box<[Mutex<Vec<ClientId>>]>,
+    interest: Arc<Interest>,
+    next_ticket: AtomicU64,
+    clients: AtomicUsize,
+    timed: AtomicUsize,
+    keys: AtomicUsize,
+}
+
+impl Waiters {
+    /// Nobody waits yet, on any of so many IO threads.
+    pub fn new(interest: Arc<Interest>, threads: usize) -> Waiters {
+        Waiters {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            by_client: Mutex::default(),
+            ended: (0..threads.max(1)).map(|_| Mutex::default()).collect(),
+            interest,
+            next_ticket: AtomicU64::new(0),
+            clients: AtomicUsize::new(0),
+            timed: AtomicUsize::new(0),
+            keys: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many clients wait. Costs one load.
+    pub fn len(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    /// Whether no client waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many clients wait for a limited time.
+    pub fn timed(&self) -> usize {
+        self.timed.load(Ordering::Relaxed)
+    }
+
+    /// How many keys are waited for.
+    pub fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Enters a client; the caller holds the locks of the keys.
+    pub fn enter(
+        &self,
+        client: &Arc<ClientInfo>,
+        (db, resp3): (DbIndex, bool),
+        request: Request,
+        wanted: Wanted,
+        now_ms: u64,
+    ) -> Arc<Waiter> {
+        let mut keys: Vec<WaitKey> = Vec::new();
+        for key in wanted.keys {
+            if !keys.iter().any(|known| known.key == key.key) {
+                keys.push(key);
+            }
+        }
+        let deadline_ms = now_ms.saturating_add(wanted.timeout_ms);
+        let waiter = Arc::new(Waiter {
+            client: client.clone(),
+            request,
+            db,
+            resp3,
+            kind: wanted.kind,
+            deadline_ms: (wanted.timeout_ms != 0).then_some(deadline_ms),
+            keys,
+            ticket: self.next_ticket.fetch_add(1, Ordering::Relaxed),
+            phase: Mutex::new(Phase::Waiting),
+        });
+        for key in &waiter.keys {
+            self.interest.add(key.hash);
+            let mut shard = self.shard(key.hash).lock();
+            let queue = shard.entry(key.hash).or_default();
+            if queue.is_empty() {
+                self.keys.fetch_add(1, Ordering::Relaxed);
+            }
+            queue.insert(waiter.ticket, waiter.clone());
+        }
+        let mut by_client = self.by_client.lock();
+        by_client.insert(client.id, waiter.clone());
+        drop(by_client);
+        self.clients.fetch_add(1, Ordering::Relaxed);
+        let timed = usize::from(waiter.deadline_ms.is_some());
+        self.timed.fetch_add(timed, Ordering::Relaxed);
+        waiter
+    }
+
+    /// The first client after `ticket` that waits for a key.
+    pub fn next(
+        &self,
+        hash: u64,
+        db: DbIndex,
+        key: &[u8],
+        ticket: Option<u64>,
+    ) -> Option<Arc<Waiter>> {
+        let after = ticket.map_or(Bound::Unbounded, Bound::Excluded);
+        let shard = self.shard(hash).lock();
+        let queue = shard.get(&hash)?.range((after, Bound::Unbounded));
+        let fits = |waiter: &&Arc<Waiter>| {
+            let waits_for = |wanted: &WaitKey| wanted.hash == hash && *wanted.key == *key;
+            waiter.db == db && waiter.keys.iter().any(waits_for)
+        };
+        queue.map(|(_, waiter)| waiter).find(fits).cloned()
+    }
+
+    /// All keys of a DB that are waited for.
+    pub fn keys_in(&self, db: DbIndex) -> Vec<Box<[u8]>> {
+        let waiters = self.by_client.lock();
+        let mut waiters: Vec<&Arc<Waiter>> = waiters.values().filter(|w| w.db == db).collect();
+        waiters.sort_unstable_by_key(|waiter| waiter.ticket);
+        let keys = waiters.iter().flat_map(|waiter| &waiter.keys);
+        keys.map(|key| key.key.clone()).collect()
+    }
+
+    /// The wait of a client that somebody has claimed ends so. Returns the thread
+    /// that must be woken.
+    pub fn finish(&self, waiter: &Waiter, verdict: Verdict) -> Option<usize> {
+        let mut phase = waiter.phase.lock();
+        let here = matches!(*phase, Phase::Claimed);
+        if here {
+            *phase = Phase::Done(Some(verdict));
+        }
+        drop(phase);
+        // One that is abandoned was taken out by who abandoned it.
+        here.then(|| self.end(waiter))
+    }
+
+    /// The wait of a client ends so, unless it has ended or somebody serves it.
+    /// Returns the thread that must be woken.
+    pub fn interrupt(&self, client: ClientId, verdict: Verdict) -> Option<usize> {
+        let waiter = self.by_client.lock().get(&client).cloned()?;
+        let here = waiter.step(Phase::Done(Some(verdict)));
+        here.then(|| self.end(&waiter))
+    }
+
+    /// The time of a client is over. Says whether its wait has ended by that or
+    /// otherwise; if not, somebody serves it just now.
+    pub fn time_out(&self, waiter: &Waiter) -> bool {
+        if waiter.step(Phase::Done(Some(Verdict::TimedOut))) {
+            self.end(waiter);
+        }
+        !matches!(*waiter.phase.lock(), Phase::Claimed)
+    }
+
+    /// The client is gone: nothing is served to it from now on.
+    pub fn abandon(&self, waiter: &Waiter) {
+        let mut phase = waiter.phase.lock();
+        let entered = matches!(*phase, Phase::Waiting | Phase::Claimed);
+        *phase = Phase::Abandoned;
+        drop(phase);
+        if entered {
+            self.take_out(waiter);
+        }
+    }
+
+    /// All clients that wait.
+    pub fn all(&self) -> Vec<ClientId> {
+        self.by_client.lock().keys().copied().collect()
+    }
+
+    /// The clients of an IO thread whose wait has ended since the last call.
+    pub fn take_ended(&self, thread: usize) -> Vec<ClientId> {
+        let list = self.ended.get(thread);
+        list.map_or_else(Vec::new, |list| std::mem::take(&mut *list.lock()))
+    }
+
+    fn end(&self, waiter: &Waiter) -> usize {
+        self.take_out(waiter);
+        let thread = waiter.client.thread;
+        if let Some(list) = self.ended.get(thread) {
+            list.lock().push(waiter.client.id);
+        }
+        thread
+    }
+
+    fn take_out(&self, waiter: &Waiter) {
+        for key in &waiter.keys {
+            let mut shard = self.shard(key.hash).lock();
+            if let Some(queue) = shard.get_mut(&key.hash) {
+                queue.remove(&waiter.ticket);
+                if queue.is_empty() {
+                    shard.remove(&key.hash);
+                    self.keys.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            drop(shard);
+            self.interest.remove(key.hash);
+        }
+        self.by_client.lock().remove(&waiter.client.id);
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+        let timed = usize::from(waiter.deadline_ms.is_some());
+        self.timed.fetch_sub(timed, Ordering::Relaxed);
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<FxHashMap<u64, Queue>> {
+        &self.shards[hash as usize & (SHARDS - 1)]
+    }
+}
