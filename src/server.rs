@@ -175,6 +175,7 @@ fn take_moves(server: &Server, waker: Arc<Waker>) -> Receiver<Move> {
 /// Once a second: samples for INFO, `appendfsync everysec`.
 fn cron(server: &Server) {
     server.sample();
+    server.evict_clients(&server.config.load());
     let fsync = server.config.load().appendfsync;
     if fsync == AppendFsync::Everysec
         && let Err(error) = server.engine.sync_wal()

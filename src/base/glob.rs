@@ -1,11 +1,16 @@
 //! Glob patterns as KEYS, SCAN, PSUBSCRIBE and ACL rules use them: `*`, `?`,
-//! `[a-z]`, `[^a-z]` and backslash escapes, over bytes.
+//! `[a-z]`, `[^a-z]` and backslash escapes, over bytes. The empty text matches no
+//! pattern but the empty one; commands for which `*` is everything see to that.
 //!
 //! Matching remembers only the last star, so the worst case is the product of
 //! both lengths, whatever the pattern.
 
 /// Whether the whole text matches the pattern; `nocase` folds ASCII letters.
 pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
+    if text.is_empty() {
+        // Redis' quirk: nothing is matched by nothing only, not by stars.
+        return pattern.is_empty();
+    }
     let (mut pattern, mut text) = (pattern, text);
     // What follows the last star, and the text it was tried on first.
     let mut retry: Option<(&[u8], &[u8])> = None;
@@ -114,8 +119,8 @@ mod tests {
         for (pattern, text, expected) in [
             ("", "", true),
             ("", "a", false),
-            ("*", "", true),
-            ("**", "", true),
+            ("*", "", false),
+            ("**", "", false),
             ("*", "abc", true),
             ("a*", "a", true),
             ("a*c", "abbbc", true),
@@ -203,7 +208,11 @@ mod tests {
         #[test]
         fn agrees_with_the_definition(pattern in "[ab*?\\[\\]^\\\\-]{0,8}", text in "[ab\\[\\]^-]{0,8}") {
             let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-            prop_assert_eq!(matches(pattern, text, false), plain(pattern, text));
+            let expected = match text {
+                [] => pattern.is_empty(),
+                _ => plain(pattern, text),
+            };
+            prop_assert_eq!(matches(pattern, text, false), expected);
         }
 
         #[test]

@@ -40,7 +40,7 @@ fn sleep(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let seconds = args::float(arg(args, 2))?;
     let duration =
         Duration::try_from_secs_f64(seconds.max(0.0)).map_err(|_| Error::Op(OpError::NotFloat))?;
-    std::thread::sleep(duration);
+    ctx.server.stall(duration);
     ctx.reply.ok();
     Ok(())
 }

@@ -8,11 +8,15 @@ use super::args::Options;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, ReadCtx};
 use crate::base::{glob, num};
-use crate::types::keyspace;
+use crate::types::keyspace::{self, Bounds};
 
 /// Keys that one call looks at, whatever COUNT says: a client that wants more
 /// calls again, and others get their turn in between.
-const ROWS_MAX: u64 = 1 << 20;
+const ROWS_MAX: u64 = 1 << 14;
+
+/// Traces of deleted keys that one call passes, about: it may find nothing then,
+/// but moves on. Some milliseconds' worth.
+const TRACES_MAX: i64 = 1 << 15;
 
 /// Keys that a call without COUNT looks at.
 const ROWS_DEFAULT: u64 = 10;
@@ -101,13 +105,17 @@ fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         }
         None
     } else {
-        let after = match cursor {
+        let start = match cursor {
             0 => None,
             cursor => ctx.server.cursors.position(cursor),
         };
-        let rows = Some(request.rows.min(ROWS_MAX));
-        let after = after.as_deref();
-        keyspace::walk(ctx.view, ctx.db, &prefix, after, rows, |key, kind| {
+        let mut bounds = Bounds {
+            rows: request.rows.min(ROWS_MAX),
+            traces: TRACES_MAX,
+        };
+        let bounds = Some(&mut bounds);
+        let start = start.as_deref();
+        keyspace::walk(ctx.view, ctx.db, &prefix, start, bounds, |key, kind| {
             if request.takes(key, kind.name()) {
                 found.bulk(key);
                 matching += 1;

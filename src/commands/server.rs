@@ -66,7 +66,7 @@ const LOLWUT_MAX: i64 = 200;
 
 fn lolwut(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut options = Options::new(args, 1);
-    if options.word("VERSION") {
+    if options.word("VERSION") && !options.is_empty() {
         options.int()?;
     }
     let mut size = |default: i64| match options.peek() {

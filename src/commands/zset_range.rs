@@ -73,6 +73,14 @@ fn lex_bound(arg: &[u8]) -> Result<LexBound<'_>, Error> {
     }
 }
 
+/// The bounds of a range of members over differing scores, which no span can say.
+fn mixed<'a>(bounds: &Bounds<'a>, zset: &Zset) -> OpResult<Option<(LexBound<'a>, LexBound<'a>)>> {
+    match bounds {
+        Bounds::Members(min, max) if !zset.has_one_score()? => Ok(Some((*min, *max))),
+        _ => Ok(None),
+    }
+}
+
 impl<'a> Bounds<'a> {
     fn parse(by: By, min: &'a [u8], max: &'a [u8]) -> Result<Bounds<'a>, Error> {
         Ok(match by {
@@ -164,6 +172,20 @@ impl<'a> Range<'a> {
             skip = offset;
             limit = u64::try_from(self.limit).unwrap_or(u64::MAX);
         }
+        if let Some(bounds) = mixed(&self.bounds, zset)? {
+            if span.is_empty() {
+                return Ok(());
+            }
+            return zset.walk_mixed(view, bounds, self.direction, |score, member, _| {
+                if skip > 0 {
+                    skip -= 1;
+                } else if limit > 0 {
+                    limit -= 1;
+                    each(score, member)?;
+                }
+                Ok(())
+            });
+        }
         zset.walk(view, &span, self.direction, skip, limit, each)
     }
 }
@@ -241,8 +263,19 @@ fn count(ctx: &mut ReadCtx<'_>, args: &[&[u8]], by: By) -> CmdResult {
     let bounds = Bounds::parse(by, args[2], args[3])?;
     let count = match Zset::open(ctx.view, ctx.db, args[1])? {
         Some(zset) => {
+            let mixed = mixed(&bounds, &zset)?;
             let (span, ..) = bounds.resolve(&zset)?;
-            zset.count(ctx.view, &span)?
+            match mixed.filter(|_| !span.is_empty()) {
+                Some(bounds) => {
+                    let mut count = 0;
+                    zset.walk_mixed(ctx.view, bounds, Direction::Forward, |_, _, _| {
+                        count += 1;
+                        Ok(())
+                    })?;
+                    count
+                }
+                None => zset.count(ctx.view, &span)?,
+            }
         }
         None => 0,
     };
@@ -263,8 +296,24 @@ fn remove(ctx: &mut WriteCtx<'_>, args: &[&[u8]], by: By) -> CmdResult {
     let mut edit = Edit::open(ctx.txn, ctx.db, args[1])?;
     let mut removed = 0;
     if edit.existed() {
+        let mixed = mixed(&bounds, &edit)?;
         let (span, skip, limit) = bounds.resolve(&edit)?;
-        removed = edit.remove_range(ctx.txn, &span, skip, limit)?;
+        removed = match mixed.filter(|_| !span.is_empty()) {
+            // Redis also removes what lies before the bounds behind the first
+            // that does not: nobody can want that.
+            Some(bounds) => {
+                let mut within: Vec<Member> = Vec::new();
+                edit.walk_mixed(ctx.txn, bounds, Direction::Forward, |_, member, inside| {
+                    within.extend(inside.then(|| Member::from_slice(member)));
+                    Ok(())
+                })?;
+                for member in &within {
+                    edit.remove(ctx.txn, member)?;
+                }
+                within.len() as u64
+            }
+            None => edit.remove_range(ctx.txn, &span, skip, limit)?,
+        };
         edit.save(ctx.txn)?;
     }
     ctx.reply.int(removed as i64);

@@ -1,8 +1,10 @@
 //! Threads beside the IO threads: one deletes what expired and what is left of
-//! dead collections, one keeps the binlog within its bounds.
+//! dead collections, one keeps the binlog within its bounds, one tidies up after
+//! mass deletions.
 
 mod binlog_trim;
 mod expire;
+mod tidy;
 
 use crate::state::Server;
 use parking_lot::{Condvar, Mutex};
@@ -46,7 +48,11 @@ impl Jobs {
     /// Starts them.
     pub fn start(server: &Arc<Server>) -> io::Result<Jobs> {
         let sign = Arc::<StopSign>::default();
-        let jobs: [(&str, Job); 2] = [("expire", expire::run), ("binlog-trim", binlog_trim::run)];
+        let jobs: [(&str, Job); 3] = [
+            ("expire", expire::run),
+            ("binlog-trim", binlog_trim::run),
+            ("tidy", tidy::run),
+        ];
         let mut threads = Vec::new();
         for (name, job) in jobs {
             let (server, sign) = (server.clone(), sign.clone());

@@ -186,6 +186,8 @@ impl Connection {
         if self.session.waiting.is_some() {
             return self.listen(executor, scratch);
         }
+        let limit = executor.server().clients_limit_bytes(executor.config());
+        self.reply.limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut requests = 0;
         let mut bytes = 0;
         loop {
@@ -396,7 +398,11 @@ impl Connection {
             match self.parser.advance(&input[used..], &limits) {
                 Ok(Progress::Incomplete) => return (used, Turn::Idle),
                 Ok(Progress::Complete { consumed }) => {
+                    let before = self.reply.len();
                     let outcome = self.run_one(executor, &input[used..]);
+                    if self.reply.overflowed {
+                        self.refuse_reply(before, executor);
+                    }
                     self.parser.reset();
                     if outcome == Outcome::Paused {
                         return (used, Turn::Paused);
@@ -440,6 +446,22 @@ impl Connection {
         );
         executor.server().stats.query_limit_disconnections.add(1);
         true
+    }
+
+    /// A single reply is longer than all clients together may take: the client goes
+    /// instead, once it has the replies before.
+    fn refuse_reply(&mut self, before: usize, executor: &Executor) {
+        log::warn!(
+            "client {} at {}: a reply to it is longer than maxmemory-clients",
+            self.session.info.id.0,
+            self.session.info.addr
+        );
+        self.reply.truncate(before);
+        self.reply.buf.shrink_to(KEEP_BUFFER);
+        self.reply.overflowed = false;
+        self.tick_replies = self.tick_replies.saturating_sub(1);
+        self.ended = true;
+        executor.server().stats.evicted_clients.add(1);
     }
 
     fn run_one(&mut self, executor: &mut Executor, input: &[u8]) -> Outcome {

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// The token of the mailbox's Waker; connections have lower ones.
 const MAILBOX: Token = Token(usize::MAX);
+/// Who is left with this many bytes to take has the memory of all clients added up.
+const MUCH_UNSENT: usize = 64 << 10;
 /// Events taken from one poll.
 const EVENTS: usize = 1024;
 /// Bytes that one read takes at most.
@@ -106,6 +108,7 @@ impl IoThread {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             }
+            self.executor.server().wait_out_stall();
             self.executor.start_tick();
             let mut mail = false;
             let earlier = std::mem::take(&mut self.pending);
@@ -292,6 +295,9 @@ impl IoThread {
             return self.close(token);
         }
         let (config, now_ms) = (self.executor.config(), self.executor.now_ms());
+        if unsent >= MUCH_UNSENT {
+            self.executor.server().evict_clients(config);
+        }
         if connection.is_over_limit(config, now_ms) {
             return self.close_for_output(token);
         }

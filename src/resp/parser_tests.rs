@@ -297,3 +297,69 @@ proptest! {
         prop_assert_eq!(whole(&line, &LIMITS), Ok(Some((args, len))));
     }
 }
+
+#[path = "../../tests/fuzz/src/check.rs"]
+mod fuzz;
+use crate::resp::parser;
+
+/// A round of mutations without a guide; `tests/fuzz/run` is the real thing.
+/// KEDIS_FUZZ_SECONDS makes it longer.
+#[test]
+fn survives_mutated_requests() {
+    let seconds = std::env::var("KEDIS_FUZZ_SECONDS").ok();
+    let seconds: u64 = seconds.map_or(2, |s| s.parse().expect("KEDIS_FUZZ_SECONDS is a number"));
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let corpus: Vec<Vec<u8>> = std::fs::read_dir("tests/fuzz/corpus")
+        .expect("the seeds")
+        .map(|file| std::fs::read(file.expect("a file").path()).expect("a seed"))
+        .collect();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+    let mut rounds = 0;
+    while std::time::Instant::now() < until {
+        let mut input = rng.choice(&corpus).expect("a seed").clone();
+        for _ in 0..rng.usize(..8) {
+            mutate(&mut rng, &mut input, &corpus);
+        }
+        fuzz::check(&input);
+        rounds += 1;
+    }
+    assert!(rounds > 100, "{rounds} rounds");
+}
+
+fn mutate(rng: &mut fastrand::Rng, input: &mut Vec<u8>, corpus: &[Vec<u8>]) {
+    const WORDS: [&[u8]; 12] = [
+        b"\r\n",
+        b"*",
+        b"$",
+        b"\0",
+        b"\"",
+        b"\\x",
+        b"-1",
+        b"0",
+        b"99999999999999999999",
+        b"*1\r\n$0\r\n\r\n",
+        b"\n",
+        b" ",
+    ];
+    let at = rng.usize(..=input.len());
+    let to = rng.usize(at..=input.len().min(at + 16));
+    match rng.u8(..6) {
+        0 if at < input.len() => input[at] = rng.u8(..),
+        1 => drop(input.drain(at..to)),
+        2 => {
+            let word = WORDS[rng.usize(..WORDS.len())];
+            input.splice(at..to, word.iter().copied());
+        }
+        3 => {
+            let copy = input[at..to].to_vec();
+            input.splice(at..at, copy);
+        }
+        4 => {
+            let other = rng.choice(corpus).expect("a seed");
+            input.extend_from_slice(&other[rng.usize(..=other.len())..]);
+        }
+        _ => input.truncate(at),
+    }
+}

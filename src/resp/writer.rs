@@ -14,6 +14,11 @@ pub struct Reply {
     pub buf: Vec<u8>,
     /// Whether the connection speaks RESP3; otherwise RESP2.
     pub resp3: bool,
+    /// How long the buffer may get, about; 0 is no limit. Elements beyond that are
+    /// left out, and whoever owns the buffer must not send the reply.
+    pub limit: usize,
+    /// Whether anything was left out.
+    pub overflowed: bool,
 }
 
 /// The place where a header of a reply of yet unknown length belongs.
@@ -25,8 +30,8 @@ impl Reply {
     /// An empty buffer for a protocol version.
     pub fn new(resp3: bool) -> Self {
         Self {
-            buf: Vec::new(),
             resp3,
+            ..Self::default()
         }
     }
 
@@ -74,6 +79,10 @@ impl Reply {
     /// A bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
+        if self.limit > 0 && self.buf.len() + bytes.len() > self.limit {
+            self.overflowed = true;
+            return;
+        }
         self.buf.reserve(bytes.len() + 16);
         self.header(b'$', bytes.len() as u64);
         self.buf.extend_from_slice(bytes);

@@ -98,7 +98,18 @@ pub struct ClientInfo {
     pub names: Mutex<ClientNames>,
 }
 
+/// What a connection costs before it has buffered anything, in bytes.
+const CLIENT_BASE_BYTES: usize = 2048;
+
 impl ClientInfo {
+    /// Memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        let load = |n: &AtomicUsize| n.load(Ordering::Relaxed);
+        let query = load(&self.query_bytes).max(load(&self.query_capacity));
+        let output = load(&self.output_bytes).max(load(&self.output_capacity));
+        CLIENT_BASE_BYTES + query + output + load(&self.argv_bytes) + load(&self.multi_bytes)
+    }
+
     /// A client that just connected.
     pub fn new(
         id: ClientId,

@@ -1,9 +1,9 @@
 //! Where SCAN iterations over keys stand.
 //!
 //! Keys stand in lexicographic order, but clients want numbers as cursors. So
-//! the server keeps a bounded table of iterations, each with the keys at which
-//! its last calls stopped; a cursor names an iteration and a call. What makes
-//! SCAN's guarantee hold without any condition: a cursor that the table no
+//! the server keeps a bounded table of iterations, each with the places at which
+//! its last calls stopped (a key, or any bytes between two keys); a cursor names
+//! an iteration and a call. What makes SCAN's guarantee hold without any condition: a cursor that the table no
 //! longer knows (too many iterations since, a restart) starts that iteration
 //! over. A client may see keys twice then, as SCAN allows, but misses none.
 //! Keys may be long, so the table is bounded in bytes as well: past the bound
@@ -27,7 +27,7 @@ const ITERATION_BITS: u32 = 25;
 
 #[derive(Debug, Default)]
 struct Iteration {
-    /// Call number and the key where it stopped.
+    /// Call number and the place where it stopped.
     positions: VecDeque<(u64, Vec<u8>)>,
     last_used: u64,
 }
@@ -85,7 +85,7 @@ pub struct Cursors {
 }
 
 impl Cursors {
-    /// The key at which the call that returned `cursor` stopped: go on after it.
+    /// The place at which the call that returned `cursor` stopped: go on from it.
     /// `None` if that is not known: start over.
     pub fn position(&self, cursor: u64) -> Option<Vec<u8>> {
         let (iteration, call) = split(cursor);

@@ -22,6 +22,7 @@
 //! | [`replication`] | the master that is followed, the replicas that are fed |
 //! | [`saves`] | SAVE and BGSAVE as they stand |
 //! | [`cursors`] | where SCAN iterations stand |
+//! | [`eviction`] | closing clients when all take too much memory |
 //!
 //! State does not know how connections are served or commands are run: a
 //! command that acts on what lies above leaves a request here.
@@ -31,6 +32,7 @@ pub mod clients;
 pub mod config;
 pub mod cursors;
 pub mod delivery;
+pub mod eviction;
 pub mod latency;
 pub mod mailbox;
 pub mod memory;

@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Which commands a pause holds back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +100,10 @@ pub struct Server {
     main_waker: OnceLock<Arc<mio::Waker>>,
     pause: RwLock<Option<Pause>>,
     paused: AtomicBool,
+    /// Until when all IO threads stand still, in monotonic µs (DEBUG SLEEP).
+    stalled_until_us: AtomicU64,
+    /// When the memory of all clients was last added up, in monotonic µs.
+    pub(super) clients_added_up_us: AtomicU64,
     shutdown: Mutex<Option<Shutdown>>,
     log_level: OnceLock<Box<dyn Fn(super::config::LogLevel) + Send + Sync>>,
     listen: OnceLock<Box<Listen>>,
@@ -148,6 +153,8 @@ impl Server {
             main_waker: OnceLock::new(),
             pause: RwLock::new(None),
             paused: AtomicBool::new(false),
+            stalled_until_us: AtomicU64::new(0),
+            clients_added_up_us: AtomicU64::new(0),
             shutdown: Mutex::new(None),
             log_level: OnceLock::new(),
             listen: OnceLock::new(),
@@ -232,6 +239,27 @@ impl Server {
             if let Some(mailbox) = self.mailboxes().get(thread) {
                 mailbox.wake();
             }
+        }
+    }
+
+    /// Makes all IO threads stand still from their next tick on, the calling one
+    /// at once.
+    pub fn stall(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let until_us = clock::mono_us().saturating_add(micros);
+        self.stalled_until_us.fetch_max(until_us, Ordering::Release);
+        std::thread::sleep(duration);
+    }
+
+    /// Waits for the end of a stall.
+    pub fn wait_out_stall(&self) {
+        let until_us = self.stalled_until_us.load(Ordering::Acquire);
+        if until_us > 0 {
+            let left_us = until_us.saturating_sub(clock::mono_us());
+            std::thread::sleep(Duration::from_micros(left_us));
+            // Unless somebody prolonged it meanwhile.
+            let stalled = &self.stalled_until_us;
+            let _ = stalled.compare_exchange(until_us, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 

@@ -96,6 +96,8 @@ pub struct Stats {
     pub reclaimed_rows: Counter,
     /// Commands over the slow log's limit.
     pub slow_commands: Counter,
+    /// Clients closed because all together took too much memory.
+    pub evicted_clients: Counter,
     /// Clients closed because their output grew too long.
     pub output_limit_disconnections: Counter,
     /// Clients closed because their requests grew too long.
@@ -154,6 +156,7 @@ impl Stats {
             &self.auth_failures,
             &self.reclaimed_rows,
             &self.slow_commands,
+            &self.evicted_clients,
             &self.output_limit_disconnections,
             &self.query_limit_disconnections,
         ] {

@@ -9,6 +9,7 @@ use super::hot::HotRows;
 use super::locks::Locks;
 use super::options::{RocksOptions, StorageConfig};
 use super::overlay::RowHasher;
+use super::traces::Removals;
 use super::{DbIndex, Result, StorageError};
 use crate::base::hash::{KeyedHash, SharedHash};
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
@@ -44,6 +45,7 @@ pub struct Keyspace {
     pub(super) ttl_low_ms: LowMark,
     /// No reclaim row stands before this id.
     pub(super) reclaim_low: LowMark,
+    pub(super) removals: Removals,
 }
 
 impl Keyspace {
@@ -349,6 +351,7 @@ impl Engine {
         keys: i64,
         expires: i64,
     ) {
+        keyspace.removals.note(keys);
         let counts = keyspace.counts();
         let counts = Counts {
             keys: counts.keys.saturating_add_signed(keys),
@@ -474,6 +477,23 @@ impl Engine {
         Ok(())
     }
 
+    /// Writes the memtable of one keyspace out.
+    pub(super) fn flush_keyspace(&self, keyspace: &Keyspace) -> Result<()> {
+        let mut wait = rocksdb::FlushOptions::default();
+        wait.set_wait(true);
+        Ok(self.db.flush_cf_opt(&keyspace.cf, &wait)?)
+    }
+
+    /// Compacts a range of rows, what is in the memtable included.
+    pub(super) fn compact_rows(&self, keyspace: &Keyspace, from: &[u8], to: &[u8]) {
+        let mut options = rocksdb::CompactOptions::default();
+        // Others may go on meanwhile.
+        options.set_exclusive_manual_compaction(false);
+        options.set_bottommost_level_compaction(rocksdb::BottommostLevelCompaction::Skip);
+        self.db
+            .compact_range_cf_opt(&keyspace.cf, Some(from), Some(to), &options);
+    }
+
     /// Compacts everything.
     pub fn compact(&self) {
         for (_, keyspace) in self.all_keyspaces() {
@@ -596,6 +616,7 @@ impl Keyspace {
             expires: AtomicU64::new(0),
             ttl_low_ms: LowMark::default(),
             reclaim_low: LowMark::default(),
+            removals: Removals::default(),
         }
     }
 }

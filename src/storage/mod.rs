@@ -16,6 +16,7 @@
 //! | [`snapshot`] | all rows as they are at one position, for a replica |
 //! | [`staging`] | a data set that arrives row by row and then takes the place of the old one |
 //! | [`expiry`] | slices of work for the expire thread |
+//! | [`traces`] | what deleted keys leave until compaction |
 //! | [`check`] | a full check of a database's invariants |
 //!
 //! Invariants kept here (numbers as elsewhere in the code):
@@ -39,6 +40,7 @@ pub mod overlay;
 pub mod scan;
 pub mod snapshot;
 pub mod staging;
+pub mod traces;
 pub mod txn;
 
 #[cfg(test)]

@@ -1,5 +1,11 @@
 //! Range reads: the rows of a key range in order, the pending batch laid over
 //! what is committed.
+//!
+//! Deleted rows leave traces that a read must pass until compaction has removed
+//! them, a million of them in a tenth of a second. Who answers a client with a
+//! few rows reads with a bound of traces ([`View::scan_within`]) and sees whether
+//! the read gave up before its end. Where it stood then, RocksDB does not say;
+//! [`Crossing`] gets over such a stretch in bounded steps.
 
 use super::txn::View;
 use super::{DbIndex, Result};
@@ -8,7 +14,8 @@ use crate::encoding::own::KeyspaceId;
 use crate::encoding::tag;
 use crate::storage::engine::Db;
 use crate::storage::overlay::Overlay;
-use rocksdb::{DBRawIteratorWithThreadMode, ReadOptions};
+use rocksdb::perf::{PerfContext, PerfMetric, PerfStatsLevel, set_perf_stats};
+use rocksdb::{DBRawIteratorWithThreadMode, ErrorKind, ReadOptions};
 
 /// In which direction a range is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +46,39 @@ pub struct Scan<'a> {
     direction: Direction,
     /// Which source the last row came from.
     last: Source,
+    traces: Option<Traces>,
+}
+
+/// Counts the traces of deleted rows that a read passes.
+struct Traces {
+    counters: PerfContext,
+    at_start: u64,
+    bound: u64,
+    gave_up: bool,
+}
+
+impl Traces {
+    fn counted_from_now(bound: u64) -> Traces {
+        set_perf_stats(PerfStatsLevel::EnableCount);
+        let mut traces = Traces {
+            counters: PerfContext::default(),
+            at_start: 0,
+            bound,
+            gave_up: false,
+        };
+        traces.at_start = traces.total();
+        traces
+    }
+
+    /// Of this thread, since ever.
+    fn total(&self) -> u64 {
+        self.counters.metric(PerfMetric::InternalKeySkippedCount)
+            + self.counters.metric(PerfMetric::InternalDeleteSkippedCount)
+    }
+
+    fn passed(&self) -> u64 {
+        self.total() - self.at_start
+    }
 }
 
 impl View {
@@ -50,6 +90,30 @@ impl View {
         to: &[u8],
         direction: Direction,
     ) -> Result<Scan<'_>> {
+        self.open_scan(db, from, to, direction, None)
+    }
+
+    /// Like [`View::scan`], but gives up where it would pass more than `traces`
+    /// traces of deleted rows: [`Scan::gave_up`] tells.
+    pub fn scan_within(
+        &mut self,
+        db: DbIndex,
+        from: &[u8],
+        to: &[u8],
+        direction: Direction,
+        traces: u64,
+    ) -> Result<Scan<'_>> {
+        self.open_scan(db, from, to, direction, Some(traces.max(1)))
+    }
+
+    fn open_scan(
+        &mut self,
+        db: DbIndex,
+        from: &[u8],
+        to: &[u8],
+        direction: Direction,
+        bound: Option<u64>,
+    ) -> Result<Scan<'_>> {
         let Some(id) = self.keyspace(db).map(|ks| ks.id) else {
             return Ok(Scan {
                 stored: None,
@@ -59,8 +123,10 @@ impl View {
                 all_pending: 0..0,
                 direction,
                 last: Source::None,
+                traces: None,
             });
         };
+        let traces = bound.map(Traces::counted_from_now);
         let pending = match self.overlay.is_empty() || from >= to {
             true => 0..0,
             false => self.overlay.sorted_range(id, from, to),
@@ -74,6 +140,9 @@ impl View {
                 read.set_total_order_seek(!one_prefix);
                 read.set_iterate_lower_bound(from);
                 read.set_iterate_upper_bound(to);
+                if let Some(bound) = bound {
+                    read.set_max_skippable_internal_keys(bound);
+                }
                 let mut rows = view.engine.db.raw_iterator_cf_opt(&keyspace.cf, read);
                 match direction {
                     Direction::Forward => rows.seek(from),
@@ -91,6 +160,7 @@ impl View {
             pending,
             direction,
             last: Source::None,
+            traces,
         })
     }
 }
@@ -108,6 +178,9 @@ impl Scan<'_> {
     /// The next row, or `None` at the end.
     #[allow(clippy::should_implement_trait)] // lends, so it cannot be an Iterator
     pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        if self.traces.as_ref().is_some_and(|t| t.passed() > t.bound) {
+            self.give_up();
+        }
         self.step();
         loop {
             self.last = self.choose()?;
@@ -146,6 +219,25 @@ impl Scan<'_> {
         }
     }
 
+    /// Whether it ended because it had passed too many traces, not at its end.
+    pub fn gave_up(&self) -> bool {
+        self.traces.as_ref().is_some_and(|traces| traces.gave_up)
+    }
+
+    /// How many traces a read with a bound has passed.
+    pub fn passed(&self) -> u64 {
+        self.traces.as_ref().map_or(0, Traces::passed)
+    }
+
+    /// Notes an end short of the end.
+    fn give_up(&mut self) {
+        if let Some(traces) = &mut self.traces {
+            traces.gave_up = true;
+        }
+        self.stored = None;
+        self.pending = 0..0;
+    }
+
     fn stored_key(&self) -> Option<&[u8]> {
         self.stored.as_ref().and_then(|rows| rows.key())
     }
@@ -176,13 +268,18 @@ impl Scan<'_> {
         }
     }
 
-    fn choose(&self) -> Result<Source> {
-        let stored = self.stored_key();
-        if stored.is_none()
+    fn choose(&mut self) -> Result<Source> {
+        if self.stored_key().is_none()
             && let Some(rows) = &self.stored
         {
-            rows.status()?;
+            match rows.status() {
+                Err(error) if error.kind() == ErrorKind::Incomplete && self.traces.is_some() => {
+                    self.give_up();
+                }
+                done => done?,
+            }
         }
+        let stored = self.stored_key();
         let pending = (!self.pending.is_empty()).then(|| self.pending_row().0);
         Ok(match (stored, pending) {
             (None, None) => Source::None,
@@ -195,5 +292,104 @@ impl Scan<'_> {
                 _ => Source::Pending,
             },
         })
+    }
+}
+
+/// Gets over a stretch that holds nothing but traces, in steps whose width
+/// adapts. Keys are taken for binary fractions; a step goes to the end of the
+/// aligned interval of that width that it begins in. One that was too much for
+/// its bound of traces is halved; after one that was not, the next one is twice
+/// as wide if that is aligned.
+#[derive(Debug)]
+pub struct Crossing {
+    /// The width is two to the power of minus this.
+    bits: usize,
+}
+
+impl Crossing {
+    /// What a step should pass at the most: so little that many steps that were
+    /// too much cost little.
+    pub const STEP_TRACES: u64 = 256;
+
+    /// Of a stretch that begins at `from`.
+    pub fn at(from: &[u8]) -> Crossing {
+        Crossing {
+            bits: (from.len() * 8).max(1),
+        }
+    }
+
+    /// Where the next step from `from` ends: after `from`, before `to` if there
+    /// is such a place within the width.
+    pub fn next_end(&self, from: &[u8], to: &[u8]) -> Vec<u8> {
+        let bytes = self.bits.div_ceil(8);
+        let below = 8 * bytes - self.bits;
+        let mut end = from.to_vec();
+        end.resize(bytes, 0);
+        if let Some(last) = end.last_mut() {
+            *last &= 0xFF << below;
+        }
+        let mut carry = 1u16 << below;
+        for byte in end.iter_mut().rev() {
+            let sum = u16::from(*byte) + carry;
+            *byte = sum as u8;
+            carry = sum >> 8;
+        }
+        match carry == 0 && end.as_slice() < to {
+            true => end,
+            false => to.to_vec(),
+        }
+    }
+
+    /// The last step was done up to `end`, and there was nothing.
+    pub fn was_empty(&mut self, end: &[u8]) {
+        let used = end.iter().rposition(|byte| *byte != 0);
+        let aligned = used.map_or(0, |at| 8 * (at + 1) - end[at].trailing_zeros() as usize);
+        if aligned < self.bits {
+            self.bits -= 1;
+        }
+    }
+
+    /// The last step was too wide.
+    pub fn was_too_much(&mut self) {
+        self.bits += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crossing_moves_on_whatever_its_width() {
+        let to = b"\x02";
+        for from in [
+            &b"\x01"[..],
+            b"\x01a",
+            b"\x01\xFF\xFF",
+            b"\x01key:0001",
+            b"\x01\0\0",
+        ] {
+            for bits in 1..150 {
+                let end = Crossing { bits }.next_end(from, to);
+                assert!(from < end.as_slice(), "{from:?} {bits} {end:?}");
+                assert!(end.as_slice() <= to, "{from:?} {bits} {end:?}");
+            }
+        }
+        let crossing = Crossing { bits: 24 };
+        assert_eq!(crossing.next_end(b"\x01ab", to), b"\x01ac");
+        assert_eq!(crossing.next_end(b"\x01a\xFFz", to), b"\x01b\0");
+    }
+
+    #[test]
+    fn steps_grow_where_there_is_nothing() {
+        let (mut from, to) = (b"\x01key:0001".to_vec(), b"\x02");
+        let mut crossing = Crossing::at(&from);
+        let mut steps = 0;
+        while from.as_slice() < to {
+            from = crossing.next_end(&from, to);
+            crossing.was_empty(&from);
+            steps += 1;
+        }
+        assert!(steps < 150, "{steps} steps");
     }
 }

@@ -339,6 +339,11 @@ impl HashedRows {
         Ok(())
     }
 
+    /// The range of all rows.
+    pub fn range(&self) -> (RowKey, RowKey) {
+        (self.first(), self.end())
+    }
+
     fn first(&self) -> RowKey {
         keys::element_prefix(self.tag, self.id)
     }

@@ -9,47 +9,103 @@ use super::OpResult;
 use crate::encoding::meta::MetaView;
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Kind, Meta, keys};
-use crate::storage::scan::Direction;
+use crate::storage::scan::{Crossing, Direction};
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 
 /// Bytes of element rows that a copy holds at a time beside the transaction.
 const COPY_SLICE_BYTES: usize = 4 << 20;
 
-/// Walks over the keys of `db` that begin with `prefix` and come after the key
-/// `after`, in lexicographic order, and calls `each` with those that live.
-/// Looks at no more than `rows` keys, or at all with `None`. Returns the last
-/// key looked at if others follow it.
+/// Traces of deleted keys that one step of a bounded walk passes.
+const STEP_TRACES: u64 = 4096;
+
+/// Traces that a part of a walk has behind it at the least when it ends early.
+const PART_TRACES: u64 = 1024;
+
+/// How far one part of a walk goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Keys to look at.
+    pub rows: u64,
+    /// Traces of deleted keys to pass; below 0 is by how many it passed more.
+    pub traces: i64,
+}
+
+/// Walks over the keys of `db` that begin with `prefix`, from `start` on if that
+/// is given, in lexicographic order, and calls `each` with those that live. With
+/// bounds, which it uses up, returns where to go on if there may be more.
 pub fn walk(
     view: &mut View,
     db: DbIndex,
     prefix: &[u8],
-    after: Option<&[u8]>,
-    rows: Option<u64>,
+    start: Option<&[u8]>,
+    bounds: Option<&mut Bounds>,
     mut each: impl FnMut(&[u8], Kind),
 ) -> OpResult<Option<Vec<u8>>> {
     let now_ms = view.expiry_now_ms();
-    let mut from = keys::meta(prefix);
-    let to = keys::after_prefix(&from).unwrap_or_else(|| from.clone());
-    if let Some(after) = after {
-        let mut next = keys::meta(after);
-        next.push(0);
-        from = from.max(next);
-    }
-    let mut left = rows.unwrap_or(u64::MAX);
-    let mut last = Vec::new();
-    let mut scan = view.scan(db, &from, &to, Direction::Forward)?;
-    while let Some((row_key, row)) = scan.next()? {
-        if left == 0 {
-            return Ok(Some(last));
+    let first = keys::meta(prefix);
+    let to = keys::after_prefix(&first).unwrap_or_else(|| first.clone());
+    let mut from = match start {
+        Some(start) => first.max(keys::meta(start)),
+        None => first,
+    };
+    let Some(Bounds { rows, traces }) = bounds else {
+        let mut scan = view.scan(db, &from, &to, Direction::Forward)?;
+        while let Some((row_key, row)) = scan.next()? {
+            let meta = MetaView::decode(row)?.meta;
+            if !meta.is_expired(now_ms) {
+                each(keys::user_key_of_meta(row_key)?, meta.kind);
+            }
         }
-        left -= 1;
-        let key = keys::user_key_of_meta(row_key)?;
-        let meta = MetaView::decode(row)?.meta;
-        if !meta.is_expired(now_ms) {
-            each(key, meta.kind);
+        return Ok(None);
+    };
+    // Whatever the bounds, a part of a walk gets somewhere: over so many traces.
+    let mut behind = 0;
+    let mut crossing: Option<Crossing> = None;
+    while from < to {
+        let end = match &crossing {
+            Some(crossing) => crossing.next_end(&from, &to),
+            None => to.to_vec(),
+        };
+        let step_traces = match crossing {
+            Some(_) => Crossing::STEP_TRACES,
+            None => STEP_TRACES,
+        };
+        let mut scan = view.scan_within(db, &from, &end, Direction::Forward, step_traces)?;
+        let mut last = None;
+        while let Some((row_key, row)) = scan.next()? {
+            let key = keys::user_key_of_meta(row_key)?;
+            if *rows == 0 {
+                return Ok(Some(key.to_vec()));
+            }
+            *rows -= 1;
+            let meta = MetaView::decode(row)?.meta;
+            if !meta.is_expired(now_ms) {
+                each(key, meta.kind);
+            }
+            last = Some(keys::RowKey::from_slice(row_key));
         }
-        if left == 0 {
-            last.extend_from_slice(key);
+        let (gave_up, passed) = (scan.gave_up(), scan.passed());
+        drop(scan);
+        *traces -= passed as i64;
+        let found = last.is_some();
+        if let Some(mut last) = last.filter(|_| gave_up) {
+            last.push(0);
+            from = last;
+        }
+        if !gave_up {
+            from = keys::RowKey::from_slice(&end);
+        }
+        if found || !gave_up {
+            behind += passed;
+        }
+        match &mut crossing {
+            _ if found => crossing = None,
+            Some(crossing) if gave_up => crossing.was_too_much(),
+            Some(crossing) => crossing.was_empty(&from),
+            None => crossing = Some(Crossing::at(&from)),
+        }
+        if *traces <= 0 && behind >= PART_TRACES && from < to {
+            return Ok(Some(keys::user_key_of_meta(&from)?.to_vec()));
         }
     }
     Ok(None)
@@ -139,4 +195,44 @@ fn copy_rows(txn: &mut Txn, from_db: DbIndex, found: &KeyMeta, to_db: DbIndex) -
 /// The head of a key that lives.
 pub fn head(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<Meta>> {
     Ok(view.peek(db, key, |found| found.meta)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::testing::Deleted;
+
+    /// Steps are counted, not time: no part of a walk passes many more traces
+    /// than it may, and all parts together find each key once.
+    #[test]
+    fn a_bounded_walk_gets_over_traces_in_parts() {
+        const DEAD: usize = 40_000;
+        for survivors in Deleted::patterns(DEAD, 20) {
+            let mut store = Deleted::store(DEAD, &survivors);
+            let (mut found, mut parts, mut start) = (Vec::new(), 0, None);
+            loop {
+                let mut bounds = Bounds {
+                    rows: 1000,
+                    traces: 4096,
+                };
+                let next = walk(
+                    &mut store.txn,
+                    DbIndex(0),
+                    b"",
+                    start.as_deref(),
+                    Some(&mut bounds),
+                    |key, _| found.push(key.to_vec()),
+                );
+                // One step too many, and those of a crossing until it gets somewhere.
+                assert!(bounds.traces > -8 * STEP_TRACES as i64, "{bounds:?}");
+                parts += 1;
+                let next = next.unwrap();
+                let Some(next) = next else { break };
+                assert!(start.is_none_or(|start| start < next));
+                start = Some(next);
+            }
+            assert_eq!(found, survivors);
+            assert!((4..=80).contains(&parts), "{parts} parts");
+        }
+    }
 }

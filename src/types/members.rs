@@ -8,9 +8,9 @@
 //!
 //! Deleted rows leave traces that every walk and every random sample must pass
 //! until compaction has removed them, so that emptying a large set by SPOP would
-//! get ever slower. A map that has shrunk to a quarter of its peak, and is not
-//! large any more, is therefore written anew under another id, packed if it is
-//! small enough by now.
+//! get ever slower. A map that has shrunk to a quarter of its peak is therefore
+//! written anew under another id, packed if it is small enough by now; one that
+//! is still large is left to a compaction in the background.
 //!
 //! Load or open a key, change it, save it: the meta row is written at the end,
 //! once, and only if something in it changed. The count is that of the members
@@ -32,7 +32,7 @@ use std::ops::{ControlFlow, Range};
 /// A map is written anew when it has shrunk to less than one in this many.
 const SHRUNK: u64 = 4;
 
-/// Only maps of up to this many members are written anew.
+/// Only maps of up to this many members are written anew, inline.
 const REWRITE_MEMBERS: u64 = 16384;
 
 /// Only maps of up to this many bytes are written anew.
@@ -356,7 +356,11 @@ impl Members {
         let (Form::Rows { len, peak, .. }, Some(meta)) = (&self.form, self.old) else {
             return Ok(false);
         };
-        if !meta.rows || *len > REWRITE_MEMBERS || *len >= *peak / SHRUNK {
+        if !meta.rows || *len >= *peak / SHRUNK {
+            return Ok(false);
+        }
+        if *len > REWRITE_MEMBERS {
+            self.leave_to_compaction(txn);
             return Ok(false);
         }
         let mut bytes = Vec::new();
@@ -372,9 +376,8 @@ impl Members {
                 false => ControlFlow::Continue(()),
             }
         })?;
-        if let (true, Form::Rows { len, peak, .. }) = (too_large, &mut self.form) {
-            // Tried again after it has shrunk as much once more.
-            *peak = *len;
+        if too_large {
+            self.leave_to_compaction(txn);
             return Ok(false);
         }
         let mut anew = Members::empty(self.db, self.kind);
@@ -390,6 +393,19 @@ impl Members {
         let (meta, body) = anew.encode(meta.expire_ms);
         txn.replace_key(self.db, key, Some(&old), meta, &body)?;
         Ok(true)
+    }
+
+    /// Has the traces between the rows removed in the background; again after the
+    /// map has shrunk as much once more.
+    fn leave_to_compaction(&mut self, txn: &Txn) {
+        if let Form::Rows {
+            rows, len, peak, ..
+        } = &mut self.form
+        {
+            *peak = *len;
+            let (from, to) = rows.range();
+            txn.wish_compacted(self.db, &from, &to);
+        }
     }
 }
 

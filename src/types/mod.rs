@@ -23,6 +23,8 @@ pub mod zset;
 
 #[cfg(test)]
 mod members_tests;
+#[cfg(test)]
+mod testing;
 
 use crate::encoding::Kind;
 use crate::storage::{DbIndex, KeyMeta, StorageError, View};

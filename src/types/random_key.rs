@@ -12,6 +12,13 @@
 //! Keys that differ in digits or in random bytes come out about evenly; where
 //! many keys crowd in one corner they get less than their share, but no key is
 //! without a chance.
+//!
+//! Deleted keys leave traces, and a look gives up where it would pass many of
+//! them: such a side has no known end. Where nearly all there is are traces (a
+//! million keys were just deleted) a whole search finds nothing; then a landmark
+//! is taken, a key that lived when somebody last had reason to look
+//! ([`View::landmarks`]), if it still lives. Only when none does are the traces
+//! walked over for a key, and what follows it become landmarks.
 
 use super::OpResult;
 use crate::encoding::keys;
@@ -21,18 +28,33 @@ use crate::storage::{DbIndex, View};
 
 /// Keys looked at on either side of a point.
 const WINDOW: usize = 16;
+/// Fewer candidates than this among traces say little.
+const FEW: usize = 4;
+/// Traces of deleted keys that one look passes.
+const LOOK_TRACES: u64 = 128;
+/// Traces that all looks for one key pass, about: some milliseconds' worth.
+const TRACES_MAX: u64 = 8192;
 /// Steps in which both sides were larger than their windows.
 const BLIND_STEPS: u32 = 8;
 /// Steps at the most.
-const STEPS: u32 = 64;
-/// Searches that may end at a key whose time is over.
+const STEPS: u32 = 128;
+/// Searches that may end at a key whose time is over, or at none.
 const TRIES: usize = 16;
+/// Landmarks tried.
+const LANDMARKS: usize = 16;
 /// Keys looked at after that for one that lives.
 const SWEEP_ROWS: usize = 100_000;
 
 struct Candidate {
     key: Vec<u8>,
     lives: bool,
+}
+
+/// What a look found, nearest first.
+struct Look {
+    keys: Vec<Candidate>,
+    /// There are no more in this direction.
+    ended: bool,
 }
 
 /// The keys from `first` to `last`, about `len` of them.
@@ -42,82 +64,220 @@ struct Span {
     len: f64,
 }
 
+/// The search for one key.
+struct Search<'a> {
+    view: &'a mut View,
+    db: DbIndex,
+    /// Traces passed.
+    passed: u64,
+    /// Looks that gave up.
+    gave_up: u32,
+}
+
 /// A key of `db` that lives. `None` if there is none (or, while very many keys
 /// wait for their removal, none was found).
 pub fn random_key(view: &mut View, db: DbIndex) -> OpResult<Option<Vec<u8>>> {
-    let all = view.counts(db).keys;
-    let first = look(view, db, b"", None, Direction::Forward, 1)?.pop();
-    let last = look(view, db, b"", None, Direction::Backward, 1)?.pop();
-    let (Some(first), Some(last)) = (first, last) else {
-        return Ok(None);
-    };
-    let mut from = Vec::new();
-    // To take a neighbour of a key whose time is over would favour that neighbour.
-    for _ in 0..TRIES {
-        let span = Span {
-            first: first.key.clone(),
-            last: last.key.clone(),
-            len: all.max(1) as f64,
-        };
-        let mut found = search(view, db, span)?;
-        if found.is_empty() {
-            break;
-        }
-        let candidate = found.swap_remove(fastrand::usize(..found.len()));
-        if candidate.lives {
-            return Ok(Some(candidate.key));
-        }
-        from = candidate.key;
-    }
-    sweep(view, db, &from)
+    Ok(counted_random_key(view, db)?.0)
 }
 
-/// Narrows the span down to some keys, each as good as the others.
-fn search(view: &mut View, db: DbIndex, mut span: Span) -> OpResult<Vec<Candidate>> {
-    let mut blind = 0;
-    let mut window = Vec::new();
-    for _ in 0..STEPS {
-        let (point, share) = split(&span.first, &span.last);
-        let before = look(
-            view,
-            db,
-            &span.first,
-            Some(&point),
-            Direction::Backward,
-            WINDOW,
-        )?;
-        let mut end = span.last.clone();
-        end.push(0);
-        let after = look(view, db, &point, Some(&end), Direction::Forward, WINDOW)?;
-        let known = (before.len() < WINDOW, after.len() < WINDOW);
-        let left_share = match known {
-            (true, false) => before.len() as f64 / span.len,
-            (false, true) => 1.0 - after.len() as f64 / span.len,
-            _ => share,
-        };
-        let left = fastrand::f64() < left_share;
-        blind += u32::from(known == (false, false));
-        let done = match known {
-            (true, true) => true,
-            (true, false) if left => return Ok(before),
-            (false, true) if !left => return Ok(after),
-            _ => blind > BLIND_STEPS,
-        };
-        let nearest = if left { before.first() } else { after.first() };
-        match nearest.map(|candidate| candidate.key.clone()) {
-            Some(key) if left => span.last = key,
-            Some(key) => span.first = key,
-            None => {}
-        }
-        let kept = if left { left_share } else { 1.0 - left_share };
-        span.len = (span.len * kept).max(WINDOW as f64);
-        window = before;
-        window.extend(after);
-        if done {
-            break;
-        }
+/// The key, and how many traces of deleted keys were passed to find it.
+fn counted_random_key(view: &mut View, db: DbIndex) -> OpResult<(Option<Vec<u8>>, u64)> {
+    if view.counts(db).keys == 0 {
+        return Ok((None, 0));
     }
-    Ok(window)
+    let (passed, gave_up) = (0, 0);
+    let mut search = Search {
+        view,
+        db,
+        passed,
+        gave_up,
+    };
+    let found = search.find()?;
+    Ok((found, search.passed))
+}
+
+impl Search<'_> {
+    fn find(&mut self) -> OpResult<Option<Vec<u8>>> {
+        let all = self.view.counts(self.db).keys;
+        let first = self.look(b"", None, Direction::Forward, 1)?;
+        let last = self.look(b"", None, Direction::Backward, 1)?;
+        if first.ended && first.keys.is_empty() {
+            return Ok(None);
+        }
+        // Behind traces the ends stay unknown: the search starts from further out.
+        let first = first.keys.into_iter().next().map(|found| found.key);
+        let last = last.keys.into_iter().next().map(|found| found.key);
+        let first = first.unwrap_or_default();
+        let last = last.unwrap_or_else(|| vec![0xFF; 16]);
+        let mut from = Vec::new();
+        // To take a neighbour of a key whose time is over would favour that neighbour.
+        for _ in 0..TRIES {
+            let span = Span {
+                first: first.clone(),
+                last: last.clone(),
+                len: all.max(1) as f64,
+            };
+            let mut found = self.narrow(span)?;
+            if found.is_empty() && self.gave_up == 0 {
+                break;
+            }
+            let few = found.len() < FEW;
+            if !found.is_empty() {
+                let candidate = found.swap_remove(fastrand::usize(..found.len()));
+                if candidate.lives {
+                    if self.gave_up > 0 && few {
+                        // Whoever stands behind a gap is found too often.
+                        self.view.note_landmark(self.db, &candidate.key);
+                        return self.landmark();
+                    }
+                    return Ok(Some(candidate.key));
+                }
+                from = candidate.key;
+            }
+            if self.passed > TRACES_MAX {
+                break;
+            }
+        }
+        if self.gave_up > 0
+            && let Some(key) = self.landmark()?
+        {
+            self.view.note_landmark(self.db, &key);
+            return Ok(Some(key));
+        }
+        self.sweep(&from)
+    }
+
+    /// Narrows the span down to some keys, each as good as the others.
+    fn narrow(&mut self, mut span: Span) -> OpResult<Vec<Candidate>> {
+        let mut blind = 0;
+        let mut window = Vec::new();
+        for _ in 0..STEPS {
+            let (point, share) = split(&span.first, &span.last);
+            let before = self.look(&span.first, Some(&point), Direction::Backward, WINDOW)?;
+            let mut end = span.last.clone();
+            end.push(0);
+            let after = self.look(&point, Some(&end), Direction::Forward, WINDOW)?;
+            let known = (before.ended, after.ended);
+            let (before, after) = (before.keys, after.keys);
+            let left_share = match known {
+                (true, false) => before.len() as f64 / span.len,
+                (false, true) => 1.0 - after.len() as f64 / span.len,
+                _ => share,
+            };
+            let left = fastrand::f64() < left_share;
+            blind += u32::from(known == (false, false));
+            let done = match known {
+                (true, true) => true,
+                (true, false) if left => return Ok(before),
+                (false, true) if !left => return Ok(after),
+                _ => blind > BLIND_STEPS || self.passed > TRACES_MAX,
+            };
+            match before.first().filter(|_| left) {
+                Some(nearest) => span.last.clone_from(&nearest.key),
+                None if left => span.last = point,
+                None => span.first = after.first().map_or(point, |nearest| nearest.key.clone()),
+            }
+            let kept = if left { left_share } else { 1.0 - left_share };
+            span.len = (span.len * kept).max(WINDOW as f64);
+            window = before;
+            window.extend(after);
+            if done {
+                break;
+            }
+        }
+        Ok(window)
+    }
+
+    /// Up to `max` keys in `[from, to)`.
+    fn look(
+        &mut self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        direction: Direction,
+        max: usize,
+    ) -> OpResult<Look> {
+        let now_ms = self.view.expiry_now_ms();
+        let end = match to {
+            Some(to) => keys::meta(to),
+            None => keys::after_prefix(&keys::meta(b"")).unwrap_or_default(),
+        };
+        let from = keys::meta(from);
+        let view = &mut *self.view;
+        let mut scan = view.scan_within(self.db, &from, &end, direction, LOOK_TRACES)?;
+        let mut keys = Vec::new();
+        while keys.len() < max
+            && let Some((row_key, row)) = scan.next()?
+        {
+            keys.push(Candidate {
+                key: keys::user_key_of_meta(row_key)?.to_vec(),
+                lives: !MetaView::decode(row)?.meta.is_expired(now_ms),
+            });
+        }
+        self.passed += scan.passed();
+        self.gave_up += u32::from(scan.gave_up());
+        let ended = keys.len() < max && !scan.gave_up();
+        Ok(Look { keys, ended })
+    }
+
+    /// A landmark that lives.
+    fn landmark(&mut self) -> OpResult<Option<Vec<u8>>> {
+        let now_ms = self.view.expiry_now_ms();
+        for key in self.view.landmarks(self.db, LANDMARKS) {
+            let row = self.view.meta_row(self.db, &key)?;
+            let meta = row.map(|row| MetaView::decode(&row).map(|found| found.meta));
+            if meta.transpose()?.is_some_and(|m| !m.is_expired(now_ms)) {
+                return self.one_near(key).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// One of the keys around one that lives: so those that are no landmarks have
+    /// a chance too.
+    fn one_near(&mut self, key: Vec<u8>) -> OpResult<Vec<u8>> {
+        let mut near = self.look(&key, None, Direction::Forward, WINDOW)?.keys;
+        let before = self.look(b"", Some(&key), Direction::Backward, WINDOW)?;
+        near.extend(before.keys);
+        near.retain(|candidate| candidate.lives);
+        if near.is_empty() {
+            return Ok(key);
+        }
+        Ok(near.swap_remove(fastrand::usize(..near.len())).key)
+    }
+
+    /// The next key that lives, from `from` on and then from the beginning.
+    fn sweep(&mut self, from: &[u8]) -> OpResult<Option<Vec<u8>>> {
+        let now_ms = self.view.expiry_now_ms();
+        let end = keys::after_prefix(&keys::meta(b"")).unwrap_or_default();
+        let from = keys::meta(from);
+        let mut left = SWEEP_ROWS;
+        let mut found = None;
+        for (from, to) in [(from.clone(), end), (keys::meta(b""), from)] {
+            let view = &mut *self.view;
+            let mut scan = view.scan_within(self.db, &from, &to, Direction::Forward, u64::MAX)?;
+            while left > 0
+                && found.is_none()
+                && let Some((row_key, row)) = scan.next()?
+            {
+                left -= 1;
+                if !MetaView::decode(row)?.meta.is_expired(now_ms) {
+                    found = Some(keys::user_key_of_meta(row_key)?.to_vec());
+                }
+            }
+            self.passed += scan.passed();
+            if found.is_some() {
+                break;
+            }
+        }
+        if self.gave_up > 0
+            && let Some(key) = &found
+        {
+            for near in self.look(key, None, Direction::Forward, WINDOW)?.keys {
+                self.view.note_landmark(self.db, &near.key);
+            }
+        }
+        Ok(found)
+    }
 }
 
 /// A point after `first` and not after `last`, and which part of the span lies before it.
@@ -146,56 +306,11 @@ fn number(key: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// Up to `max` keys in `[from, to)`, nearest first.
-fn look(
-    view: &mut View,
-    db: DbIndex,
-    from: &[u8],
-    to: Option<&[u8]>,
-    direction: Direction,
-    max: usize,
-) -> OpResult<Vec<Candidate>> {
-    let now_ms = view.expiry_now_ms();
-    let end = match to {
-        Some(to) => keys::meta(to),
-        None => keys::after_prefix(&keys::meta(b"")).unwrap_or_default(),
-    };
-    let mut scan = view.scan(db, &keys::meta(from), &end, direction)?;
-    let mut found = Vec::new();
-    while found.len() < max
-        && let Some((row_key, row)) = scan.next()?
-    {
-        found.push(Candidate {
-            key: keys::user_key_of_meta(row_key)?.to_vec(),
-            lives: !MetaView::decode(row)?.meta.is_expired(now_ms),
-        });
-    }
-    Ok(found)
-}
-
-/// The next key that lives, from `from` on and then from the beginning.
-fn sweep(view: &mut View, db: DbIndex, from: &[u8]) -> OpResult<Option<Vec<u8>>> {
-    let now_ms = view.expiry_now_ms();
-    let end = keys::after_prefix(&keys::meta(b"")).unwrap_or_default();
-    let from = keys::meta(from);
-    let mut left = SWEEP_ROWS;
-    for (from, to) in [(from.clone(), end), (keys::meta(b""), from)] {
-        let mut scan = view.scan(db, &from, &to, Direction::Forward)?;
-        while left > 0
-            && let Some((row_key, row)) = scan.next()?
-        {
-            left -= 1;
-            if !MetaView::decode(row)?.meta.is_expired(now_ms) {
-                return Ok(Some(keys::user_key_of_meta(row_key)?.to_vec()));
-            }
-        }
-    }
-    Ok(None)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::testing::Deleted;
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_point_parts_first_from_last() {
@@ -215,5 +330,41 @@ mod tests {
                 assert!((0.0..=1.0).contains(&share));
             }
         }
+    }
+
+    /// Steps are counted, not time: at most one call walks over all traces.
+    #[test]
+    fn deleted_keys_are_not_walked_over() {
+        const DRAWS: u32 = 3000;
+        for (pattern, survivors) in Deleted::patterns(60_000, 60).into_iter().enumerate() {
+            let mut store = Deleted::store(60_000, &survivors);
+            let mut drawn = BTreeMap::<Vec<u8>, u32>::new();
+            let mut long = 0;
+            for _ in 0..DRAWS {
+                let (key, passed) = counted_random_key(&mut store.txn, DbIndex(0)).unwrap();
+                long += u32::from(passed > TRACES_MAX + 40 * LOOK_TRACES);
+                *drawn.entry(key.unwrap()).or_default() += 1;
+            }
+            assert!(long <= 1, "{long} long walks in pattern {pattern}");
+            // Who stands at an edge, far from all others, is found seldom.
+            let missing = survivors.len() - drawn.len();
+            assert!(missing <= 3, "{missing} missing in pattern {pattern}");
+            let most = drawn.values().max().copied().unwrap_or_default();
+            assert!(most < DRAWS / 60 * 5, "{most} of {DRAWS} in {pattern}");
+        }
+    }
+
+    #[test]
+    fn landmarks_are_chosen_after_many_deletions() {
+        let survivors = Deleted::patterns(20_000, 10)[3].clone();
+        let mut store = Deleted::store(20_000, &survivors);
+        assert!(store.txn.landmarks(DbIndex(0), 100).is_empty());
+        store.engine.tidy(|| false).unwrap();
+        let mut landmarks = store.txn.landmarks(DbIndex(0), 100);
+        landmarks.sort_unstable();
+        assert_eq!(landmarks, survivors);
+        let (key, passed) = counted_random_key(&mut store.txn, DbIndex(0)).unwrap();
+        assert!(key.is_some_and(|key| survivors.contains(&key)));
+        assert!(passed <= TRACES_MAX + 40 * LOOK_TRACES, "{passed}");
     }
 }

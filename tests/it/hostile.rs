@@ -419,6 +419,56 @@ fn a_client_that_never_reads_costs_little() {
     });
 }
 
+/// Each costs little, but there are many: the largest are closed, one that said
+/// CLIENT NO-EVICT and one that takes its replies stay.
+#[test]
+fn many_that_never_read_cost_no_more_than_all_may() {
+    let server = Server::start(&["--maxmemory-clients", "16mb"]);
+    let mut good = server.connect();
+    let set = [b"SET".to_vec(), b"big".to_vec(), vec![b'b'; 900_000]];
+    assert_eq!(good.call(&set), Value::ok());
+    let mut spared = server.connect();
+    spared.must("CLIENT NO-EVICT ON");
+    let mut wire = Vec::new();
+    for _ in 0..20 {
+        encode(&mut wire, &["GET", "big"]);
+    }
+    let before = server.rss();
+    spared.send_raw(&wire).expect("a request");
+    let mut greedy: Vec<Conn> = (0..300).map(|_| server.connect()).collect();
+    for conn in &mut greedy {
+        // Who is closed early cannot be asked.
+        let _ = conn.send_raw(&wire);
+    }
+    let mut evicted = 0;
+    for _ in 0..100 {
+        let info = String::from_utf8_lossy(good.cmd("INFO stats").bytes()).into_owned();
+        let count = info
+            .lines()
+            .find_map(|l| l.strip_prefix("evicted_clients:"));
+        evicted = count.and_then(|n| n.parse().ok()).expect("a number");
+        if evicted >= 250 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!((250..=300).contains(&evicted), "{evicted} evicted");
+    let grown = server.rss().saturating_sub(before);
+    assert!(grown < 200 << 20, "memory grew by {} MB", grown >> 20);
+    for _ in 0..20 {
+        assert_eq!(spared.read().expect("a reply").bytes().len(), 900_000);
+    }
+    // A single reply beyond the limit is not sent; the others' go on.
+    let mut wide = server.connect();
+    wide.send(&["PING"]).expect("a request");
+    let mut mget = vec!["big"; 30];
+    mget[0] = "MGET";
+    wide.send(&mget).expect("a request");
+    assert_eq!(wide.read().expect("a reply").text(), "PONG");
+    assert!(wide.closed_within(Duration::from_secs(5)));
+    good.must("PING");
+}
+
 #[test]
 fn a_stranger_that_never_reads_costs_little() {
     let server = Server::start(&["--requirepass", "secret"]);

@@ -11,9 +11,6 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a connection costs before it has buffered anything, in bytes.
-const CLIENT_BASE_BYTES: usize = 2048;
-
 pub(super) fn info(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     let mut text = String::new();
     let names = command_names();
@@ -108,8 +105,7 @@ fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
     let output = load(&client.output_bytes);
     let multi = client.multi_commands.load(Ordering::Relaxed);
     let (multi_memory, watched) = (load(&client.multi_bytes), load(&client.watched_keys));
-    let buffers = query + query_free + output_capacity.max(output);
-    let total = CLIENT_BASE_BYTES + buffers + args + multi_memory;
+    let total = client.memory_bytes();
     let [sub, psub, ssub] = [0, 1, 2].map(|i| client.subscriptions[i].load(Ordering::Relaxed));
     let events = if output > 0 { "rw" } else { "r" };
     // Writing to a string cannot fail.

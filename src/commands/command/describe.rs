@@ -3,7 +3,7 @@
 use super::super::registry::Registered;
 use super::super::spec::{Begin, Find};
 use super::super::{Command, Flags, KeyFlags, KeySpec};
-use super::{categories, subcommands};
+use super::{categories, subcommands, tips};
 use crate::resp::Reply;
 
 /// Names of the flags in replies.
@@ -152,14 +152,20 @@ pub(super) fn info(reply: &mut Reply, registered: &'static Registered) {
         .collect();
     let categories: Vec<&str> = categories.iter().map(String::as_str).collect();
     statuses(reply, &categories);
-    // Tips for proxies; there are none.
-    reply.set(0);
+    let tips = tips::of(&registered.full_name);
+    reply.set(tips.len());
+    for tip in tips {
+        reply.bulk(tip.as_bytes());
+    }
     reply.set(command.keys.len());
     for spec in command.keys {
         key_spec(reply, spec);
     }
     let subs = subcommands(registered);
-    reply.array(subs.len());
+    match subs.len() {
+        0 => reply.set(0),
+        some => reply.array(some),
+    }
     for sub in subs {
         info(reply, sub);
     }

@@ -2,7 +2,7 @@
 
 use super::super::args;
 use super::super::registry::registry;
-use super::super::spec::{Begin, Group};
+use super::super::spec::{Begin, Find, Group};
 use super::super::{CmdResult, Command, Error, KeyFlags, SessionCtx};
 use super::describe;
 
@@ -42,7 +42,13 @@ fn keys_by_specs(command: &Command, args: &[&[u8]]) -> Option<Vec<(usize, KeyFla
     let mut keys = Vec::new();
     for spec in command.keys {
         let flags = known_flags(command, args, spec.flags);
+        let before = keys.len();
         let found = spec.for_each(args, |index| keys.push((index, flags)));
+        // Only a script may say that it has no keys.
+        let none = matches!(spec.find, Find::KeyNum { .. }) && keys.len() == before;
+        if none && command.group != Group::Scripting {
+            return None;
+        }
         // A word that introduces keys may be missing.
         let optional = matches!(spec.begin, Begin::Keyword(..));
         if found.is_none() && !optional {

@@ -11,6 +11,7 @@ mod describe;
 #[cfg(test)]
 mod facts;
 mod keys;
+mod tips;
 
 use super::args::Options;
 use super::help;

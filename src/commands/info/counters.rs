@@ -38,7 +38,9 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
         ("expired_time_cap_reached_count", "0"),
         ("expire_cycle_cpu_milliseconds", "0"),
         ("evicted_keys", "0"),
-        ("evicted_clients", "0"),
+    ]);
+    text.field("evicted_clients", stats.evicted_clients.get());
+    text.constants(&[
         ("evicted_scripts", "0"),
         ("total_eviction_exceeded_time", "0"),
         ("current_eviction_exceeded_time", "0"),

@@ -20,6 +20,32 @@ fn show(value: &Value) -> String {
     }
 }
 
+#[test]
+fn odd_numbers_of_dbs_and_odd_patterns() {
+    let range = "ERR value is out of range, value must between -2147483648 and 2147483647";
+    let mut client = Client::new();
+    check(
+        &mut client,
+        &[
+            ("set a 1", "OK"),
+            ("move a 3000000000", range),
+            ("copy a b db 99999999999", range),
+            ("move a x", "ERR value is not an integer or out of range"),
+            ("move a 99", "ERR DB index is out of range"),
+        ],
+    );
+    client.args(&[b"SET", b"", b"empty"]);
+    check(
+        &mut client,
+        &[
+            ("keys *", "[ a]"),
+            ("keys **", "[a]"),
+            ("keys ?", "[a]"),
+            ("keys ", "[]"),
+        ],
+    );
+}
+
 #[track_caller]
 fn check(client: &mut Client, cases: &[(&str, &str)]) {
     for (line, expected) in cases {

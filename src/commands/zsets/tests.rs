@@ -18,6 +18,36 @@ fn show(value: &Value) -> String {
     }
 }
 
+/// What redis-server answers for sorted sets of a hundred elements and fewer; but
+/// it also removes `b` here, which lies before the bounds.
+#[test]
+fn ranges_of_members_over_differing_scores() {
+    check(&[
+        ("zadd z 1 a 2 z 3 m 4 b 5 x", ":5"),
+        ("zrangebylex z [b [y", "[]"),
+        ("zrangebylex z [a [n", "[a]"),
+        ("zrangebylex z (a +", "[z m b x]"),
+        ("zrangebylex z (a + limit 1 2", "[m b]"),
+        ("zrevrangebylex z [y [c", "[x]"),
+        ("zrange z [y [c bylex rev", "[x]"),
+        ("zlexcount z (a +", ":4"),
+        ("zlexcount z [m [z", ":4"),
+        ("zrangebylex z (z [a", "[]"),
+        ("zremrangebylex z [m [z", ":3"),
+        ("zrange z 0 -1", "[a b]"),
+    ]);
+}
+
+#[test]
+fn a_weight_of_zero_keeps_the_sign() {
+    check(&[
+        ("zadd z -5 m", ":1"),
+        ("zunion 1 z weights 0 withscores", "[m -0]"),
+        ("zunionstore d 1 z weights 0", ":1"),
+        ("zscore d m", "0"),
+    ]);
+}
+
 const SYNTAX: &str = "ERR syntax error";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NOT_FLOAT: &str = "ERR value is not a valid float";

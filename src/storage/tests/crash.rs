@@ -74,7 +74,7 @@ fn survives_a_crash_at_every_point() {
     let mut rng = fastrand::Rng::with_seed(seed);
     for point in POINTS {
         for _ in 0..4 {
-            let hit = rng.u32(1..70);
+            let hit = rng.u32(1..50);
             crash_once(rng.u64(..), point, hit);
         }
     }

@@ -108,6 +108,48 @@ impl Zset {
         })
     }
 
+    /// Whether all scores are the same.
+    pub fn has_one_score(&self) -> OpResult<bool> {
+        let same = |first: &[u8], last: &[u8]| first.get(..8) == last.get(..8);
+        Ok(match &self.form {
+            Form::Packed { body, .. } => {
+                packed::ends(body)?.is_none_or(|(first, last)| same(&first, &last))
+            }
+            Form::Rows(rows) => {
+                let (first, last) = rows.ends();
+                same(first, last)
+            }
+        })
+    }
+
+    /// What a walk in score order makes of a range of members when the scores
+    /// differ: it begins with the first element that has reached its near bound and
+    /// ends before the first that is past the far one. `each` also hears whether
+    /// the member lies between the bounds; one before the near bound may not.
+    pub fn walk_mixed(
+        &self,
+        view: &mut View,
+        (min, max): (LexBound<'_>, LexBound<'_>),
+        direction: Direction,
+        mut each: impl FnMut(f64, &[u8], bool) -> OpResult<()>,
+    ) -> OpResult<()> {
+        let (mut begun, mut ended) = (false, false);
+        let all = Span::all();
+        self.walk(view, &all, direction, 0, u64::MAX, &mut |score, member| {
+            let (from, to) = (min.lets_from(member), max.lets_to(member));
+            let (near, far) = match direction {
+                Direction::Forward => (from, to),
+                Direction::Backward => (to, from),
+            };
+            begun |= near;
+            ended |= begun && !far;
+            match begun && !ended {
+                true => each(score, member, near),
+                false => Ok(()),
+            }
+        })
+    }
+
     /// Calls `each` with up to `limit` elements in `span`, past the first `skip`.
     pub fn walk(
         &self,

@@ -53,6 +53,28 @@ pub enum LexBound<'a> {
     Exclusive(&'a [u8]),
 }
 
+impl LexBound<'_> {
+    /// Whether a member is no less than this as a lower bound.
+    pub(super) fn lets_from(self, member: &[u8]) -> bool {
+        match self {
+            LexBound::Min => true,
+            LexBound::Max => false,
+            LexBound::Inclusive(bound) => member >= bound,
+            LexBound::Exclusive(bound) => member > bound,
+        }
+    }
+
+    /// Whether a member is no more than this as an upper bound.
+    pub(super) fn lets_to(self, member: &[u8]) -> bool {
+        match self {
+            LexBound::Min => false,
+            LexBound::Max => true,
+            LexBound::Inclusive(bound) => member <= bound,
+            LexBound::Exclusive(bound) => member < bound,
+        }
+    }
+}
+
 impl Span {
     /// Everything.
     pub fn all() -> Span {
@@ -131,7 +153,7 @@ impl Span {
     }
 
     /// Whether nothing can stand in it.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.to.as_ref().is_some_and(|to| *to <= self.from)
     }
 

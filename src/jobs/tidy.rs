@@ -1,0 +1,24 @@
+//! The tidy thread: after mass deletions, sees to it that reads need not pass
+//! the traces of deleted keys for long.
+
+use super::StopSign;
+use crate::state::Server;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often it looks.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// After an error it waits this long.
+const AFTER_ERROR: Duration = Duration::from_secs(10);
+
+pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
+    let mut pause = PERIOD;
+    while !sign.sleep(pause) {
+        pause = PERIOD;
+        if let Err(error) = server.engine.tidy(|| sign.sleep(Duration::ZERO)) {
+            log::error!("tidy thread: {error}");
+            pause = AFTER_ERROR;
+        }
+    }
+}

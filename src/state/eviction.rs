@@ -1,0 +1,109 @@
+//! `maxmemory-clients`: what the buffers of all clients may take together.
+//!
+//! Each connection pauses once a mebibyte of replies waits for its peer, but
+//! many connections, or few with huge replies, would add up. When all clients
+//! together take more than the limit, those that take most are closed, until the
+//! rest fits. CLIENT NO-EVICT spares a client. Without `maxmemory-clients` the
+//! limit is the memory budget itself: buffers are part of it.
+
+use super::clients::{ClientFlags, ClientInfo};
+use super::config::Config;
+use super::{Message, Server};
+use crate::base::clock;
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The clients are added up at most once in this time.
+const PERIOD_US: u64 = 10_000;
+
+impl Server {
+    /// What the buffers of all clients may take.
+    pub fn clients_limit_bytes(&self, config: &Config) -> u64 {
+        let (_, budget) = self.engine.cache_usage();
+        match config.maxmemory_clients.bytes(budget) {
+            0 => budget,
+            bytes => bytes,
+        }
+    }
+
+    /// Closes the largest clients if all together are above the limit. Cheap
+    /// enough to be called whenever a client is left with much to take.
+    pub fn evict_clients(&self, config: &Config) {
+        let now_us = clock::mono_us();
+        let before_us = self.clients_added_up_us.load(Ordering::Relaxed);
+        if now_us < before_us.saturating_add(PERIOD_US) {
+            return;
+        }
+        self.clients_added_up_us.store(now_us, Ordering::Relaxed);
+        let clients = self.clients.all();
+        for (client, bytes) in to_evict(&clients, self.clients_limit_bytes(config)) {
+            log::warn!(
+                "client {} at {} takes {bytes} bytes, all clients more than maxmemory-clients: closing it",
+                client.id.0,
+                client.addr
+            );
+            self.stats.evicted_clients.add(1);
+            self.post(client.id, Message::Kill(client.id));
+            self.clients.remove(client.id);
+        }
+    }
+}
+
+/// The largest clients that may go, until the others fit.
+fn to_evict(clients: &[Arc<ClientInfo>], limit: u64) -> Vec<(Arc<ClientInfo>, u64)> {
+    let sizes = clients.iter().map(|client| client.memory_bytes() as u64);
+    let mut total: u64 = sizes.sum();
+    if total <= limit {
+        return Vec::new();
+    }
+    let spared = ClientFlags::NO_EVICT | ClientFlags::REPLICA | ClientFlags::MASTER;
+    let mut largest: Vec<(Arc<ClientInfo>, u64)> = clients
+        .iter()
+        .filter(|client| !client.flags().intersects(spared))
+        .map(|client| (client.clone(), client.memory_bytes() as u64))
+        .collect();
+    largest.sort_by_key(|(_, bytes)| Reverse(*bytes));
+    let mut chosen = 0;
+    for (_, bytes) in &largest {
+        if total <= limit {
+            break;
+        }
+        total -= bytes;
+        chosen += 1;
+    }
+    largest.truncate(chosen);
+    largest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::ClientId;
+
+    fn client(id: u64, output: usize, flags: ClientFlags) -> Arc<ClientInfo> {
+        let info = ClientInfo::new(ClientId(id), String::new(), String::new(), -1, 0, 0, flags);
+        info.output_capacity.store(output, Ordering::Relaxed);
+        Arc::new(info)
+    }
+
+    #[test]
+    fn the_largest_go_first_and_only_as_many_as_must() {
+        let none = ClientFlags::empty();
+        let clients = [
+            client(1, 10 << 20, none),
+            client(2, 30 << 20, none),
+            client(3, 50 << 20, ClientFlags::NO_EVICT),
+            client(4, 20 << 20, none),
+        ];
+        let gone = |limit: u64| -> Vec<u64> {
+            let chosen = to_evict(&clients, limit);
+            chosen.iter().map(|(client, _)| client.id.0).collect()
+        };
+        assert_eq!(gone(200 << 20), Vec::<u64>::new());
+        assert_eq!(gone(100 << 20), [2]);
+        assert_eq!(gone(70 << 20), [2, 4]);
+        // The spared one stays even if that is too much.
+        assert_eq!(gone(1 << 20), [2, 4, 1]);
+    }
+}

@@ -1,0 +1,57 @@
+//! A database with many deleted keys, for tests of those who read over their traces.
+
+use crate::encoding::{Kind, Meta};
+use crate::storage::{DbIndex, Engine, StorageConfig, Txn};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// See the module.
+pub struct Deleted {
+    pub txn: Txn,
+    pub engine: Arc<Engine>,
+    _dir: tempfile::TempDir,
+}
+
+fn key(n: usize) -> Vec<u8> {
+    format!("key:{n:07}").into_bytes()
+}
+
+impl Deleted {
+    /// Ways in which `alive` of `all` keys may be left, each in order.
+    pub fn patterns(all: usize, alive: usize) -> [Vec<Vec<u8>>; 4] {
+        [
+            (0..all).step_by(all / alive).map(key).collect(),
+            (0..alive).map(key).collect(),
+            (all - alive..all).map(key).collect(),
+            (all / 2..all / 2 + alive).map(key).collect(),
+        ]
+    }
+
+    /// A store that had `all` keys, of which all but the survivors were deleted.
+    pub fn store(all: usize, survivors: &[Vec<u8>]) -> Deleted {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = StorageConfig::new(dir.path().to_owned());
+        config.memory_budget = 256 << 20;
+        let engine = Engine::open(config).unwrap();
+        let mut txn = Txn::new(engine.clone());
+        let survivors: BTreeSet<&Vec<u8>> = survivors.iter().collect();
+        let db = DbIndex(0);
+        txn.begin(1);
+        for n in 0..all {
+            let meta = Meta::new(Kind::String);
+            txn.put_key(db, &key(n), None, meta, b"value").unwrap();
+        }
+        txn.commit().unwrap();
+        txn.begin(1);
+        for key in (0..all).map(key).filter(|key| !survivors.contains(key)) {
+            assert!(txn.delete_key(db, &key).unwrap());
+        }
+        txn.commit().unwrap();
+        txn.begin(1);
+        Deleted {
+            txn,
+            engine,
+            _dir: dir,
+        }
+    }
+}
