@@ -25,8 +25,8 @@ const GROUPS: [(Group, &str); 13] = [
 fn entry(command: &Registered) -> String {
     let mut subcommands: Vec<String> = command
         .subcommands
-        .keys()
-        .map(|name| format!("`{}`", name.to_uppercase()))
+        .values()
+        .map(|sub| format!("`{}`", sub.command.name.to_uppercase()))
         .collect();
     subcommands.sort();
     let name = command.command.name.to_uppercase();

@@ -4,6 +4,9 @@ use super::{Command, FAMILIES};
 use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
 
+/// Commands by lower-case name.
+pub type ByName = FxHashMap<&'static [u8], Registered>;
+
 /// A command as it stands in the registry.
 pub struct Registered {
     /// Its row.
@@ -13,12 +16,12 @@ pub struct Registered {
     /// The whole name: `get`, `config|get`.
     pub full_name: String,
     /// Subcommands by lower-case name.
-    pub subcommands: FxHashMap<&'static str, Registered>,
+    pub subcommands: ByName,
 }
 
 /// See the module.
 pub struct Registry {
-    by_name: FxHashMap<&'static str, Registered>,
+    by_name: ByName,
     /// Rows in table order.
     order: Vec<&'static str>,
     len: usize,
@@ -53,7 +56,7 @@ impl Registry {
         for command in tables.flatten() {
             let registered = registry.register(command, None);
             registry.order.push(command.name);
-            let before = registry.by_name.insert(command.name, registered);
+            let before = registry.by_name.insert(command.name.as_bytes(), registered);
             assert!(before.is_none(), "two commands named {}", command.name);
         }
         registry
@@ -69,7 +72,7 @@ impl Registry {
         let subcommands = command
             .subcommands
             .iter()
-            .map(|sub| (sub.name, self.register(sub, Some(command.name))))
+            .map(|sub| (sub.name.as_bytes(), self.register(sub, Some(command.name))))
             .collect();
         Registered {
             command,
@@ -96,7 +99,9 @@ impl Registry {
 
     /// All commands, in table order; subcommands hang on theirs.
     pub fn iter(&self) -> impl Iterator<Item = &Registered> {
-        self.order.iter().filter_map(|name| self.by_name.get(name))
+        self.order
+            .iter()
+            .filter_map(|name| self.by_name.get(name.as_bytes()))
     }
 
     /// All commands and subcommands by index.
@@ -119,13 +124,10 @@ impl Registered {
     }
 }
 
-fn find_in<'a>(
-    map: &'a FxHashMap<&'static str, Registered>,
-    name: &[u8],
-) -> Option<&'a Registered> {
+fn find_in<'a>(map: &'a ByName, name: &[u8]) -> Option<&'a Registered> {
     let mut lower = [0u8; MAX_NAME];
     let lower = lower.get_mut(..name.len())?;
     lower.copy_from_slice(name);
     lower.make_ascii_lowercase();
-    map.get(std::str::from_utf8(lower).ok()?)
+    map.get(&*lower)
 }

@@ -10,7 +10,8 @@ pub type RowKey = SmallVec<[u8; 64]>;
 pub const ELEMENT_PREFIX_LEN: usize = 9;
 
 fn build(tag: u8, parts: &[&[u8]]) -> RowKey {
-    let mut key = RowKey::new();
+    let len = parts.iter().map(|part| part.len()).sum::<usize>();
+    let mut key = RowKey::with_capacity(1 + len);
     key.push(tag);
     for part in parts {
         key.extend_from_slice(part);

@@ -11,7 +11,7 @@ use super::options::{RocksOptions, StorageConfig};
 use super::overlay::RowHasher;
 use super::traces::Removals;
 use super::{DbIndex, Result, StorageError};
-use crate::base::hash::{KeyedHash, SharedHash};
+use crate::base::hash::SharedHash;
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
 use crate::encoding::{CollectionId, FORMAT_VERSION};
 use parking_lot::{Mutex, RwLock};
@@ -19,6 +19,7 @@ use rocksdb::{
     BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, WriteBatch,
 };
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -114,8 +115,6 @@ pub struct Engine {
     pub binlog: Binlog,
     /// Orders hash fields and members.
     pub hash: SharedHash,
-    /// Orders keys in tables in memory.
-    pub(super) table_hash: KeyedHash,
     /// The configuration it was opened with.
     pub config: StorageConfig,
     /// Which keys somebody wants to know of.
@@ -195,7 +194,6 @@ impl Engine {
             }),
             binlog,
             hash: SharedHash::new(&hash_key),
-            table_hash: KeyedHash::new(&random_bytes()?),
             config,
             options,
             interest: Arc::default(),
@@ -225,7 +223,10 @@ impl Engine {
 
     /// A hash of a key and its DB, for tables in memory.
     pub fn key_hash(&self, db: DbIndex, key: &[u8]) -> u64 {
-        self.table_hash.hash(key) ^ u64::from(db.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        let mut hasher = self.row_hasher.build_hasher();
+        hasher.write(key);
+        hasher.write_u16(db.0);
+        hasher.finish()
     }
 
     /// Whether a write has failed, so that none is taken any more.
@@ -414,7 +415,7 @@ impl Engine {
         }
         let id = KeyspaceId(self.unused_keyspace_id());
         let name = id.column_family();
-        self.db.create_cf(&name, &self.options.keyspace())?;
+        self.db.create_cf(&name, &self.options.keyspace()?)?;
         self.db
             .put_cf(&self.own_cf, own::db_row(db.0), id.0.to_be_bytes())?;
         self.db.flush_wal(false)?;
@@ -629,14 +630,15 @@ fn open_db(dir: &Path, options: &RocksOptions) -> Result<(Db, Vec<String>)> {
     };
     let mut names = vec![DEFAULT.to_owned(), BINLOG.to_owned()];
     names.extend(existing.into_iter().filter(|n| n != DEFAULT && n != BINLOG));
-    let descriptors = names.iter().map(|name| {
+    let mut descriptors = Vec::with_capacity(names.len());
+    for name in &names {
         let cf_options = match name.as_str() {
             DEFAULT => options.own_rows(),
             BINLOG => options.binlog(),
-            _ => options.keyspace(),
+            _ => options.keyspace()?,
         };
-        ColumnFamilyDescriptor::new(name, cf_options)
-    });
+        descriptors.push(ColumnFamilyDescriptor::new(name, cf_options));
+    }
     let db = Db::open_cf_descriptors(&options.db, dir, descriptors)?;
     Ok((db, names))
 }

@@ -202,8 +202,20 @@ impl Overlay {
         }
     }
 
-    /// The pending steps, in order: each key's newest state only.
+    /// The pending steps, each key's newest state only, in an order in which they
+    /// can be applied: by key after [`Overlay::sort`], if no range is deleted.
     pub fn steps(&self) -> impl Iterator<Item = Step<'_>> {
+        let by_key = self.ranges.is_empty() && self.sorted_upto == self.entries.len();
+        let sorted = match by_key {
+            true => self.sorted.as_slice(),
+            false => &[],
+        };
+        let others = (!by_key).then(|| self.steps_as_written());
+        let sorted = sorted.iter().map(|&i| self.step(i));
+        sorted.chain(others.into_iter().flatten())
+    }
+
+    fn steps_as_written(&self) -> impl Iterator<Item = Step<'_>> {
         let mut next_range = 0;
         let mut next_entry = 0;
         std::iter::from_fn(move || {
@@ -220,11 +232,7 @@ impl Overlay {
                 if entry.superseded {
                     continue;
                 }
-                let key = self.key_of(i);
-                return Some(match self.value_of(i) {
-                    Some(value) => Step::Put(entry.keyspace, key, value),
-                    None => Step::Delete(entry.keyspace, key),
-                });
+                return Some(self.step(i));
             }
         })
     }
@@ -350,6 +358,14 @@ impl Overlay {
         hasher.finish()
     }
 
+    fn step(&self, i: u32) -> Step<'_> {
+        let keyspace = self.entries[i as usize].keyspace;
+        match self.value_of(i) {
+            Some(value) => Step::Put(keyspace, self.key_of(i), value),
+            None => Step::Delete(keyspace, self.key_of(i)),
+        }
+    }
+
     fn is_key(&self, i: u32, keyspace: KeyspaceId, key: &[u8]) -> bool {
         self.entries[i as usize].keyspace == keyspace && self.key_of(i) == key
     }
@@ -384,7 +400,7 @@ impl Overlay {
     }
 
     /// Brings the sorted order up to date.
-    fn sort(&mut self) {
+    pub fn sort(&mut self) {
         let new = self.entries.len() - self.sorted_upto;
         if new == 0 {
             return;
@@ -410,7 +426,7 @@ impl Overlay {
             let mut all = std::mem::take(&mut self.sorted);
             all.retain(|&i| !self.entries[i as usize].superseded);
             all.extend(fresh);
-            all.sort_by(|&a, &b| self.sort_key(a).cmp(&self.sort_key(b)));
+            all.sort_unstable_by(|&a, &b| self.sort_key(a).cmp(&self.sort_key(b)));
             self.sorted = all;
         }
         self.sorted_upto = self.entries.len();

@@ -88,7 +88,7 @@ impl Staging {
                 let _map = engine.keyspaces.write();
                 let id = KeyspaceId(engine.unused_keyspace_id());
                 let name = id.column_family();
-                engine.db.create_cf(&name, &engine.options.keyspace())?;
+                engine.db.create_cf(&name, &engine.options.keyspace()?)?;
                 Ok(place.insert(Part {
                     cf: handle(&engine.db, &name)?,
                     id,

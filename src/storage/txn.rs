@@ -694,6 +694,8 @@ impl Txn {
 
     fn write(&mut self) -> Result<()> {
         fail_point("before-commit")?;
+        // RocksDB finds a row's place fastest from that of the row before.
+        self.view.overlay.sort();
         let view = &self.view;
         let mut batch =
             WriteBatch::with_capacity_bytes(view.overlay.bytes() + view.log.len() + 256);
