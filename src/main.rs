@@ -4,6 +4,7 @@ use kedis::server;
 use kedis::state::config::{Config, LogLevel, Startup, help_text};
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -26,7 +27,8 @@ fn main() -> ExitCode {
             println!("Kedis server v{}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        Ok(Startup::Run(config, file)) => run(*config, file),
+        Ok(Startup::Run(config, file)) => run(*config, file, None),
+        Ok(Startup::Load(config, file, rdb)) => run(*config, file, Some(rdb)),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(config: Config, file: Option<std::path::PathBuf>) -> ExitCode {
+fn run(config: Config, file: Option<PathBuf>, load_rdb: Option<PathBuf>) -> ExitCode {
     if let Err(error) = start_log(&config) {
         eprintln!("cannot write to the log file: {error}");
         return ExitCode::FAILURE;
@@ -51,7 +53,7 @@ fn run(config: Config, file: Option<std::path::PathBuf>) -> ExitCode {
         log::info!("no configuration file given: the defaults and the flags hold");
     }
     let pidfile = config.path(&config.pidfile);
-    let ran = server::run(config, file, |server| {
+    let ran = server::run(config, file, load_rdb.as_deref(), |server| {
         server.on_log_level(Box::new(|level| log::set_max_level(filter(level))));
         if let Some(path) = &pidfile
             && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))

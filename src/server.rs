@@ -7,7 +7,7 @@
 
 use crate::base::clock;
 use crate::commands::registry;
-use crate::jobs::Jobs;
+use crate::jobs::{self, Jobs, LoadError};
 use crate::net::{IoThread, ListenError, Listeners};
 use crate::replication;
 use crate::state::Server;
@@ -19,7 +19,7 @@ use crate::storage::{Engine, StorageError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use mio::{Events, Poll, Token, Waker};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -36,6 +36,9 @@ pub enum ServerError {
     /// The database.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// An RDB file.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// The network.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -44,8 +47,8 @@ pub enum ServerError {
     Io(#[from] io::Error),
 }
 
-/// Runs a server until SIGTERM, SIGINT or SHUTDOWN. `ready` is told the shared
-/// state once all is up.
+/// Runs a server until SIGTERM, SIGINT or SHUTDOWN, over what `load_rdb` holds
+/// if that is given. `ready` is told the shared state once all is up.
 ///
 /// # Errors
 /// The database cannot be opened, an address cannot be bound, a thread cannot
@@ -53,6 +56,7 @@ pub enum ServerError {
 pub fn run(
     config: Config,
     config_file: Option<PathBuf>,
+    load_rdb: Option<&Path>,
     ready: impl FnOnce(&Arc<Server>),
 ) -> Result<(), ServerError> {
     let started = Instant::now();
@@ -60,6 +64,10 @@ pub fn run(
     // sockets of the server that has it.
     let engine = Engine::open(storage_config(&config))?;
     let mut listeners = Listeners::bind(&config)?;
+    match load_rdb {
+        Some(path) => drop(jobs::load_rdb(&engine, path)?),
+        None => jobs::refuse_half_loaded(&engine)?,
+    }
     engine.set_fsync_each(config.appendfsync == AppendFsync::Always);
     match &config.replicaof {
         // Whatever else may have a copy of this data, or of more than this: what

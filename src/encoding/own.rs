@@ -5,6 +5,7 @@
 //! 'H'                → key of the database's hash (16 random bytes)
 //! 'R'                → replication id, 40 hexadecimal digits
 //! 'A'                → histories that this one continues, oldest first: id (40 digits) ‖ end (8)
+//! 'L'                → (empty): a file is being loaded; what there is, is a part of it
 //! 'B'                → whether commits write binlog rows (1)
 //! 'D' ‖ DB (2)       → keyspace id (4): the column family `ks<id>` holds this DB
 //! 'S'                → next collection id (8) ‖ next binlog position (8) ‖ next binlog entry (8)
@@ -24,6 +25,8 @@ pub const HASH_KEY: &[u8] = b"H";
 pub const REPLICATION_ID: &[u8] = b"R";
 /// Key of the histories that the database's own continues.
 pub const ANCESTORS: &[u8] = b"A";
+/// Key of the row that stands while a file is being loaded.
+pub const LOADING: &[u8] = b"L";
 /// Key of the row that says whether commits are logged.
 pub const LOGGED: &[u8] = b"B";
 /// Key of the state row.

@@ -1,10 +1,13 @@
 //! Threads beside the IO threads: one deletes what expired and what is left of
 //! dead collections, one keeps the binlog within its bounds, one tidies up after
-//! mass deletions.
+//! mass deletions. And what is done before any of them runs: loading an RDB file.
 
 mod binlog_trim;
 mod expire;
+mod load;
 mod tidy;
+
+pub use load::{LoadError, load_rdb, refuse_half_loaded};
 
 use crate::state::Server;
 use parking_lot::{Condvar, Mutex};

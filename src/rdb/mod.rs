@@ -9,6 +9,7 @@
 //! | [`listpack`], [`ziplist`], [`zipmap`], [`intset`] | collections in one string |
 //! | [`decode`] | a value of any type and encoding, element by element |
 //! | [`encode`] | a value element by element, in the encodings of Redis 7.0 |
+//! | [`file`] | RDB files, both ways |
 //! | [`payload`] | version and checksum around a value: DUMP and RESTORE |
 //!
 //! What is read is never trusted. No buffer is sized by an announced count or
@@ -24,6 +25,7 @@
 
 pub mod decode;
 pub mod encode;
+pub mod file;
 pub mod input;
 pub mod intset;
 pub mod listpack;
@@ -158,9 +160,13 @@ pub enum Error {
     /// A type that this build knows of but does not have.
     #[error("{0} are not supported")]
     Unsupported(&'static str),
-    /// A version that is newer than this build, or a wrong checksum.
+    /// A payload whose version is newer than this build or whose checksum is
+    /// wrong, or a file whose checksum is.
     #[error("version or checksum are wrong")]
     Envelope,
+    /// A file of a version that this build does not read.
+    #[error("RDB files of version {0} are not known here")]
+    Version(u16),
     /// The source failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),

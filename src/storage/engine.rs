@@ -229,6 +229,27 @@ impl Engine {
         hasher.finish()
     }
 
+    /// Notes durably that from now on, until [`Engine::end_load`], the database
+    /// holds a part of a file at the most. It must be empty, and nobody else
+    /// may use it.
+    pub fn begin_load(&self) -> Result<()> {
+        self.db.put_cf(&self.own_cf, own::LOADING, [])?;
+        Ok(self.db.flush_wal(true)?)
+    }
+
+    /// Whether a load was begun and did not end.
+    pub fn is_load_unfinished(&self) -> Result<bool> {
+        Ok(self.db.get_pinned_cf(&self.own_cf, own::LOADING)?.is_some())
+    }
+
+    /// Ends a load: all of it is on disk. It is in no log, so it begins a new
+    /// history.
+    pub fn end_load(&self) -> Result<()> {
+        self.renew_replication_id()?;
+        self.db.delete_cf(&self.own_cf, own::LOADING)?;
+        Ok(self.db.flush_wal(true)?)
+    }
+
     /// Whether a write has failed, so that none is taken any more.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)

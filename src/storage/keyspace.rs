@@ -149,12 +149,16 @@ impl View {
             return Ok(());
         }
         let id = old.view().id()?;
+        self.queue(keyspace, old.meta.kind, id, rows_of(old)?);
+        Ok(())
+    }
+
+    fn queue(&mut self, keyspace: KeyspaceId, kind: Kind, id: CollectionId, rows: u64) {
         let mut value = [0u8; 9];
-        value[0] = old.meta.kind as u8;
-        value[1..].copy_from_slice(&rows_of(old)?.to_be_bytes());
+        value[0] = kind as u8;
+        value[1..].copy_from_slice(&rows.to_be_bytes());
         self.put(keyspace, &keys::reclaim(id), &value);
         self.note_reclaim(keyspace, id);
-        Ok(())
     }
 }
 
@@ -272,6 +276,24 @@ impl Txn {
     /// An id for a new collection or long string.
     pub fn new_id(&self) -> CollectionId {
         self.engine.new_id()
+    }
+
+    /// Queues a collection that has no key for removal, with about so many rows.
+    pub fn queue_reclaim(
+        &mut self,
+        db: DbIndex,
+        kind: Kind,
+        id: CollectionId,
+        rows: u64,
+    ) -> Result<()> {
+        let keyspace = self.keyspace_for_write(db)?;
+        self.queue(keyspace, kind, id, rows);
+        Ok(())
+    }
+
+    /// Takes a collection that gets a key after all from the queue.
+    pub fn unqueue_reclaim(&mut self, db: DbIndex, id: CollectionId) -> Result<()> {
+        self.delete_row(db, &keys::reclaim(id))
     }
 
     /// Removes all keys of a DB. Needs an exclusive turn.

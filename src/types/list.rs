@@ -23,7 +23,7 @@ use self::packed::Packed;
 use self::rows::Rows;
 use super::{OpError, OpResult};
 use crate::encoding::meta::ListSpan;
-use crate::encoding::{Kind, Meta};
+use crate::encoding::{CollectionId, Kind, Meta};
 use crate::storage::scan::Direction;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 use std::ops::{ControlFlow, Range};
@@ -129,6 +129,14 @@ impl<'k> List<'k> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Under which the rows stand, if there are any.
+    pub fn collection(&self) -> Option<CollectionId> {
+        match &self.form {
+            Form::Packed(_) => None,
+            Form::Rows(rows) => Some(rows.span.id),
+        }
     }
 
     /// Whether the items stand in the meta row.

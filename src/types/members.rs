@@ -23,7 +23,7 @@ use super::{OpResult, lookup};
 use crate::base::num;
 use crate::encoding::meta::{Counted, Grown};
 use crate::encoding::packed::{self, len_prefix};
-use crate::encoding::{Corrupt, Kind, Meta};
+use crate::encoding::{CollectionId, Corrupt, Kind, Meta};
 use crate::storage::txn::Row;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 use smallvec::SmallVec;
@@ -148,6 +148,14 @@ impl Members {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Under which the rows stand, if there are any.
+    pub fn collection(&self) -> Option<CollectionId> {
+        match &self.form {
+            Form::Packed { .. } => None,
+            Form::Rows { rows, .. } => Some(rows.id),
+        }
     }
 
     /// Whether a look-up of a member reads a row.

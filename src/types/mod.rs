@@ -9,6 +9,7 @@ pub mod bits;
 pub mod dump;
 pub mod hashed;
 pub mod hll;
+pub mod import;
 pub mod inspect;
 pub mod keyspace;
 pub mod list;

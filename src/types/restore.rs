@@ -9,11 +9,12 @@ use super::members::Members;
 use super::string::{self, Expiry};
 use super::zset::{AddRule, Added, Edit};
 use super::{OpError, OpResult};
-use crate::encoding::Kind;
+use crate::encoding::{CollectionId, Kind, keys};
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::payload::Payload;
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element};
+use crate::storage::scan::Direction;
 use crate::storage::{DbIndex, Txn};
 
 /// Why a value cannot be restored.
@@ -48,8 +49,11 @@ pub struct Taken {
 pub struct Building<'k> {
     db: DbIndex,
     key: &'k [u8],
+    kind: Kind,
     form: Form<'k>,
     taken: Taken,
+    /// Under which rows were committed before the value was complete.
+    parked: Option<CollectionId>,
 }
 
 enum Form<'k> {
@@ -71,8 +75,10 @@ impl<'k> Building<'k> {
         Ok(Building {
             db,
             key,
+            kind,
             form,
             taken: Taken::default(),
+            parked: None,
         })
     }
 
@@ -121,14 +127,62 @@ impl<'k> Building<'k> {
         Ok(())
     }
 
+    /// To be called before what is pending is committed although the value is
+    /// not complete: a value larger than memory takes several commits. Until
+    /// [`Building::finish`] its rows count as those of a dead collection; if
+    /// that never comes, they are reclaimed.
+    pub fn park(&mut self, txn: &mut Txn) -> OpResult<()> {
+        if self.parked.is_none()
+            && let Some(id) = self.collection()
+        {
+            txn.queue_reclaim(self.db, self.kind, id, u64::MAX)?;
+            self.parked = Some(id);
+        }
+        Ok(())
+    }
+
+    /// Under which the elements stand, if they stand in rows.
+    fn collection(&self) -> Option<CollectionId> {
+        match &self.form {
+            Form::String => None,
+            Form::List(list) => list.collection(),
+            Form::Members(members) => members.collection(),
+            Form::Zset(zset) => zset.collection(),
+        }
+    }
+
+    /// Ends the time of a parked collection. What was committed was not asked
+    /// whether it has an element already: so its rows are counted.
+    fn unpark(&mut self, txn: &mut Txn, id: CollectionId) -> Result<(), RestoreError> {
+        for &tag in self.kind.element_tags() {
+            let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
+            let mut rows = txn.scan(self.db, &from, &to, Direction::Forward)?;
+            let mut count = 0;
+            while rows.next()?.is_some() {
+                count += 1;
+            }
+            if count != self.taken.elements {
+                return Err(TWICE.into());
+            }
+        }
+        Ok(txn.unqueue_reclaim(self.db, id)?)
+    }
+
     /// Puts the key, with an expiry (0: none). A hash all of whose fields are
     /// past their time is no key.
-    pub fn finish(self, txn: &mut Txn, expire_ms: u64) -> OpResult<Taken> {
+    ///
+    /// # Errors
+    /// An element of a parked value was there before.
+    pub fn finish(mut self, txn: &mut Txn, expire_ms: u64) -> Result<Taken, RestoreError> {
+        if let Some(id) = self.parked {
+            self.unpark(txn, id)?;
+        }
         let Building {
             db,
             key,
             form,
             taken,
+            ..
         } = self;
         match form {
             Form::String => {}
@@ -172,5 +226,5 @@ pub fn restore(
     if !reader.input.is_empty() {
         return Err(rdb::Error::Corrupt("something behind the value").into());
     }
-    Ok(building.finish(txn, expire_ms)?)
+    building.finish(txn, expire_ms)
 }

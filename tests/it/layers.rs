@@ -37,7 +37,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "jobs",
-        &["exec", "commands", "state", "storage", "encoding", "base"],
+        &[
+            "exec", "commands", "types", "state", "storage", "encoding", "base",
+        ],
     ),
 ];
 

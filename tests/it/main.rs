@@ -15,6 +15,7 @@
 //! - `replication`: masters, replicas, and what happens to them
 //! - `clients`: a client library as users have it
 //! - `pubsub`: messages to subscribers
+//! - `rdb`: files from and for redis-server
 //! - `layers`: house rules of the sources
 #![allow(clippy::unwrap_used)]
 
@@ -27,4 +28,5 @@ mod layers;
 mod lifecycle;
 mod pubsub;
 mod replication;
+mod rdb;
 mod support;

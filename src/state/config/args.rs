@@ -2,7 +2,8 @@
 //!
 //! Flags are directives: what follows a flag, up to the next one, are its
 //! arguments. The word right after a flag is always one, even if it starts with
-//! `--`, so that a password may. `--save` alone means `--save ""`.
+//! `--`, so that a password may. `--save` alone means `--save ""`. `--load-rdb
+//! FILE` is no parameter: it says what to do this once.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -18,6 +19,8 @@ use super::lex::split;
 pub enum Startup {
     /// Run with this configuration, which came from this file (an absolute path), if any.
     Run(Box<Config>, Option<PathBuf>),
+    /// The same, over what this RDB file holds.
+    Load(Box<Config>, Option<PathBuf>, PathBuf),
     /// Print the version.
     Version,
     /// Print the help.
@@ -78,10 +81,29 @@ impl Config {
                 Some(path)
             }
         };
+        let mut rdb = None;
         for directive in directives {
+            if let Some(file) = rdb_file(&directive)? {
+                rdb = Some(std::path::absolute(&file).unwrap_or(file));
+                continue;
+            }
             loader.argument(&directive.name, &directive.arguments)?;
         }
-        Ok(Startup::Run(Box::new(config), path))
+        Ok(match rdb {
+            Some(rdb) => Startup::Load(Box::new(config), path, rdb),
+            None => Startup::Run(Box::new(config), path),
+        })
+    }
+}
+
+/// The file of `--load-rdb`.
+fn rdb_file(directive: &Directive) -> Result<Option<PathBuf>, ConfigError> {
+    if !directive.name.eq_ignore_ascii_case(b"load-rdb") {
+        return Ok(None);
+    }
+    match directive.arguments.as_slice() {
+        [file] if !file.is_empty() => Ok(Some(PathBuf::from(OsString::from_vec(file.clone())))),
+        _ => Err(stray(b"--load-rdb", Reason::RdbFile)),
     }
 }
 

@@ -16,8 +16,9 @@ standard input. Every parameter is a flag as well, and flags win over the file.
   kedis-server /etc/kedis.conf --port 6380
   kedis-server --dir /srv/kedis --bind 127.0.0.1 --save \"\"
 
-  -h, --help     this text
-  -v, --version  the version
+  -h, --help       this text
+  -v, --version    the version
+  --load-rdb FILE  fill an empty server with this RDB file of Redis or Valkey
 
 Parameters:
 ";

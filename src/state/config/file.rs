@@ -78,6 +78,9 @@ pub enum Reason {
     /// A word where a flag was expected.
     #[error("Only the first argument may be a configuration file; parameters start with --")]
     StrayArgument,
+    /// Not one file to load.
+    #[error("--load-rdb takes the name of one file")]
+    RdbFile,
 }
 
 /// Why a server does not start with this configuration.

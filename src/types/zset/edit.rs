@@ -4,7 +4,7 @@ use super::rows::Rows;
 use super::span::{Span, place};
 use super::{Direction, Form, Member, Zset, packed};
 use crate::encoding::packed::put_scored;
-use crate::encoding::{Kind, Meta};
+use crate::encoding::{CollectionId, Kind, Meta};
 use crate::storage::{DbIndex, KeyMeta, Txn, Value};
 use crate::types::{OpError, OpResult, lookup};
 use std::ops::Deref;
@@ -72,6 +72,14 @@ impl<'k> Edit<'k> {
             dirty: false,
             dropped: None,
         })
+    }
+
+    /// Under which the rows stand, if there are any.
+    pub fn collection(&self) -> Option<CollectionId> {
+        match &self.zset.form {
+            Form::Packed { .. } => None,
+            Form::Rows(rows) => Some(rows.id),
+        }
     }
 
     /// Whether the key existed.

@@ -27,7 +27,7 @@ const SKIP_BY_RANK: u64 = 64;
 #[derive(Debug, Clone)]
 pub(super) struct Rows {
     db: DbIndex,
-    id: CollectionId,
+    pub(super) id: CollectionId,
     pub(super) count: u64,
     first: End,
     last: End,

@@ -1,0 +1,377 @@
+//! RDB files, as streams: what they hold besides values.
+//!
+//! ```text
+//! REDIS ‖ version (4 digits), or VALKEY ‖ version (3 digits)
+//! FA name text              what the writer says of itself
+//! F5 code                   a library of functions
+//! F7 …                      what a module keeps besides keys
+//! FE DB                     the keys that follow are in this DB
+//! FB keys, keys that expire how many
+//! [FC ms (8) | FD s (4)] [F8 idle s | F9 frequency (1)] type ‖ key ‖ value
+//! FF CRC-64 (8; 0: none)
+//! ```
+
+use super::decode::read_value;
+use super::encode::{Encoder, length, magic};
+use super::input::{Input, Stream};
+use super::reader::Reader;
+use super::{Dialect, Element, Error, Result, VERSION_READ, VERSION_VALKEY};
+use crate::base::hash::crc64;
+use std::io::{BufRead, Write};
+
+/// What may stand where a type may stand.
+mod opcode {
+    pub const SLOT_IMPORT: u8 = 243;
+    pub const SLOT_INFO: u8 = 244;
+    pub const FUNCTION: u8 = 245;
+    pub const FUNCTION_PRE_GA: u8 = 246;
+    pub const MODULE_AUX: u8 = 247;
+    pub const IDLE: u8 = 248;
+    pub const FREQUENCY: u8 = 249;
+    pub const AUX: u8 = 250;
+    pub const RESIZE_DB: u8 = 251;
+    pub const EXPIRE_MS: u8 = 252;
+    pub const EXPIRE_S: u8 = 253;
+    pub const SELECT_DB: u8 = 254;
+    pub const END: u8 = 255;
+}
+
+/// The first version whose files end with a checksum.
+const VERSION_CRC: u16 = 5;
+
+/// Bytes that are collected before they are written.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// What comes next in a file.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Entry {
+    /// Something that the writer says of itself.
+    Aux {
+        /// What it is.
+        name: Vec<u8>,
+        /// Its text.
+        text: Vec<u8>,
+    },
+    /// The code of a library of functions.
+    Function(Vec<u8>),
+    /// What a module keeps besides keys; it was passed over.
+    ModuleAux,
+    /// The keys that follow are in this DB.
+    SelectDb(u64),
+    /// How many keys the DB has, and how many of them expire: a hint.
+    Sizes {
+        /// All.
+        keys: u64,
+        /// Those that expire.
+        expires: u64,
+    },
+    /// A key: call [`FileReader::key`], then [`FileReader::value`].
+    Key(Head),
+    /// The end; the checksum is right.
+    End,
+}
+
+/// What stands before a value besides the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Head {
+    /// The number of its type, see [`super::kind`].
+    pub kind: u8,
+    /// When the key expires, Unix ms; 0 for never.
+    pub expire_ms: u64,
+    /// Seconds since it was used.
+    pub idle_s: Option<u64>,
+    /// How often it is used.
+    pub frequency: Option<u8>,
+}
+
+/// Reads a file from its beginning to its end.
+#[derive(Debug)]
+pub struct FileReader<R> {
+    reader: Reader<Stream<R>>,
+    version: u16,
+    dialect: Dialect,
+    key: Vec<u8>,
+}
+
+impl<R: BufRead> FileReader<R> {
+    /// Reads the file's head. Strings may have up to `max_string` bytes.
+    pub fn open(source: R, max_string: u64) -> Result<FileReader<R>> {
+        let mut reader = Reader::new(Stream::new(source), max_string);
+        let no_file = Error::Corrupt("this is no RDB file");
+        let magic = reader.input.array::<9>()?;
+        let (dialect, digits) = match (magic.strip_prefix(b"REDIS"), magic.strip_prefix(b"VALKEY"))
+        {
+            (Some(digits), _) => (Dialect::Redis, digits),
+            (_, Some(digits)) => (Dialect::Valkey, digits),
+            _ => return Err(no_file),
+        };
+        let version = std::str::from_utf8(digits).ok();
+        let version: u16 = version.and_then(|v| v.parse().ok()).ok_or(no_file)?;
+        let known = match dialect {
+            Dialect::Redis => (1..=VERSION_READ).contains(&version),
+            Dialect::Valkey => version == VERSION_VALKEY,
+        };
+        if !known {
+            return Err(Error::Version(version));
+        }
+        Ok(FileReader {
+            reader,
+            version,
+            dialect,
+            key: Vec::new(),
+        })
+    }
+
+    /// The file's version.
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// How many bytes were read.
+    pub fn position(&self) -> u64 {
+        self.reader.input.position()
+    }
+
+    /// What follows the file's end in the source.
+    pub fn into_inner(self) -> R {
+        self.reader.input.into_inner()
+    }
+
+    /// The key that [`Entry::Key`] announced.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// What comes next. The value of a key must have been read.
+    #[allow(clippy::should_implement_trait)] // it fails, and the end is an entry
+    pub fn next(&mut self) -> Result<Entry> {
+        let mut head = Head::default();
+        let mut has_head = false;
+        loop {
+            let code = self.reader.input.byte()?;
+            match code {
+                opcode::EXPIRE_MS => head.expire_ms = checked(self.reader.time_ms()?)?,
+                opcode::EXPIRE_S => {
+                    let seconds = u32::from_le_bytes(self.reader.input.array()?);
+                    head.expire_ms = checked(u64::from(seconds) * 1000)?;
+                }
+                opcode::IDLE => head.idle_s = Some(self.reader.length()?),
+                opcode::FREQUENCY => head.frequency = Some(self.reader.input.byte()?),
+                _ if has_head && code >= opcode::SLOT_IMPORT => {
+                    return Err(Error::Corrupt("a time that belongs to no key"));
+                }
+                opcode::SLOT_IMPORT.. => match self.other(code)? {
+                    Some(entry) => return Ok(entry),
+                    None => continue,
+                },
+                kind => {
+                    head.kind = kind;
+                    self.reader.string(&mut self.key)?;
+                    return Ok(Entry::Key(head));
+                }
+            }
+            has_head = true;
+        }
+    }
+
+    /// What belongs to no key; nothing if it means nothing here.
+    fn other(&mut self, code: u8) -> Result<Option<Entry>> {
+        let reader = &mut self.reader;
+        let mut text = Vec::new();
+        Ok(Some(match code {
+            opcode::AUX => {
+                let mut name = Vec::new();
+                reader.string(&mut name)?;
+                reader.string(&mut text)?;
+                Entry::Aux { name, text }
+            }
+            opcode::SELECT_DB => Entry::SelectDb(reader.length()?),
+            opcode::RESIZE_DB => Entry::Sizes {
+                keys: reader.length()?,
+                expires: reader.length()?,
+            },
+            opcode::FUNCTION => {
+                reader.string(&mut text)?;
+                Entry::Function(text)
+            }
+            opcode::MODULE_AUX => {
+                self.pass_module_aux()?;
+                Entry::ModuleAux
+            }
+            // Slots of a cluster: how many keys each has, or where they come from.
+            opcode::SLOT_INFO => {
+                for _ in 0..3 {
+                    reader.length()?;
+                }
+                return Ok(None);
+            }
+            opcode::END => {
+                self.end()?;
+                Entry::End
+            }
+            opcode::FUNCTION_PRE_GA => {
+                return Err(Error::Unsupported(
+                    "functions of release candidates of Redis 7",
+                ));
+            }
+            _ => return Err(Error::Unsupported("slots that are being imported")),
+        }))
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if self.version < VERSION_CRC {
+            return Ok(());
+        }
+        let computed = self.reader.input.crc();
+        let stored = u64::from_le_bytes(self.reader.input.array()?);
+        match stored == computed || stored == 0 {
+            true => Ok(()),
+            false => Err(Error::Envelope),
+        }
+    }
+
+    /// Values with their kinds before them, up to a sign that ends them.
+    fn pass_module_aux(&mut self) -> Result<()> {
+        let reader = &mut self.reader;
+        // The module, and whether it stands before or behind the keys.
+        for _ in 0..3 {
+            reader.length()?;
+        }
+        let mut text = Vec::new();
+        loop {
+            match reader.length()? {
+                0 => return Ok(()),
+                1 | 2 => drop(reader.length()?),
+                3 => drop(reader.input.array::<4>()?),
+                4 => drop(reader.input.array::<8>()?),
+                5 => reader.string(&mut text)?,
+                _ => return Err(Error::Corrupt("a module's value")),
+            }
+        }
+    }
+
+    /// Reads the value of the key that came last, see [`read_value`].
+    pub fn value<E: From<Error>>(
+        &mut self,
+        kind: u8,
+        each: impl FnMut(Element<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<u64, E> {
+        read_value(&mut self.reader, kind, self.dialect, each)
+    }
+}
+
+/// A time before 1970 is none; a key that had one was over long ago.
+fn checked(expire_ms: u64) -> Result<u64> {
+    match i64::try_from(expire_ms) {
+        Ok(_) => Ok(expire_ms.max(1)),
+        Err(_) => Ok(1),
+    }
+}
+
+/// Writes a file.
+pub struct FileWriter<W> {
+    sink: W,
+    crc: u64,
+    /// What is to be written next.
+    pub buffer: Vec<u8>,
+    /// Writes values into the buffer; see [`FileWriter::pass_on`].
+    pub encoder: Encoder,
+    written: u64,
+}
+
+impl<W: Write> FileWriter<W> {
+    /// Writes the file's head.
+    pub fn new(sink: W, compress: bool) -> FileWriter<W> {
+        FileWriter {
+            sink,
+            crc: 0,
+            buffer: magic().to_vec(),
+            encoder: Encoder::new(compress),
+            written: 0,
+        }
+    }
+
+    /// Says something of the writer.
+    pub fn aux(&mut self, name: &[u8], text: &[u8]) {
+        self.buffer.push(opcode::AUX);
+        self.encoder.string(name, &mut self.buffer);
+        self.encoder.string(text, &mut self.buffer);
+    }
+
+    /// Writes the code of a library of functions.
+    pub fn function(&mut self, code: &[u8]) {
+        self.buffer.push(opcode::FUNCTION);
+        self.encoder.string(code, &mut self.buffer);
+    }
+
+    /// The keys that follow are in this DB, which has about so many.
+    pub fn select_db(&mut self, db: u64, keys: u64, expires: u64) {
+        self.buffer.push(opcode::SELECT_DB);
+        length(db, &mut self.buffer);
+        self.buffer.push(opcode::RESIZE_DB);
+        length(keys, &mut self.buffer);
+        length(expires, &mut self.buffer);
+    }
+
+    /// The key that follows expires.
+    pub fn expires(&mut self, expire_ms: u64) {
+        self.buffer.push(opcode::EXPIRE_MS);
+        self.buffer.extend_from_slice(&expire_ms.to_le_bytes());
+    }
+
+    /// Bytes of the file so far.
+    pub fn len(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Whether nothing was written yet; never so.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Ends the file; returns where it went.
+    pub fn end(mut self) -> std::io::Result<W> {
+        self.buffer.push(opcode::END);
+        let crc = crc64(self.crc, &self.buffer);
+        self.buffer.extend_from_slice(&crc.to_le_bytes());
+        self.sink.write_all(&self.buffer)?;
+        self.sink.flush()?;
+        Ok(self.sink)
+    }
+
+    /// The encoder, its buffer, and what takes away what is in the buffer once
+    /// that is worth it.
+    pub fn parts(&mut self) -> (&mut Encoder, &mut Vec<u8>, Outlet<'_, W>) {
+        let outlet = Outlet {
+            sink: &mut self.sink,
+            crc: &mut self.crc,
+            written: &mut self.written,
+        };
+        (&mut self.encoder, &mut self.buffer, outlet)
+    }
+}
+
+/// Where a [`FileWriter`]'s buffer is emptied.
+pub struct Outlet<'w, W> {
+    sink: &'w mut W,
+    crc: &'w mut u64,
+    written: &'w mut u64,
+}
+
+impl<W: Write> Outlet<'_, W> {
+    /// Writes what is in the buffer if it is full.
+    pub fn pass_on(&mut self, buffer: &mut Vec<u8>) -> std::io::Result<()> {
+        if buffer.len() < BUFFER_BYTES {
+            return Ok(());
+        }
+        *self.crc = crc64(*self.crc, buffer);
+        *self.written += buffer.len() as u64;
+        self.sink.write_all(buffer)?;
+        buffer.clear();
+        buffer.shrink_to(2 * BUFFER_BYTES);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! An RDB file loaded into an empty database.
+//!
+//! Keys go in with many to a commit; a collection larger than that with many
+//! commits to it (see [`Building::park`]). Nothing is logged: who loads a file
+//! begins a new history, see [`crate::storage::engine::Engine::end_load`].
+
+use super::OpError;
+use super::restore::{Building, RestoreError};
+use crate::rdb::decode::kind_of;
+use crate::rdb::file::{Entry, FileReader, Head};
+use crate::rdb::{self, Element};
+use crate::storage::{DbIndex, StorageError, Txn};
+use std::io::BufRead;
+
+/// Bytes that wait for a commit at the most, one element not counted.
+const SLICE_BYTES: usize = 8 << 20;
+
+/// Longest key that an error shows.
+const SHOWN_BYTES: usize = 100;
+
+/// Why a file cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The file is not what it should be.
+    #[error("byte {at}: {error}")]
+    File {
+        /// Where.
+        at: u64,
+        /// Why.
+        error: rdb::Error,
+    },
+    /// A key's value is not what it should be.
+    #[error("key {key:?} in DB {db}, before byte {at}: {error}")]
+    Key {
+        /// The key, shortened.
+        key: String,
+        /// The DB.
+        db: u16,
+        /// Where the reader is.
+        at: u64,
+        /// Why.
+        error: rdb::Error,
+    },
+    /// The file has more DBs than the server.
+    #[error("the file has keys in DB {db}, but `databases` is {databases}")]
+    Databases {
+        /// The DB.
+        db: u64,
+        /// How many there are here.
+        databases: u16,
+    },
+    /// The database cannot take it.
+    #[error(transparent)]
+    Op(#[from] OpError),
+}
+
+impl From<StorageError> for ImportError {
+    fn from(error: StorageError) -> Self {
+        ImportError::Op(error.into())
+    }
+}
+
+/// What was loaded so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Keys.
+    pub keys: u64,
+    /// Elements of all keys.
+    pub elements: u64,
+    /// Keys left out because their time is over.
+    pub expired: u64,
+    /// Keys left out because they hold nothing.
+    pub empty: u64,
+    /// Fields of hashes with a time of their own.
+    pub timed_fields: u64,
+    /// Libraries of functions, left out.
+    pub functions: u64,
+    /// What modules keep besides keys, left out.
+    pub modules: u64,
+    /// Bytes read.
+    pub bytes: u64,
+}
+
+/// Loads a file. `report` is told how far it is after each commit.
+///
+/// # Errors
+/// The file is corrupt, or names what this build does not have. What was
+/// committed until then stays.
+pub fn import<R: BufRead>(
+    txn: &mut Txn,
+    source: R,
+    max_string: u64,
+    now_ms: u64,
+    mut report: impl FnMut(&Loaded),
+) -> Result<Loaded, ImportError> {
+    let file = FileReader::open(source, max_string);
+    let mut import = Import {
+        file: file.map_err(|error| ImportError::File { at: 0, error })?,
+        txn,
+        now_ms,
+        db: DbIndex(0),
+        loaded: Loaded::default(),
+        report: &mut report,
+    };
+    import.run()?;
+    Ok(import.loaded)
+}
+
+struct Import<'i, R> {
+    file: FileReader<R>,
+    txn: &'i mut Txn,
+    now_ms: u64,
+    db: DbIndex,
+    loaded: Loaded,
+    report: &'i mut dyn FnMut(&Loaded),
+}
+
+impl<R: BufRead> Import<'_, R> {
+    fn run(&mut self) -> Result<(), ImportError> {
+        begin(self.txn, self.now_ms);
+        loop {
+            let at = self.file.position();
+            let entry = self.file.next();
+            match entry.map_err(|error| ImportError::File { at, error })? {
+                Entry::Aux { name, text } => {
+                    let (name, text) = (shown(&name), shown(&text));
+                    log::debug!("RDB file: {name} is {text}");
+                }
+                Entry::SelectDb(db) => self.db = self.checked_db(db)?,
+                Entry::Sizes { keys, expires } => {
+                    log::debug!("DB {}: about {keys} keys, {expires} expire", self.db.0);
+                }
+                Entry::Function(_) => self.loaded.functions += 1,
+                Entry::ModuleAux => self.loaded.modules += 1,
+                Entry::Key(head) => self.load_key(head)?,
+                Entry::End => break,
+            }
+            if self.txn.pending_bytes() >= SLICE_BYTES {
+                self.txn.commit()?;
+                begin(self.txn, self.now_ms);
+                self.loaded.bytes = self.file.position();
+                (self.report)(&self.loaded);
+            }
+        }
+        self.txn.commit()?;
+        self.loaded.bytes = self.file.position();
+        Ok(())
+    }
+
+    fn checked_db(&self, db: u64) -> Result<DbIndex, ImportError> {
+        let databases = self.txn.engine().config.databases;
+        match u16::try_from(db) {
+            Ok(index) if index < databases => Ok(DbIndex(index)),
+            _ => Err(ImportError::Databases { db, databases }),
+        }
+    }
+
+    fn load_key(&mut self, head: Head) -> Result<(), ImportError> {
+        let key = self.file.key().to_vec();
+        match self.load_value(&key, head) {
+            Ok(()) => Ok(()),
+            Err(RestoreError::Rdb(rdb::Error::Empty)) => {
+                self.loaded.empty += 1;
+                Ok(())
+            }
+            Err(RestoreError::Rdb(error)) => Err(ImportError::Key {
+                key: shown(&key),
+                db: self.db.0,
+                at: self.file.position(),
+                error,
+            }),
+            Err(RestoreError::Op(error)) => Err(error.into()),
+        }
+    }
+
+    fn load_value(&mut self, key: &[u8], head: Head) -> Result<(), RestoreError> {
+        let kind = kind_of(head.kind)?;
+        if head.expire_ms != 0 && head.expire_ms <= self.now_ms {
+            self.file
+                .value(head.kind, |_: Element<'_>| Ok::<(), RestoreError>(()))?;
+            self.loaded.expired += 1;
+            return Ok(());
+        }
+        if self.txn.meta_row(self.db, key)?.is_some() {
+            return Err(rdb::Error::Corrupt("the key is there twice").into());
+        }
+        let Import {
+            file,
+            txn,
+            now_ms,
+            db,
+            loaded,
+            report,
+        } = self;
+        let mut building = Building::new(txn, *db, key, kind)?;
+        let (mut elements, start) = (0u64, file.position());
+        file.value(head.kind, |element: Element<'_>| {
+            building.add(txn, element)?;
+            elements += 1;
+            if txn.pending_bytes() >= SLICE_BYTES {
+                building.park(txn)?;
+                txn.commit()?;
+                begin(txn, *now_ms);
+                let so_far = Loaded {
+                    elements: loaded.elements + elements,
+                    bytes: start,
+                    ..*loaded
+                };
+                report(&so_far);
+            }
+            Ok::<(), RestoreError>(())
+        })?;
+        let taken = building.finish(txn, head.expire_ms)?;
+        self.loaded.elements += taken.elements;
+        self.loaded.timed_fields += taken.timed_fields;
+        match taken.elements {
+            0 => self.loaded.expired += 1,
+            _ => self.loaded.keys += 1,
+        }
+        Ok(())
+    }
+}
+
+/// Begins a slice. Nobody else is there, so there is nothing to lock.
+fn begin(txn: &mut Txn, now_ms: u64) {
+    txn.begin(now_ms);
+    txn.start_command();
+}
+
+fn shown(bytes: &[u8]) -> String {
+    let part = bytes.get(..SHOWN_BYTES).unwrap_or(bytes);
+    String::from_utf8_lossy(part).into_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! RDB files of redis-server, loaded at the start; loads that fail or are killed.
+
+use crate::support::{Server, Value, oracle};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file of redis-server with a hash larger than one commit.
+fn file_of_redis(dir: &Path) -> PathBuf {
+    let redis = oracle(&["--enable-debug-command", "yes"]);
+    let mut conn = redis.connect();
+    for n in 0..300 {
+        conn.must(&format!("SET key:{n} value-{n}"));
+    }
+    let value = "v".repeat(4_000);
+    for n in 0..12_000 {
+        conn.must(&format!("HSET big field-{n} {n}{value}"));
+    }
+    conn.must("SELECT 7");
+    conn.must("RPUSH list a b c");
+    conn.must("PEXPIREAT list 32503680000000");
+    conn.must("SET over x PXAT 1");
+    conn.must("SAVE");
+    let path = dir.join("redis.rdb");
+    fs::copy(redis.data_dir().join("dump.rdb"), &path).unwrap();
+    path
+}
+
+fn check_loaded(server: &Server) {
+    let mut conn = server.connect();
+    assert_eq!(conn.must("DBSIZE"), Value::Int(301));
+    assert_eq!(conn.must("GET key:17"), Value::Bulk(b"value-17".to_vec()));
+    assert_eq!(conn.must("HLEN big"), Value::Int(12_000));
+    assert_eq!(conn.must("HSTRLEN big field-9999"), Value::Int(4_004));
+    conn.must("SELECT 7");
+    assert_eq!(conn.must("LLEN list"), Value::Int(3));
+    assert_eq!(
+        conn.must("PEXPIRETIME list"),
+        Value::Int(32_503_680_000_000)
+    );
+    conn.must("DEBUG KEDIS-CHECK");
+}
+
+/// Runs the server until it ends; what it printed.
+fn output(dir: &Path, flags: &[&str], fail_point: Option<&str>) -> (bool, String) {
+    let mut command = Server::command(dir, 0, flags);
+    if let Some(point) = fail_point {
+        command.env("KEDIS_FAIL_POINT", point);
+    }
+    let done = command.output().unwrap();
+    let text = [done.stdout, done.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    (done.status.success(), text)
+}
+
+#[test]
+fn a_file_of_redis_fills_an_empty_server_whatever_happens_on_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = file_of_redis(dir.path());
+    let file = file.display().to_string();
+    let mut server = Server::start(&["--enable-debug-command", "yes"]);
+    server.terminate();
+    let data = server.data_dir();
+
+    // A file that is not whole, or none: nothing is left of it.
+    let cut = dir.path().join("cut.rdb");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    for (name, text) in [
+        (cut.display().to_string(), "it ends too early"),
+        ("/nowhere/x.rdb".to_owned(), "cannot open"),
+    ] {
+        let (ok, printed) = output(&data, &["--load-rdb", &name], None);
+        assert!(!ok && printed.contains(text), "{printed}");
+    }
+    let (ok, printed) = output(&data, &["--load-rdb"], None);
+    assert!(!ok && printed.contains("takes the name of one file"), "{printed}");
+
+    // Killed in the middle of the large hash: no start shows a part of the file.
+    let (ok, _) = output(&data, &["--load-rdb", &file], Some("after-commit:3"));
+    assert!(!ok);
+    let (ok, printed) = output(&data, &[], None);
+    assert!(!ok && printed.contains("did not end"), "{printed}");
+
+    let before = server.flags.clone();
+    server.flags.extend(["--load-rdb".into(), file.clone()]);
+    server.spawn();
+    check_loaded(&server);
+    server.terminate();
+
+    // Once only.
+    let (ok, printed) = output(&data, &["--load-rdb", &file], None);
+    assert!(!ok && printed.contains("302 keys"), "{printed}");
+    server.flags = before;
+    server.spawn();
+    check_loaded(&server);
+    assert!(server.log().contains("loaded 302 keys"));
+}
