@@ -49,6 +49,7 @@ mod latency;
 mod lcs;
 mod lists;
 mod memory;
+mod migrate;
 mod object;
 mod pubsub;
 mod save;
@@ -90,6 +91,7 @@ pub const FAMILIES: &[&[Command]] = &[
     latency::COMMANDS,
     lists::COMMANDS,
     memory::COMMANDS,
+    migrate::COMMANDS,
     object::COMMANDS,
     pubsub::COMMANDS,
     replication::COMMANDS,

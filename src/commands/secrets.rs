@@ -28,6 +28,17 @@ fn is_secret(command: &Command, args: &[&[u8]], index: usize) -> bool {
             };
             is_auth(1) || is_auth(2)
         }
+        // MIGRATE host port key db timeout … AUTH password, AUTH2 user password
+        "migrate" => {
+            let follows = |back: usize, word: &str| {
+                let at = index.checked_sub(back).filter(|at| *at > 5);
+                let keys = args.iter().position(|arg| args::is(arg, "KEYS"));
+                at.filter(|at| keys.is_none_or(|keys| *at < keys.max(6)))
+                    .and_then(|at| args.get(at))
+                    .is_some_and(|arg| args::is(arg, word))
+            };
+            follows(1, "AUTH") || follows(1, "AUTH2") || follows(2, "AUTH2")
+        }
         // CONFIG SET name value
         "set" if args.first().is_some_and(|name| args::is(name, "CONFIG")) => {
             index >= 3
@@ -76,5 +87,13 @@ mod tests {
             "config set maxmemory 1 REQUIREPASS (redacted)",
         );
         check("config get requirepass", "config get requirepass");
+        check(
+            "migrate h 1 k 0 9 copy auth secret",
+            "migrate h 1 k 0 9 copy auth (redacted)",
+        );
+        check(
+            "migrate h 1 k 0 9 AUTH2 user secret KEYS auth k",
+            "migrate h 1 k 0 9 AUTH2 (redacted) (redacted) KEYS auth k",
+        );
     }
 }

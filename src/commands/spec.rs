@@ -565,7 +565,11 @@ impl Command {
     pub fn key_indices(&self, args: &[&[u8]]) -> Option<smallvec::SmallVec<[usize; 8]>> {
         let mut indices = smallvec::SmallVec::new();
         for spec in self.keys {
-            spec.for_each(args, |i| indices.push(i))?;
+            let found = spec.for_each(args, |i| indices.push(i));
+            // What an incomplete spec looks for need not be there.
+            if found.is_none() && !spec.flags.contains(KeyFlags::INCOMPLETE) {
+                return None;
+            }
         }
         if let Some(find) = self.more_keys {
             find(args, &mut |i| indices.push(i));

@@ -216,6 +216,9 @@ impl Executor {
             self.suppress(session, reply, start);
             return Outcome::Done;
         }
+        if self.waits_for_migration(session, command, args) {
+            return Outcome::Paused;
+        }
         // What EXEC runs is shown before EXEC itself.
         let is_exec = command.is_own(Own::Exec);
         if self.server.clients.monitors() > 0 && !is_exec {
@@ -229,6 +232,10 @@ impl Executor {
         let done = self.perform(session, found, args, reply);
         if session.waiting.is_some() {
             return Outcome::Blocked;
+        }
+        if matches!(done, Err(Stop::Conflict)) {
+            reply.truncate(start);
+            return Outcome::Paused;
         }
         let failed = done.is_err();
         if let Err(stop) = done {
@@ -434,6 +441,7 @@ impl Executor {
         run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> CmdResult,
     ) -> Result<(), Stop> {
         self.lock(session, command, args)?;
+        self.refuse_migrating(session, command, args)?;
         let savepoint = self.txn.savepoint();
         self.txn.start_command();
         self.txn.set_origin(session.info.id.0);
@@ -459,6 +467,57 @@ impl Executor {
             }
         }
         Ok(done?)
+    }
+
+    /// Whether a command would write to keys that are on their way to another
+    /// server: it is tried again when they are not.
+    fn waits_for_migration(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
+        if !self.server.migrations.is_active() {
+            return false;
+        }
+        if command.is_own(Own::Exec) {
+            return session.multi().is_some_and(|multi| multi.writes);
+        }
+        // What a script will write to is not known before it does.
+        let script = Flags::MAY_REPLICATE;
+        command.flags.intersection(script | Flags::PUBSUB) == script
+            || command.is_write() && self.is_migrating(session.db(), command, args)
+    }
+
+    fn is_migrating(&self, db: DbIndex, command: &Command, args: &[&[u8]]) -> bool {
+        let migrations = &self.server.migrations;
+        let other = command.other_db.and_then(|other_db| other_db(args));
+        let mut found = command.flags.contains(Flags::EXCLUSIVE);
+        command.for_each_written_key(args, |key| {
+            found |= migrations.holds(db, key);
+            found |= other.is_some_and(|other| migrations.holds(other, key));
+        });
+        found
+    }
+
+    /// The look under the locks, which counts.
+    ///
+    /// # Errors
+    /// [`Stop::Conflict`]: the command must be tried again. A unit that has come
+    /// so far is not: its command fails.
+    fn refuse_migrating(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        args: &[&[u8]],
+    ) -> Result<(), Stop> {
+        let active = self.server.migrations.is_active();
+        if !active || !self.is_migrating(session.db(), command, args) {
+            return Ok(());
+        }
+        if self.in_unit() {
+            return Err(Stop::Failed(Error::text(
+                "TRYAGAIN a key of this command is on its way to another server",
+            )));
+        }
+        // Whoever has all keys for himself must let them go.
+        self.commit_pending()?;
+        Err(Stop::Conflict)
     }
 
     /// A writing command is done: logs it, and says which keys it changed.

@@ -34,7 +34,7 @@ pub enum Stop {
     /// It failed and was taken back; this is its error reply.
     Failed(Error),
     /// It needs a key that the unit has not locked and somebody else holds: see
-    /// the module.
+    /// the module. Outside of units: a key that may not be written to yet.
     Conflict,
 }
 

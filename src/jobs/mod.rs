@@ -1,10 +1,12 @@
 //! Threads beside the IO threads: one deletes what expired and what is left of
 //! dead collections, one keeps the binlog within its bounds, one tidies up after
-//! mass deletions. And what is done before any of them runs: loading an RDB file.
+//! mass deletions, some move keys to other servers. And what is done before any of
+//! them runs: loading an RDB file.
 
 mod binlog_trim;
 mod expire;
 mod load;
+mod migrate;
 mod tidy;
 
 pub use load::{LoadError, load_rdb, refuse_half_loaded};
@@ -44,6 +46,7 @@ type Job = fn(Arc<Server>, &StopSign);
 /// The running threads.
 pub struct Jobs {
     sign: Arc<StopSign>,
+    migrations: Arc<migrate::Pool>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -62,12 +65,23 @@ impl Jobs {
             let thread = Builder::new().name(name.to_owned());
             threads.push(thread.spawn(move || job(server, &sign))?);
         }
-        Ok(Jobs { sign, threads })
+        let migrations = Arc::<migrate::Pool>::default();
+        for n in 0..migrate::THREADS {
+            let (server, sign, pool) = (server.clone(), sign.clone(), migrations.clone());
+            let thread = Builder::new().name(format!("migrate-{n}"));
+            threads.push(thread.spawn(move || migrate::run(server, &pool, &sign))?);
+        }
+        Ok(Jobs {
+            sign,
+            migrations,
+            threads,
+        })
     }
 
     /// Stops them and waits for that.
     pub fn stop(self) {
         self.sign.set();
+        self.migrations.stop();
         for thread in self.threads {
             if thread.join().is_err() {
                 log::error!("a background thread had panicked");

@@ -197,6 +197,8 @@ impl Connection {
             }
             let held_back = self.unsent() > OUTPUT_PAUSE;
             if !self.readable || held_back || self.is_ending() || self.is_leaving() {
+            let held_back = self.unsent() > OUTPUT_PAUSE || self.session.waits_for_answer();
+            if !self.readable || held_back || self.is_ending() {
                 return Turn::Idle;
             }
             if bytes >= READ_BUDGET {
@@ -386,6 +388,8 @@ impl Connection {
             }
             if self.unsent() > OUTPUT_PAUSE || self.is_leaving() {
                 // Goes on when the peer has taken its replies.
+            if self.unsent() > OUTPUT_PAUSE || self.session.waits_for_answer() {
+                // Goes on when the peer has taken its replies, or got the one it waits for.
                 return (used, Turn::Idle);
             }
             if *requests >= REQUEST_BUDGET || executor.is_full() {
@@ -534,6 +538,20 @@ impl Connection {
         }
         let since_ms = *self.long_since_ms.get_or_insert(now_ms);
         now_ms.saturating_sub(since_ms) > limit.soft_s.saturating_mul(1000)
+    }
+
+    /// Appends the reply that the client has waited for.
+    pub fn answer(&mut self, reply: &[u8]) {
+        let info = &self.session.info;
+        info.set_flag(ClientFlags::BLOCKED, false);
+        let free = self.tick_start == self.reply.len();
+        if self.session.answered() {
+            self.reply.raw(reply);
+        }
+        if free {
+            // What it answers was committed before this tick.
+            self.tick_start = self.reply.len();
+        }
     }
 
     /// Sends replies until all are gone or the socket takes no more; says how

@@ -332,10 +332,27 @@ impl IoThread {
                         self.close(token);
                     }
                 }
+                Message::Answer(client, reply) => self.answer(client, &reply),
                 Message::Resume => self.resume_paused(true),
                 Message::Stop => self.stopping = true,
             }
         }
+    }
+
+    /// A client gets the reply that it has waited for, and goes on.
+    fn answer(&mut self, client: ClientId, reply: &[u8]) {
+        let Some(token) = self.by_client.get(&client).copied() else {
+            return;
+        };
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        connection.answer(reply);
+        if !connection.in_tick {
+            connection.in_tick = true;
+            self.replied.push(token);
+        }
+        self.look_again(token);
     }
 
     fn serve(&mut self, socket: Socket, info: Arc<ClientInfo>) {

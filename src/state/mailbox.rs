@@ -25,6 +25,8 @@ pub enum Message {
     Serve(Socket, Arc<super::ClientInfo>),
     /// Close a client's connection.
     Kill(ClientId),
+    /// The reply to a request that a client has waited for since its tick.
+    Answer(ClientId, Box<[u8]>),
     /// Look again at clients that were paused.
     Resume,
     /// End the thread: commit, send what can be sent, close.

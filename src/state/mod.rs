@@ -21,6 +21,7 @@
 //! | [`process`] | what the system says about the process |
 //! | [`replication`] | the master that is followed, the replicas that are fed |
 //! | [`saves`] | SAVE and BGSAVE as they stand |
+//! | [`migrations`] | MIGRATE: what waits to be moved, and which keys are on their way |
 //! | [`cursors`] | where SCAN iterations stand |
 //! | [`eviction`] | closing clients when all take too much memory |
 //!
@@ -36,6 +37,7 @@ pub mod eviction;
 pub mod latency;
 pub mod mailbox;
 pub mod memory;
+pub mod migrations;
 pub mod process;
 pub mod pubsub;
 pub mod rates;

@@ -8,6 +8,7 @@ use super::delivery::Delivery;
 use super::latency::Latency;
 use super::mailbox::{Mailbox, Message};
 use super::memory::MemoryProbe;
+use super::migrations::Migrations;
 use super::pubsub::PubSub;
 use super::rates::Rates;
 use super::replication::Replication;
@@ -82,6 +83,8 @@ pub struct Server {
     pub watchers: Arc<Watchers>,
     /// Clients that wait for a key.
     pub waiters: Waiters,
+    /// MIGRATE.
+    pub migrations: Migrations,
     /// Slow events over time.
     pub latency: Latency,
     /// Memory of the process.
@@ -143,6 +146,7 @@ impl Server {
             compacting: Arc::default(),
             watchers,
             waiters,
+            migrations: Migrations::default(),
             latency: Latency::default(),
             memory: MemoryProbe::default(),
             rates: Rates::default(),
@@ -273,8 +277,25 @@ impl Server {
     pub fn unpause(&self) {
         self.paused.store(false, Ordering::Release);
         *self.pause.write() = None;
+        self.resume_clients();
+    }
+
+    /// Lets the IO threads look at clients that were told to try again later.
+    /// They do so now and then anyway: a thread that is swamped is not told.
+    pub fn resume_clients(&self) {
         for mailbox in self.mailboxes() {
             let _ = mailbox.try_send(Message::Resume);
+        }
+    }
+
+    /// Gives a client the reply that it waits for. Not for IO threads: waits
+    /// while the client's thread is swamped.
+    pub fn answer(&self, client: ClientId, reply: Box<[u8]>) {
+        let Some(info) = self.clients.get(client) else {
+            return;
+        };
+        if let Some(mailbox) = self.mailboxes().get(info.thread) {
+            mailbox.send(Message::Answer(client, reply));
         }
     }
 

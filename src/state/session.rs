@@ -9,6 +9,7 @@ use super::request::Request;
 use super::waiters::Waiter;
 use super::watch::{Watch, Watchers};
 use crate::storage::DbIndex;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -69,6 +70,8 @@ pub struct Session {
     /// It asked to be fed (PSYNC): its thread gives the connection away.
     pub psync: Option<Box<Psync>>,
     db: DbIndex,
+    /// A reply that another thread will send is due; whether it is wanted.
+    waits_for: Cell<Option<bool>>,
 }
 
 impl Session {
@@ -89,6 +92,7 @@ impl Session {
             announced: None,
             psync: None,
             db: DbIndex(0),
+            waits_for: Cell::new(None),
         }
     }
 
@@ -105,6 +109,22 @@ impl Session {
                 delivery.write(self.resp3, &mut self.overtaken);
             }
         }
+    }
+
+    /// The command that runs gets its reply from another thread: nothing more
+    /// of the client is run until then.
+    pub fn wait_for_answer(&self, wanted: bool) {
+        self.waits_for.set(Some(wanted));
+    }
+
+    /// Whether a reply from another thread is due.
+    pub fn waits_for_answer(&self) -> bool {
+        self.waits_for.get().is_some()
+    }
+
+    /// That reply is there; whether it is wanted.
+    pub fn answered(&self) -> bool {
+        self.waits_for.take().unwrap_or(false)
     }
 
     /// The selected DB.

@@ -38,7 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "jobs",
         &[
-            "exec", "commands", "types", "state", "storage", "encoding", "base",
+            "exec", "commands", "types", "rdb", "state", "storage", "encoding", "base",
         ],
     ),
 ];

@@ -1,5 +1,6 @@
 //! RDB files of redis-server, loaded at the start; loads that fail or are killed.
 
+use crate::support::server::free_port;
 use crate::support::{Server, Value, oracle};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ fn check_loaded(server: &Server) {
 
 /// Runs the server until it ends; what it printed.
 fn output(dir: &Path, flags: &[&str], fail_point: Option<&str>) -> (bool, String) {
-    let mut command = Server::command(dir, 0, flags);
+    let mut command = Server::command(dir, free_port(), flags);
     if let Some(point) = fail_point {
         command.env("KEDIS_FAIL_POINT", point);
     }
@@ -73,7 +74,10 @@ fn a_file_of_redis_fills_an_empty_server_whatever_happens_on_the_way() {
         assert!(!ok && printed.contains(text), "{printed}");
     }
     let (ok, printed) = output(&data, &["--load-rdb"], None);
-    assert!(!ok && printed.contains("takes the name of one file"), "{printed}");
+    assert!(
+        !ok && printed.contains("takes the name of one file"),
+        "{printed}"
+    );
 
     // Killed in the middle of the large hash: no start shows a part of the file.
     let (ok, _) = output(&data, &["--load-rdb", &file], Some("after-commit:3"));

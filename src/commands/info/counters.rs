@@ -5,6 +5,7 @@ use crate::commands::registry;
 use crate::state::Server;
 use crate::state::pubsub::Kind;
 use crate::state::stats::{CommandStats, LATENCY_BUCKETS};
+use std::sync::atomic::Ordering;
 
 const KIB: f64 = 1024.0;
 
@@ -50,6 +51,8 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     text.field("pubsub_channels", server.pubsub.len(Kind::Channel));
     text.field("pubsub_patterns", server.pubsub.len(Kind::Pattern));
     text.field("pubsubshard_channels", server.pubsub.len(Kind::Shard));
+    let cached = server.migrations.cached_sockets.load(Ordering::Relaxed);
+    text.field("migrate_cached_sockets", cached);
     nothing_of_these(text);
     text.field("unexpected_error_replies", 0);
     text.field("total_error_replies", stats.error_replies.get());
@@ -77,7 +80,6 @@ fn nothing_of_these(text: &mut Text) {
     text.constants(&[
         ("latest_fork_usec", "0"),
         ("total_forks", "0"),
-        ("migrate_cached_sockets", "0"),
         ("slave_expires_tracked_keys", "0"),
         ("active_defrag_hits", "0"),
         ("active_defrag_misses", "0"),

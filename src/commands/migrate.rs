@@ -1,0 +1,134 @@
+//! MIGRATE: keys to another server. What it says is taken in here; a thread of
+//! its own does the rest (see [`crate::state::migrations`]), and the client gets
+//! its reply from there.
+
+use super::args::{self, Options};
+use super::spec::{Find, Group};
+use super::{CmdResult, Command, Error, KeyFlags, KeySpec, WriteCtx};
+use crate::state::clients::ClientFlags;
+use crate::state::migrations::{Credentials, Migration};
+use crate::state::session::ReplyMode;
+use std::time::Duration;
+
+/// What holds if the timeout is none.
+const DEFAULT_TIMEOUT_MS: i64 = 1000;
+
+const KEY_AND_KEYS: Error = Error::text(
+    "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string",
+);
+const TOO_MANY: Error = Error::text("TRYAGAIN too many migrations are waiting");
+const NOT_NOW: Error = Error::text("ERR MIGRATE is not possible within a transaction or a script");
+
+/// The words behind the timeout.
+struct Words<'a> {
+    copy: bool,
+    replace: bool,
+    credentials: Option<Credentials>,
+    keys: &'a [&'a [u8]],
+}
+
+fn parse<'a>(args: &'a [&'a [u8]]) -> Result<Words<'a>, Error> {
+    let mut words = Words {
+        copy: false,
+        replace: false,
+        credentials: None,
+        keys: &args[3..4],
+    };
+    let mut options = Options::new(args, 6);
+    while !options.is_empty() {
+        if options.word("COPY") {
+            words.copy = true;
+        } else if options.word("REPLACE") {
+            words.replace = true;
+        } else if options.word("AUTH") {
+            words.credentials = Some(Credentials {
+                user: None,
+                password: options.value()?.to_vec(),
+            });
+        } else if options.word("AUTH2") {
+            words.credentials = Some(Credentials {
+                user: Some(options.value()?.to_vec()),
+                password: options.value()?.to_vec(),
+            });
+        } else if options.word("KEYS") {
+            if !args[3].is_empty() {
+                return Err(KEY_AND_KEYS);
+            }
+            words.keys = options.values(options.left())?;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    Ok(words)
+}
+
+fn migrate(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let words = parse(args)?;
+    let timeout_ms = match args::int(args[5])? {
+        ms @ 1.. => ms,
+        _ => DEFAULT_TIMEOUT_MS,
+    };
+    let target_db = args::int(args[4])?;
+    let port = u16::try_from(args::int(args[2])?)
+        .map_err(|_| Error::text("ERR Invalid TCP port specified"))?;
+    if ctx.session.deny_blocking {
+        return Err(NOT_NOW);
+    }
+    let mut keys = Vec::new();
+    for key in words.keys {
+        if ctx.txn.lookup(ctx.db, key)?.is_some() {
+            keys.push(key.to_vec());
+        }
+    }
+    if keys.is_empty() {
+        ctx.reply.simple("NOKEY");
+        return Ok(());
+    }
+    let info = &ctx.session.info;
+    let wants_reply = matches!(ctx.session.reply_mode, ReplyMode::On);
+    let migration = Migration {
+        client: info.id,
+        db: ctx.db,
+        keys,
+        host: String::from_utf8_lossy(args[1]).into_owned(),
+        port,
+        target_db,
+        timeout: Duration::from_millis(timeout_ms.unsigned_abs()),
+        copy: words.copy,
+        replace: words.replace,
+        credentials: words.credentials,
+    };
+    // Before the request is out of hand: the answer must find it so.
+    ctx.session.wait_for_answer(wants_reply);
+    info.set_flag(ClientFlags::BLOCKED, true);
+    if !ctx.server.migrations.submit(migration) {
+        info.set_flag(ClientFlags::BLOCKED, false);
+        ctx.session.answered();
+        return Err(TOO_MANY);
+    }
+    Ok(())
+}
+
+const MOVED: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
+const MORE: KeySpec = KeySpec {
+    begin: super::spec::Begin::Keyword("KEYS", -2),
+    find: Find::Range {
+        last: -1,
+        step: 1,
+        limit: 0,
+    },
+    flags: MOVED.union(KeyFlags::INCOMPLETE),
+};
+
+/// The table.
+pub const COMMANDS: &[Command] = &[Command::write("migrate", -6, migrate)
+    .keys(&[KeySpec::at(3, MOVED), MORE])
+    .categories(&["keyspace", "dangerous"])
+    .doc(
+        Group::Generic,
+        "2.6.0",
+        "Moves keys to another server, Kedis or Redis; they are here until it has them",
+    )];
+
+#[cfg(test)]
+mod tests;

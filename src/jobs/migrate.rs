@@ -1,0 +1,394 @@
+//! The threads that MIGRATE moves keys with.
+//!
+//! A migration: what its client's tick left uncommitted is waited for; the keys
+//! are dumped and sent as RESTORE, many before their answers are read; then the keys that the target has are
+//! deleted here, in one commit; only after that the client gets its reply and
+//! writers get their turn (see [`crate::state::migrations`]).
+//!
+//! Whatever breaks, a key is here, or there, or in both places, and every write
+//! that was acknowledged is in one of them. A connection that nobody used for a
+//! while may be dead: if it breaks before the first answer, all is sent once
+//! more over a new one.
+
+mod target;
+
+use self::target::{Address, Broken, Step, Target};
+use super::StopSign;
+use crate::base::clock;
+use crate::commands::Error;
+use crate::rdb::encode::Encoder;
+use crate::state::Server;
+use crate::state::migrations::{Hold, Migration};
+use crate::storage::Txn;
+use crate::types::OpError;
+use crate::types::dump::{self, Stored};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How many migrations run at the same time.
+pub(super) const THREADS: usize = 4;
+/// Connections that are kept for later at the most.
+const CACHED: usize = 64;
+/// How long a connection is kept.
+const CACHED_FOR: Duration = Duration::from_secs(10);
+/// Keys that are sent before their answers are read: the answers to many more
+/// could fill every buffer on the way, and then nobody would read any more.
+const AT_ONCE: usize = 256;
+/// How often the threads look for work that is not in the queue.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What the threads share.
+#[derive(Default)]
+pub(super) struct Pool {
+    cache: Mutex<HashMap<Address, Target>>,
+    stop: AtomicBool,
+}
+
+/// Why a migration failed.
+enum Failure {
+    /// The conversation broke.
+    Broken(Broken),
+    /// The target refused; its own words.
+    Refused(Vec<u8>),
+    /// It cannot be done here.
+    Local(Error),
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Self {
+        Failure::Broken(broken)
+    }
+}
+
+impl From<OpError> for Failure {
+    fn from(error: OpError) -> Self {
+        Failure::Local(error.into())
+    }
+}
+
+impl From<crate::storage::StorageError> for Failure {
+    fn from(error: crate::storage::StorageError) -> Self {
+        Failure::Local(error.into())
+    }
+}
+
+impl Failure {
+    /// The error reply, without the leading `-`.
+    fn wire(&self) -> Vec<u8> {
+        match self {
+            Failure::Broken(broken) => match broken.step {
+                Step::Connecting => b"IOERR error or timeout connecting to the client".to_vec(),
+                Step::Writing => b"IOERR error or timeout writing to target instance".to_vec(),
+                Step::Reading => b"IOERR error or timeout reading from target instance".to_vec(),
+            },
+            Failure::Refused(words) => [
+                b"ERR Target instance replied with error: ",
+                words.as_slice(),
+            ]
+            .concat(),
+            Failure::Local(error) => error.wire().into_owned(),
+        }
+    }
+}
+
+/// What came of the conversation.
+#[derive(Default)]
+struct Outcome {
+    /// The keys that the target has.
+    arrived: Vec<Vec<u8>>,
+    /// How often anything was answered.
+    answers: usize,
+}
+
+pub(super) fn run(server: Arc<Server>, pool: &Pool, sign: &StopSign) {
+    let mut worker = Worker {
+        txn: Txn::new(server.engine.clone()),
+        encoder: Encoder::new(server.config.load().rdbcompression),
+        server,
+        pool,
+    };
+    loop {
+        match worker.server.migrations.queue().recv_timeout(LOOK_EVERY) {
+            Ok((migration, hold)) => worker.migrate(&migration, hold),
+            Err(_) => worker.drop_old_connections(),
+        }
+        if sign.sleep(Duration::ZERO) {
+            return;
+        }
+    }
+}
+
+impl Pool {
+    /// Makes conversations end soon.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+struct Worker<'p> {
+    txn: Txn,
+    encoder: Encoder,
+    server: Arc<Server>,
+    pool: &'p Pool,
+}
+
+impl Worker<'_> {
+    fn migrate(&mut self, migration: &Migration, hold: Hold) {
+        let reply = match self.move_keys(migration) {
+            Ok(true) => b"+OK\r\n".to_vec(),
+            Ok(false) => b"+NOKEY\r\n".to_vec(),
+            Err(failure) => {
+                let text = failure.wire();
+                self.server.stats.error(&String::from_utf8_lossy(&text));
+                [b"-", text.as_slice(), b"\r\n"].concat()
+            }
+        };
+        drop(hold);
+        self.server.resume_clients();
+        self.server.answer(migration.client, reply.into());
+    }
+
+    /// Whether there were any keys to move.
+    fn move_keys(&mut self, migration: &Migration) -> Result<bool, Failure> {
+        self.wait_for_earlier_writes(migration)?;
+        let address = Address::of(migration);
+        let (mut target, mut is_cached) = self.connection(&address, migration)?;
+        loop {
+            let mut outcome = Outcome::default();
+            let done = self.converse(&mut target, migration, &mut outcome);
+            if let Err(Failure::Broken(broken)) = &done
+                && is_cached
+                && outcome.answers == 0
+                && !broken.is_timeout()
+            {
+                target = Target::connect(migration)?;
+                is_cached = false;
+                continue;
+            }
+            if !migration.copy && !outcome.arrived.is_empty() {
+                self.delete(migration, &outcome.arrived)?;
+            }
+            return match done {
+                Ok(any) => {
+                    self.keep(address, target);
+                    Ok(any)
+                }
+                Err(Failure::Refused(words)) => {
+                    // Which DB is selected now is anybody's guess.
+                    target.db = None;
+                    self.keep(address, target);
+                    Err(Failure::Refused(words))
+                }
+                Err(failure) => Err(failure),
+            };
+        }
+    }
+
+    /// Returns once all that was written to the keys before they were held is
+    /// committed.
+    fn wait_for_earlier_writes(&mut self, migration: &Migration) -> Result<(), Failure> {
+        self.txn.begin(clock::unix_ms());
+        let keys = migration.keys.iter().map(Vec::as_slice);
+        self.txn.lock(migration.db, keys)?;
+        Ok(self.txn.commit()?)
+    }
+
+    /// Sends the keys and reads what the target says to each. An error of its
+    /// own is returned after all answers are in.
+    fn converse(
+        &mut self,
+        target: &mut Target,
+        migration: &Migration,
+        outcome: &mut Outcome,
+    ) -> Result<bool, Failure> {
+        let stop = &self.pool.stop;
+        let mut digits = itoa::Buffer::new();
+        let (mut due, mut introduced) = (0, true);
+        if let Some(credentials) = &migration.credentials {
+            let mut auth: Vec<&[u8]> = vec![b"AUTH"];
+            auth.extend(credentials.user.as_deref());
+            auth.push(&credentials.password);
+            target.send(&auth, stop)?;
+            due += 1;
+        }
+        if target.db != Some(migration.target_db) {
+            let db = digits.format(migration.target_db).as_bytes();
+            target.send(&[b"SELECT", db], stop)?;
+            due += 1;
+        }
+        let (mut refused, mut any) = (None, false);
+        for keys in migration.keys.chunks(AT_ONCE) {
+            let sent = self.send_keys(target, migration, keys)?;
+            any |= !sent.is_empty();
+            for _ in 0..std::mem::take(&mut due) {
+                self.answer(target, outcome, &mut refused)?;
+                // Without the right user or DB nothing may count as arrived.
+                introduced = refused.is_none();
+            }
+            for key in sent {
+                if self.answer(target, outcome, &mut refused)? && introduced {
+                    outcome.arrived.push(key.to_vec());
+                }
+            }
+            if !introduced {
+                break;
+            }
+        }
+        match refused {
+            Some(words) => Err(Failure::Refused(words)),
+            None => {
+                target.db = Some(migration.target_db);
+                Ok(any)
+            }
+        }
+    }
+
+    /// Sends some keys; which of them were there.
+    fn send_keys<'k>(
+        &mut self,
+        target: &mut Target,
+        migration: &Migration,
+        keys: &'k [Vec<u8>],
+    ) -> Result<Vec<&'k [u8]>, Failure> {
+        let mut digits = itoa::Buffer::new();
+        let mut sent: Vec<&[u8]> = Vec::new();
+        for key in keys {
+            let Some((ttl_ms, payload)) = self.payload(migration, key)? else {
+                continue;
+            };
+            let ttl = digits.format(ttl_ms).as_bytes();
+            let restore: [&[u8]; 5] = [b"RESTORE", key, ttl, &payload, b"REPLACE"];
+            let words = if migration.replace { 5 } else { 4 };
+            target.send(restore.get(..words).unwrap_or(&restore), &self.pool.stop)?;
+            sent.push(key);
+        }
+        Ok(sent)
+    }
+
+    /// Reads one answer; whether the target agreed.
+    fn answer(
+        &self,
+        target: &mut Target,
+        outcome: &mut Outcome,
+        refused: &mut Option<Vec<u8>>,
+    ) -> Result<bool, Failure> {
+        let line = target.answer(&self.pool.stop)?;
+        outcome.answers += 1;
+        match line.split_first() {
+            Some((b'-', words)) => {
+                refused.get_or_insert_with(|| words.to_vec());
+                Ok(false)
+            }
+            Some((b'+', _)) => Ok(true),
+            _ => Err(Failure::Broken(Broken {
+                step: Step::Reading,
+                error: std::io::ErrorKind::InvalidData.into(),
+            })),
+        }
+    }
+
+    /// How long a key has to live (0: for ever), and its value; nothing if it is
+    /// gone. Nobody writes to it, but its time may be over.
+    fn payload(
+        &mut self,
+        migration: &Migration,
+        key: &[u8],
+    ) -> Result<Option<(u64, Vec<u8>)>, Failure> {
+        let Migration { db, .. } = *migration;
+        self.txn.begin(clock::unix_ms());
+        let now_ms = self.txn.now_ms();
+        let view = self.txn.reading();
+        let Some(found) = view.lookup(db, key)? else {
+            self.txn.commit()?;
+            return Ok(None);
+        };
+        let stored = Stored {
+            meta: found.meta,
+            body: &found.body,
+        };
+        let max_len = self.server.config.load().proto_max_bulk_len_bytes;
+        let dumped = dump::payload(view, db, stored, &mut self.encoder, max_len);
+        let is_there = view.lookup(db, key)?.is_some();
+        self.txn.commit()?;
+        let ttl_ms = match found.meta.expire_ms {
+            0 => 0,
+            at_ms => at_ms.saturating_sub(now_ms).max(1),
+        };
+        match dumped {
+            Ok(payload) => Ok(Some((ttl_ms, payload))),
+            // Its time was over while it was read.
+            Err(_) if !is_there => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes what the target has.
+    fn delete(&mut self, migration: &Migration, keys: &[Vec<u8>]) -> Result<(), Failure> {
+        let txn = &mut self.txn;
+        txn.begin(clock::unix_ms());
+        txn.lock(migration.db, keys.iter().map(Vec::as_slice))?;
+        txn.start_command();
+        let mut effect: Vec<&[u8]> = vec![b"DEL"];
+        for key in keys {
+            if txn.delete_key(migration.db, key)? {
+                effect.push(key);
+            }
+        }
+        if effect.len() > 1 {
+            txn.effect(migration.db, &effect);
+        }
+        txn.commit()?;
+        self.server.engine.make_durable()?;
+        Ok(())
+    }
+
+    /// A connection that was kept, or a new one; and which of the two it is.
+    fn connection(
+        &self,
+        address: &Address,
+        migration: &Migration,
+    ) -> Result<(Target, bool), Failure> {
+        let kept = self.pool.cache.lock().remove(address);
+        self.count_cached();
+        match kept {
+            Some(mut target) => {
+                target.set_timeout(migration.timeout);
+                Ok((target, true))
+            }
+            None => Ok((Target::connect(migration)?, false)),
+        }
+    }
+
+    fn keep(&self, address: Address, mut target: Target) {
+        target.used = Instant::now();
+        let mut cache = self.pool.cache.lock();
+        if cache.len() >= CACHED
+            && let Some(oldest) = cache.iter().min_by_key(|(_, kept)| kept.used)
+        {
+            let oldest = oldest.0.clone();
+            cache.remove(&oldest);
+        }
+        cache.insert(address, target);
+        drop(cache);
+        self.count_cached();
+    }
+
+    fn drop_old_connections(&self) {
+        self.pool
+            .cache
+            .lock()
+            .retain(|_, kept| kept.used.elapsed() < CACHED_FOR);
+        self.count_cached();
+    }
+
+    fn count_cached(&self) {
+        let cached = self.pool.cache.lock().len() as u64;
+        self.server
+            .migrations
+            .cached_sockets
+            .store(cached, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,221 @@
+//! A connection to the server that keys are moved to.
+
+use crate::state::migrations::{Credentials, Migration};
+use socket2::SockRef;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often a step that waits looks whether the server stops.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Bytes that are sent in one step.
+const STEP_BYTES: usize = 64 << 10;
+/// Longest line that is taken as an answer.
+const MAX_LINE: usize = 64 << 10;
+
+/// Which connections can be used for the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Address {
+    host: String,
+    port: u16,
+    credentials: Option<Credentials>,
+}
+
+impl Address {
+    /// Where a migration goes.
+    pub fn of(migration: &Migration) -> Address {
+        Address {
+            host: migration.host.clone(),
+            port: migration.port,
+            credentials: migration.credentials.clone(),
+        }
+    }
+}
+
+/// In which step a conversation broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// There was none yet.
+    Connecting,
+    /// A request was being sent.
+    Writing,
+    /// An answer was due.
+    Reading,
+}
+
+/// Why a conversation broke.
+#[derive(Debug)]
+pub struct Broken {
+    /// When.
+    pub step: Step,
+    /// What happened.
+    pub error: io::Error,
+}
+
+impl Broken {
+    /// Whether the time was over.
+    pub fn is_timeout(&self) -> bool {
+        self.error.kind() == ErrorKind::TimedOut
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Target {
+    stream: TcpStream,
+    timeout: Duration,
+    /// What was read and belongs to later answers.
+    read: Vec<u8>,
+    /// The DB that was selected last, if that is known.
+    pub db: Option<i64>,
+    /// When it was used last.
+    pub used: Instant,
+}
+
+impl Target {
+    /// Connects within the migration's timeout.
+    pub fn connect(migration: &Migration) -> Result<Target, Broken> {
+        let broken = |error| Broken {
+            step: Step::Connecting,
+            error,
+        };
+        let address = (migration.host.as_str(), migration.port);
+        let deadline = Instant::now() + migration.timeout;
+        let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+        for address in address.to_socket_addrs().map_err(broken)? {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(broken(ErrorKind::TimedOut.into()));
+            }
+            match TcpStream::connect_timeout(&address, left) {
+                Ok(stream) => {
+                    return Target::over(stream, migration.timeout).map_err(broken);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(broken(last))
+    }
+
+    fn over(stream: TcpStream, timeout: Duration) -> io::Result<Target> {
+        stream.set_nodelay(true)?;
+        SockRef::from(&stream).set_keepalive(true)?;
+        stream.set_read_timeout(Some(LOOK_EVERY))?;
+        stream.set_write_timeout(Some(LOOK_EVERY))?;
+        Ok(Target {
+            stream,
+            timeout,
+            read: Vec::new(),
+            db: None,
+            used: Instant::now(),
+        })
+    }
+
+    /// The timeout of the migration that uses the connection now.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Sends one command.
+    pub fn send(&mut self, args: &[&[u8]], stop: &AtomicBool) -> Result<(), Broken> {
+        let mut head = Vec::new();
+        let mut digits = itoa::Buffer::new();
+        head.push(b'*');
+        head.extend_from_slice(digits.format(args.len()).as_bytes());
+        for arg in args {
+            head.extend_from_slice(b"\r\n$");
+            head.extend_from_slice(digits.format(arg.len()).as_bytes());
+            head.extend_from_slice(b"\r\n");
+            // A large value is not copied once more.
+            if arg.len() > STEP_BYTES {
+                self.write(&head, stop)?;
+                self.write(arg, stop)?;
+                head.clear();
+            } else {
+                head.extend_from_slice(arg);
+            }
+        }
+        head.extend_from_slice(b"\r\n");
+        self.write(&head, stop)
+    }
+
+    fn write(&mut self, mut bytes: &[u8], stop: &AtomicBool) -> Result<(), Broken> {
+        let mut deadline = Instant::now() + self.timeout;
+        while !bytes.is_empty() {
+            let step = bytes.get(..STEP_BYTES).unwrap_or(bytes);
+            let done = self.stream.write(step);
+            match settle(done, deadline, stop) {
+                Ok(None) => {}
+                Ok(Some(n)) => {
+                    bytes = bytes.get(n..).unwrap_or_default();
+                    deadline = Instant::now() + self.timeout;
+                }
+                Err(error) => {
+                    let step = Step::Writing;
+                    return Err(Broken { step, error });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next answer, which is one line, without its end.
+    pub fn answer(&mut self, stop: &AtomicBool) -> Result<Vec<u8>, Broken> {
+        let broken = |error| Broken {
+            step: Step::Reading,
+            error,
+        };
+        let deadline = Instant::now() + self.timeout;
+        let mut looked_at = 0;
+        loop {
+            let rest = self.read.get(looked_at..).unwrap_or_default();
+            if let Some(at) = memchr::memchr(b'\n', rest) {
+                let mut line: Vec<u8> = self.read.drain(..=looked_at + at).collect();
+                line.pop();
+                if line.last() == Some(&b'\r') {
+                    line.pop();
+                }
+                return Ok(line);
+            }
+            looked_at = self.read.len();
+            if looked_at > MAX_LINE {
+                return Err(broken(ErrorKind::InvalidData.into()));
+            }
+            let mut buffer = [0; 4096];
+            let done = self.stream.read(&mut buffer);
+            match settle(done, deadline, stop).map_err(broken)? {
+                None => {}
+                Some(n) => {
+                    let arrived = buffer.get(..n).unwrap_or_default();
+                    self.read.extend_from_slice(arrived);
+                }
+            }
+        }
+    }
+}
+
+/// What a read or a write means: nothing yet, so many bytes, or the end.
+fn settle(
+    done: io::Result<usize>,
+    deadline: Instant,
+    stop: &AtomicBool,
+) -> io::Result<Option<usize>> {
+    match done {
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(n) => Ok(Some(n)),
+        Err(error) => match error.kind() {
+            ErrorKind::Interrupted => Ok(None),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                if stop.load(Ordering::Acquire) {
+                    return Err(ErrorKind::ConnectionAborted.into());
+                }
+                match Instant::now() < deadline {
+                    true => Ok(None),
+                    false => Err(ErrorKind::TimedOut.into()),
+                }
+            }
+            _ => Err(error),
+        },
+    }
+}

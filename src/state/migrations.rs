@@ -1,0 +1,195 @@
+//! MIGRATE: what waits to be moved, and which keys are on their way.
+//!
+//! A key on its way may be read but not written: from the moment its MIGRATE
+//! was taken, under the key's lock, until the target's answer has been acted
+//! upon. Who would write to it looks here while it holds the key's lock, and
+//! tries again later. So no write can come between the dump and the deletion
+//! and be lost, and no thread waits.
+
+use super::clients::ClientId;
+use crate::storage::DbIndex;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+use rustc_hash::FxHashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How many migrations may wait for a thread.
+const QUEUE: usize = 1024;
+
+/// How a MIGRATE proves to the target who it is.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Credentials {
+    /// With AUTH2.
+    pub user: Option<Vec<u8>>,
+    /// The password.
+    pub password: Vec<u8>,
+}
+
+/// Without the password.
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Credentials")
+            .finish_non_exhaustive()
+    }
+}
+
+/// One MIGRATE.
+#[derive(Debug, Clone)]
+pub struct Migration {
+    /// Who asked for it and waits.
+    pub client: ClientId,
+    /// The keys' DB here.
+    pub db: DbIndex,
+    /// The keys.
+    pub keys: Vec<Vec<u8>>,
+    /// The target's name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The DB there.
+    pub target_db: i64,
+    /// How long one step of the conversation may take.
+    pub timeout: Duration,
+    /// The keys stay.
+    pub copy: bool,
+    /// What the keys hold there may be overwritten.
+    pub replace: bool,
+    /// AUTH or AUTH2.
+    pub credentials: Option<Credentials>,
+}
+
+type Held = Arc<Mutex<FxHashSet<(DbIndex, Vec<u8>)>>>;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Migrations {
+    held: Held,
+    active: Arc<AtomicUsize>,
+    sender: Sender<(Migration, Hold)>,
+    receiver: Receiver<(Migration, Hold)>,
+    /// Connections that wait to be used again.
+    pub cached_sockets: AtomicU64,
+}
+
+/// Keeps writers from some keys while it lives.
+#[derive(Debug)]
+pub struct Hold {
+    db: DbIndex,
+    keys: Vec<Vec<u8>>,
+    held: Held,
+    active: Arc<AtomicUsize>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut held = self.held.lock();
+        for key in self.keys.drain(..) {
+            held.remove(&(self.db, key));
+        }
+        drop(held);
+        self.active.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Default for Migrations {
+    fn default() -> Migrations {
+        let (sender, receiver) = bounded(QUEUE);
+        Migrations {
+            held: Held::default(),
+            active: Arc::default(),
+            sender,
+            receiver,
+            cached_sockets: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Migrations {
+    /// Whether any key is on its way. Costs one load.
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether this key is. The caller holds its lock, or asks again when it does.
+    pub fn holds(&self, db: DbIndex, key: &[u8]) -> bool {
+        // A lookup by reference needs an owned pair; only done while active.
+        self.held.lock().contains(&(db, key.to_vec()))
+    }
+
+    /// Takes a migration; its keys are held from now on. The caller holds the
+    /// keys' locks and has asked for each whether it is held. Says whether it was
+    /// taken: too many may be waiting.
+    #[must_use]
+    pub fn submit(&self, migration: Migration) -> bool {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        {
+            let mut held = self.held.lock();
+            for key in &migration.keys {
+                // A key that is named twice is held, and let go, once.
+                if held.insert((migration.db, key.clone())) {
+                    keys.push(key.clone());
+                }
+            }
+        }
+        self.active.fetch_add(1, Ordering::AcqRel);
+        let hold = Hold {
+            db: migration.db,
+            keys,
+            held: self.held.clone(),
+            active: self.active.clone(),
+        };
+        // What is refused is dropped, and the hold with it.
+        self.sender.try_send((migration, hold)).is_ok()
+    }
+
+    /// Where the threads that migrate take their work.
+    pub fn queue(&self) -> &Receiver<(Migration, Hold)> {
+        &self.receiver
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn migration(keys: &[&[u8]]) -> Migration {
+        Migration {
+            client: ClientId(1),
+            db: DbIndex(2),
+            keys: keys.iter().map(|key| key.to_vec()).collect(),
+            host: "localhost".into(),
+            port: 1,
+            target_db: 0,
+            timeout: Duration::from_secs(1),
+            copy: false,
+            replace: false,
+            credentials: None,
+        }
+    }
+
+    #[test]
+    fn keys_are_held_until_the_hold_is_gone() {
+        let migrations = Migrations::default();
+        assert!(!migrations.is_active());
+        assert!(migrations.submit(migration(&[b"a", b"b", b"a"])));
+        assert!(migrations.is_active());
+        assert!(migrations.holds(DbIndex(2), b"a") && migrations.holds(DbIndex(2), b"b"));
+        assert!(!migrations.holds(DbIndex(1), b"a") && !migrations.holds(DbIndex(2), b"c"));
+        let (_, hold) = migrations.queue().try_recv().unwrap();
+        drop(hold);
+        assert!(!migrations.is_active() && !migrations.holds(DbIndex(2), b"a"));
+    }
+
+    #[test]
+    fn what_is_refused_holds_nothing() {
+        let migrations = Migrations::default();
+        for _ in 0..QUEUE {
+            assert!(migrations.submit(migration(&[b"a"])));
+        }
+        assert!(!migrations.submit(migration(&[b"b"])));
+        assert!(!migrations.holds(DbIndex(2), b"b"));
+    }
+}
