@@ -4,12 +4,19 @@
 //! checkpoint, a directory called `dbfilename` under `dir`, in which a server
 //! can be started. It replaces the one before in one step. Its files are shared
 //! with the live database until compactions replace them there.
+//!
+//! BGSAVE RDB makes another kind of copy: an RDB file, for Redis.
 
 use super::args::Options;
+use super::info::{KEDIS_VERSION, REDIS_VERSION};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::base::clock;
 use crate::state::saves::Turn;
 use crate::storage::{Engine, StorageError};
+use crate::types::OpError;
+use crate::types::export::{ExportOptions, export};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -104,8 +111,102 @@ fn save(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
+/// Name, inside `dir`, of the RDB file that BGSAVE RDB writes without one.
+const RDB_NAME: &str = "export.rdb";
+
+const BAD_NAME: Error = Error::text("ERR the name of the file must not name a directory");
+
+/// Where BGSAVE RDB writes to: a file in `dir`.
+fn rdb_target(ctx: &SessionCtx<'_>, name: &[u8]) -> Result<Target, Error> {
+    let name = std::str::from_utf8(name).map_err(|_| BAD_NAME)?;
+    let mut parts = Path::new(name).components();
+    let plain = matches!(
+        (parts.next(), parts.next()),
+        (Some(std::path::Component::Normal(only)), None) if only == name
+    );
+    if !plain {
+        return Err(BAD_NAME);
+    }
+    let config = ctx.server.config.load();
+    let path = config.dir.join(name);
+    // The databases and the checkpoints beside it are directories.
+    if path.is_dir() {
+        return Err(BAD_NAME);
+    }
+    let temporary = config.dir.join(format!(".{name}.{}.tmp", config.db_name.0));
+    Ok(Target { path, temporary })
+}
+
+/// Writes all keys, as they are now, to an RDB file, which takes the place of
+/// the one before once it is whole.
+fn write_rdb(engine: &Engine, target: &Target, compress: bool) -> Result<u64, StorageError> {
+    let written = write_rdb_beside(engine, target, compress);
+    if written.is_err() {
+        // The error that counts is the first one.
+        let _ = std::fs::remove_file(&target.temporary);
+    }
+    written
+}
+
+fn write_rdb_beside(engine: &Engine, target: &Target, compress: bool) -> Result<u64, StorageError> {
+    let writes = engine.writes();
+    let now_ms = clock::unix_ms();
+    let about = [
+        ("redis-ver", REDIS_VERSION.to_owned()),
+        ("kedis-ver", KEDIS_VERSION.to_owned()),
+        ("redis-bits", "64".to_owned()),
+        ("ctime", (now_ms / 1000).to_string()),
+    ];
+    let options = ExportOptions {
+        compress,
+        now_ms,
+        about: &about,
+    };
+    let snapshot = engine.snapshot()?;
+    let file = File::create(&target.temporary)?;
+    let (file, exported) = export(&snapshot, file, options).map_err(|error| match error {
+        OpError::Storage(error) => error,
+        other => StorageError::Io(io::Error::other(other.to_string())),
+    })?;
+    file.sync_all()?;
+    std::fs::rename(&target.temporary, &target.path)?;
+    if let Some(dir) = target.path.parent() {
+        File::open(dir)?.sync_all()?;
+    }
+    log::info!(
+        "{}: {} keys, {} bytes",
+        target.path.display(),
+        exported.keys,
+        exported.bytes
+    );
+    Ok(writes)
+}
+
+fn bgsave_rdb(ctx: &mut SessionCtx<'_>, options: &mut Options<'_>) -> CmdResult {
+    let name = match options.is_empty() {
+        true => RDB_NAME.as_bytes(),
+        false => options.value()?,
+    };
+    if !options.is_empty() {
+        return Err(Error::Syntax);
+    }
+    let target = rdb_target(ctx, name)?;
+    let compress = ctx.server.config.load().rdbcompression;
+    let turn = ctx.server.saves.begin().ok_or(IN_PROGRESS)?;
+    let engine = ctx.server.engine.clone();
+    in_background("bgsave", move || {
+        // The outcome is logged and kept for INFO.
+        let _ = finish(turn, write_rdb(&engine, &target, compress));
+    })?;
+    ctx.reply.simple("Background saving started");
+    Ok(())
+}
+
 fn bgsave(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut options = Options::new(args, 1);
+    if options.word("RDB") {
+        return bgsave_rdb(ctx, &mut options);
+    }
     // Nothing that runs in the background keeps a save from starting at once.
     let _ = options.word("SCHEDULE");
     if !options.is_empty() {
@@ -184,7 +285,7 @@ pub const COMMANDS: &[Command] = &[
     Command::session("bgsave", -1, bgsave).flags(SAVING).doc(
         Group::Server,
         "1.0.0",
-        "Makes a copy of the database in the background",
+        "Makes a copy of the database in the background, with RDB as a file for Redis",
     ),
     Command::session("lastsave", 1, lastsave)
         .flags(Flags::FAST.union(Flags::LOADING).union(Flags::STALE))

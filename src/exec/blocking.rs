@@ -12,7 +12,7 @@
 //! Where another thread holds one, the tick is committed before waiting for it,
 //! as for any command.
 
-use super::dispatch::Executor;
+use super::dispatch::{Executor, ON_ITS_WAY};
 use super::unit::Stop;
 use crate::commands::spec::{Attempt, Wait};
 use crate::commands::{Command, Error, Handler, WriteCtx};
@@ -47,6 +47,7 @@ impl Executor {
         run: Run,
     ) -> Result<(), Stop> {
         self.lock(session, command, args)?;
+        self.refuse_migrating(session, command, args)?;
         let start = reply.len();
         let attempt = self.attempt(session, command, args, reply, run)?;
         if let Attempt::Wait(wait) = attempt {
@@ -187,7 +188,11 @@ impl Executor {
             return Ok(());
         }
         let mut reply = Reply::new(waiter.resp3);
-        let attempt = self.attempt(&session, command, &args, &mut reply, blocking.run);
+        // BLMOVE may want to write to a key that may not be written to now.
+        let attempt = match self.is_held_by_migration(waiter.db, command, &args) {
+            true => Err(ON_ITS_WAY),
+            false => self.attempt(&session, command, &args, &mut reply, blocking.run),
+        };
         let failed = attempt.is_err();
         let verdict = match attempt {
             Ok(Attempt::Wait(_)) => {

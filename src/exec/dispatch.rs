@@ -24,6 +24,10 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// A key may not be written to now, and the command cannot wait for that.
+pub(super) const ON_ITS_WAY: Error =
+    Error::text("TRYAGAIN a key of this command is on its way to another server");
+
 /// Whether a request was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -481,11 +485,20 @@ impl Executor {
         // What a script will write to is not known before it does.
         let script = Flags::MAY_REPLICATE;
         command.flags.intersection(script | Flags::PUBSUB) == script
-            || command.is_write() && self.is_migrating(session.db(), command, args)
+            || command.is_write() && self.is_held_by_migration(session.db(), command, args)
     }
 
-    fn is_migrating(&self, db: DbIndex, command: &Command, args: &[&[u8]]) -> bool {
+    /// Whether a writing command names keys that are on their way.
+    pub(super) fn is_held_by_migration(
+        &self,
+        db: DbIndex,
+        command: &Command,
+        args: &[&[u8]],
+    ) -> bool {
         let migrations = &self.server.migrations;
+        if !migrations.is_active() {
+            return false;
+        }
         let other = command.other_db.and_then(|other_db| other_db(args));
         let mut found = command.flags.contains(Flags::EXCLUSIVE);
         command.for_each_written_key(args, |key| {
@@ -500,20 +513,17 @@ impl Executor {
     /// # Errors
     /// [`Stop::Conflict`]: the command must be tried again. A unit that has come
     /// so far is not: its command fails.
-    fn refuse_migrating(
+    pub(super) fn refuse_migrating(
         &mut self,
         session: &Session,
         command: &Command,
         args: &[&[u8]],
     ) -> Result<(), Stop> {
-        let active = self.server.migrations.is_active();
-        if !active || !self.is_migrating(session.db(), command, args) {
+        if !self.is_held_by_migration(session.db(), command, args) {
             return Ok(());
         }
         if self.in_unit() {
-            return Err(Stop::Failed(Error::text(
-                "TRYAGAIN a key of this command is on its way to another server",
-            )));
+            return Err(Stop::Failed(ON_ITS_WAY));
         }
         // Whoever has all keys for himself must let them go.
         self.commit_pending()?;

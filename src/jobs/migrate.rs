@@ -40,6 +40,10 @@ const AT_ONCE: usize = 256;
 /// How often the threads look for work that is not in the queue.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+const BECAME_REPLICA: Error = Error::text(
+    "READONLY this server has become a replica: the keys are at the target, and here too",
+);
+
 /// What the threads share.
 #[derive(Default)]
 pub(super) struct Pool {
@@ -191,9 +195,15 @@ impl Worker<'_> {
     /// committed.
     fn wait_for_earlier_writes(&mut self, migration: &Migration) -> Result<(), Failure> {
         self.txn.begin(clock::unix_ms());
-        let keys = migration.keys.iter().map(Vec::as_slice);
-        self.txn.lock(migration.db, keys)?;
+        self.lock(migration, &migration.keys)?;
         Ok(self.txn.commit()?)
+    }
+
+    fn lock(&mut self, migration: &Migration, keys: &[Vec<u8>]) -> Result<(), Failure> {
+        let engine = &self.server.engine;
+        let hashes = keys.iter().map(|key| engine.key_hash(migration.db, key));
+        self.txn.lock(hashes)?;
+        Ok(())
     }
 
     /// Sends the keys and reads what the target says to each. An error of its
@@ -327,9 +337,14 @@ impl Worker<'_> {
 
     /// Deletes what the target has.
     fn delete(&mut self, migration: &Migration, keys: &[Vec<u8>]) -> Result<(), Failure> {
+        self.txn.begin(clock::unix_ms());
+        self.lock(migration, keys)?;
+        if self.server.engine.is_following() {
+            // The server has become a replica since: the keys are its master's now.
+            self.txn.commit()?;
+            return Err(Failure::Local(BECAME_REPLICA));
+        }
         let txn = &mut self.txn;
-        txn.begin(clock::unix_ms());
-        txn.lock(migration.db, keys.iter().map(Vec::as_slice))?;
         txn.start_command();
         let mut effect: Vec<&[u8]> = vec![b"DEL"];
         for key in keys {

@@ -195,10 +195,8 @@ impl Connection {
                 Turn::Idle => {}
                 other => return other,
             }
-            let held_back = self.unsent() > OUTPUT_PAUSE;
-            if !self.readable || held_back || self.is_ending() || self.is_leaving() {
             let held_back = self.unsent() > OUTPUT_PAUSE || self.session.waits_for_answer();
-            if !self.readable || held_back || self.is_ending() {
+            if !self.readable || held_back || self.is_ending() || self.is_leaving() {
                 return Turn::Idle;
             }
             if bytes >= READ_BUDGET {
@@ -386,9 +384,8 @@ impl Connection {
             if self.unsent() > OUTPUT_BEFORE_AUTH && self.is_locked_out(executor) {
                 return (input.len(), Turn::Closed);
             }
-            if self.unsent() > OUTPUT_PAUSE || self.is_leaving() {
-                // Goes on when the peer has taken its replies.
-            if self.unsent() > OUTPUT_PAUSE || self.session.waits_for_answer() {
+            let held_back = self.unsent() > OUTPUT_PAUSE || self.session.waits_for_answer();
+            if held_back || self.is_leaving() {
                 // Goes on when the peer has taken its replies, or got the one it waits for.
                 return (used, Turn::Idle);
             }

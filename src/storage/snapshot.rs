@@ -13,7 +13,7 @@
 use super::engine::{Db, Engine, Keyspace};
 use super::{DbIndex, Result, StorageError};
 use crate::encoding::Corrupt;
-use crate::encoding::own::{self, State};
+use crate::encoding::own::{self, Counts, State};
 use crate::encoding::reader::Reader;
 use rocksdb::{ReadOptions, SnapshotWithThreadMode};
 use std::sync::Arc;
@@ -45,6 +45,7 @@ pub struct Snapshot<'e> {
     /// What belongs to it.
     pub data_set: DataSet,
     dbs: Vec<(DbIndex, Arc<Keyspace>)>,
+    counts: Vec<(u32, Counts)>,
     /// All its keys.
     pub keys: u64,
 }
@@ -117,12 +118,46 @@ impl Engine {
             rows,
             data_set,
             dbs,
+            counts: state.counts,
             keys,
         })
     }
 }
 
 impl Snapshot<'_> {
+    /// The DBs that anything was ever written to, with what they have.
+    pub fn dbs(&self) -> impl Iterator<Item = (DbIndex, Counts)> {
+        self.dbs.iter().map(|(db, keyspace)| {
+            let mut counts = self.counts.iter();
+            let found = counts.find(|(id, _)| *id == keyspace.id.0);
+            (*db, found.map(|(_, counts)| *counts).unwrap_or_default())
+        })
+    }
+
+    /// Calls `each` with the rows of a DB in `[from, to)`, in order, until it fails.
+    pub fn scan<E: From<StorageError>>(
+        &self,
+        db: DbIndex,
+        from: &[u8],
+        to: &[u8],
+        mut each: impl FnMut(&[u8], &[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let Some((_, keyspace)) = self.dbs.iter().find(|(known, _)| *known == db) else {
+            return Ok(());
+        };
+        let mut read = ReadOptions::default();
+        read.set_total_order_seek(true);
+        read.fill_cache(false);
+        read.set_iterate_upper_bound(to);
+        let mut rows = self.rows.raw_iterator_cf_opt(&keyspace.cf, read);
+        rows.seek(from);
+        while let Some((key, value)) = rows.item() {
+            each(key, value)?;
+            rows.next();
+        }
+        Ok(rows.status().map_err(StorageError::from)?)
+    }
+
     /// Calls `each` with one chunk of rows after the other, until it fails.
     pub fn chunks<E: From<StorageError>>(
         &self,

@@ -7,6 +7,7 @@
 
 pub mod bits;
 pub mod dump;
+pub mod export;
 pub mod hashed;
 pub mod hll;
 pub mod import;

@@ -15,6 +15,7 @@
 //! - `replication`: masters, replicas, and what happens to them
 //! - `clients`: a client library as users have it
 //! - `pubsub`: messages to subscribers
+//! - `migrate`: keys that move to other servers
 //! - `rdb`: files from and for redis-server
 //! - `layers`: house rules of the sources
 #![allow(clippy::unwrap_used)]
@@ -26,7 +27,8 @@ mod failure;
 mod hostile;
 mod layers;
 mod lifecycle;
+mod migrate;
 mod pubsub;
-mod replication;
 mod rdb;
+mod replication;
 mod support;

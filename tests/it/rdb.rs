@@ -1,7 +1,8 @@
-//! RDB files of redis-server, loaded at the start; loads that fail or are killed.
+//! RDB files of redis-server, loaded at the start; loads that fail or are
+//! killed; and files for redis-server.
 
 use crate::support::server::free_port;
-use crate::support::{Server, Value, oracle};
+use crate::support::{DEADLINE, Server, Value, oracle, wait_within};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -98,4 +99,55 @@ fn a_file_of_redis_fills_an_empty_server_whatever_happens_on_the_way() {
     server.spawn();
     check_loaded(&server);
     assert!(server.log().contains("loaded 302 keys"));
+}
+
+#[test]
+fn a_file_of_ours_fills_redis() {
+    let server = Server::start(&[]);
+    let mut conn = server.connect();
+    conn.must("SET text value");
+    conn.must("SET soon x PX 1");
+    conn.must("HSET hash f v");
+    for n in 0..5_000 {
+        conn.must(&format!("RPUSH list item-{n}"));
+        conn.must(&format!("ZADD zset {} member-{n}", n % 100));
+    }
+    conn.must("SELECT 9");
+    conn.must("SADD set 1 2 3");
+    conn.must("PEXPIREAT set 32503680000000");
+    for (line, text) in [
+        (
+            "BGSAVE RDB a/b",
+            "ERR the name of the file must not name a directory",
+        ),
+        (
+            "BGSAVE RDB ..",
+            "ERR the name of the file must not name a directory",
+        ),
+        ("BGSAVE RDB a b", "ERR syntax error"),
+    ] {
+        assert_eq!(conn.cmd(line), Value::Error(text.into()), "{line}");
+    }
+    conn.must("BGSAVE RDB ours.rdb");
+    let path = server.data_dir().join("ours.rdb");
+    assert!(wait_within(DEADLINE, || path.exists()));
+    let mut redis = oracle(&[]);
+    redis.terminate();
+    fs::copy(&path, redis.data_dir().join("dump.rdb")).unwrap();
+    redis.spawn();
+    let mut conn = redis.connect();
+    assert_eq!(conn.must("DBSIZE"), Value::Int(4));
+    assert_eq!(conn.must("GET text"), Value::Bulk(b"value".to_vec()));
+    assert_eq!(conn.must("HGET hash f"), Value::Bulk(b"v".to_vec()));
+    assert_eq!(
+        conn.must("LINDEX list 4999"),
+        Value::Bulk(b"item-4999".to_vec())
+    );
+    assert_eq!(
+        conn.must("ZSCORE zset member-4999"),
+        Value::Bulk(b"99".to_vec())
+    );
+    conn.must("SELECT 9");
+    assert_eq!(conn.must("SCARD set"), Value::Int(3));
+    assert_eq!(conn.must("PEXPIRETIME set"), Value::Int(32_503_680_000_000));
 }

@@ -1,0 +1,85 @@
+//! All keys as an RDB file, as they were at one moment.
+//!
+//! They come from a snapshot: writers go on meanwhile. No more than one element
+//! of a value is in memory at a time, but for those that [`crate::rdb::encode`]
+//! holds back.
+
+use super::dump::{EachRow, Source, Stored, write_value};
+use super::{OpError, OpResult};
+use crate::encoding::{MetaView, keys, tag};
+use crate::rdb::file::FileWriter;
+use crate::storage::snapshot::Snapshot;
+use crate::storage::{DbIndex, StorageError};
+use std::io::Write;
+
+impl Source for &Snapshot<'_> {
+    fn each_row(&mut self, db: DbIndex, from: &[u8], to: &[u8], each: EachRow<'_>) -> OpResult<()> {
+        self.scan(db, from, to, each)
+    }
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Keys.
+    pub keys: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
+/// How to write a file.
+#[derive(Debug, Clone, Copy)]
+pub struct ExportOptions<'a> {
+    /// Whether strings are compressed.
+    pub compress: bool,
+    /// Keys whose time is over by now are left out, Unix ms.
+    pub now_ms: u64,
+    /// What the file says of its writer: names and texts.
+    pub about: &'a [(&'a str, String)],
+}
+
+/// Writes the file; returns where it went.
+pub fn export<W: Write>(
+    snapshot: &Snapshot<'_>,
+    sink: W,
+    options: ExportOptions<'_>,
+) -> OpResult<(W, Exported)> {
+    let mut writer = FileWriter::new(sink, options.compress);
+    for (name, text) in options.about {
+        writer.aux(name.as_bytes(), text.as_bytes());
+    }
+    let mut exported = Exported::default();
+    let (from, to) = (keys::meta(b""), [tag::META + 1]);
+    for (db, counts) in snapshot.dbs() {
+        if counts.keys == 0 {
+            continue;
+        }
+        writer.select_db(db.0.into(), counts.keys, counts.expires);
+        snapshot.scan(db, &from, &to, |row_key, row| -> OpResult<()> {
+            let key = keys::user_key_of_meta(row_key)?;
+            let MetaView { meta, body } = MetaView::decode(row)?;
+            if meta.is_expired(options.now_ms) {
+                return Ok(());
+            }
+            if meta.expire_ms != 0 {
+                writer.expires(meta.expire_ms);
+            }
+            let (encoder, buffer, mut outlet) = writer.parts();
+            let mut source = snapshot;
+            let stored = Stored { meta, body };
+            write_value(&mut source, db, stored, Some(key), encoder, buffer, |out| {
+                outlet.pass_on(out).map_err(io_error)
+            })?;
+            exported.keys += 1;
+            Ok(())
+        })?;
+    }
+    // The end of the file: its sign and the checksum.
+    exported.bytes = writer.len() + 9;
+    let sink = writer.end().map_err(io_error)?;
+    Ok((sink, exported))
+}
+
+fn io_error(error: std::io::Error) -> OpError {
+    OpError::Storage(StorageError::Io(error))
+}

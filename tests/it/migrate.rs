@@ -1,0 +1,189 @@
+//! MIGRATE between processes: to Kedis and to redis-server, with targets that
+//! refuse, hang or are not there, and with writers that must not lose a write.
+
+use crate::support::conn::args;
+use crate::support::server::free_port;
+use crate::support::{Conn, DEADLINE, Server, Value, oracle, wait_within};
+use std::time::{Duration, Instant};
+
+fn migrate(target: &Server, rest: &str) -> String {
+    format!("MIGRATE 127.0.0.1 {} {rest}", target.port())
+}
+
+fn error(reply: &Value) -> String {
+    match reply {
+        Value::Error(text) => String::from_utf8_lossy(text).into_owned(),
+        other => panic!("no error: {other:?}"),
+    }
+}
+
+fn ok() -> Value {
+    Value::Simple(b"OK".to_vec())
+}
+
+#[test]
+fn keys_move_to_kedis_and_to_redis() {
+    for target in [Server::start(&[]), oracle(&[])] {
+        let source = Server::start(&["--enable-debug-command", "yes"]);
+        let mut here = source.connect();
+        let mut there = target.connect();
+        there.must("SELECT 9");
+        here.must("SET s value");
+        here.must("PEXPIREAT s 32503680000000");
+        here.must("RPUSH l a b c");
+        here.must("HSET h f v");
+        here.must("ZADD z 1.5 m");
+        assert_eq!(here.must(&migrate(&target, "s 9 5000")), ok());
+        assert_eq!(here.must("EXISTS s"), Value::Int(0));
+        assert_eq!(there.must("GET s"), Value::Bulk(b"value".to_vec()));
+        let at = there.must("PEXPIRETIME s");
+        assert!(
+            matches!(at, Value::Int(ms) if ms.abs_diff(32_503_680_000_000) < 1_000),
+            "{at:?}"
+        );
+
+        assert_eq!(here.must(&migrate(&target, "l 9 5000 COPY")), ok());
+        assert_eq!(here.must("LLEN l"), Value::Int(3));
+        let busy = error(&here.cmd(&migrate(&target, "l 9 5000")));
+        assert_eq!(
+            busy,
+            "ERR Target instance replied with error: BUSYKEY Target key name already exists."
+        );
+        let words = migrate(&target, "@ 9 5000 REPLACE KEYS l none h z l");
+        let words = words.replace(" @ ", "  ");
+        let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+        here.send(&words).unwrap();
+        // The connection goes on only when the answer is there.
+        here.send(&[b"DBSIZE"]).unwrap();
+        assert_eq!(here.read().unwrap(), ok());
+        assert_eq!(here.read().unwrap(), Value::Int(0));
+        assert_eq!(there.must("DBSIZE"), Value::Int(4));
+        assert_eq!(there.must("ZSCORE z m"), Value::Bulk(b"1.5".to_vec()));
+
+        here.must("SET s again");
+        let refused = error(&here.cmd(&migrate(&target, "s 99 5000")));
+        assert!(
+            refused.starts_with("ERR Target instance replied with error: ERR DB"),
+            "{refused}"
+        );
+        let refused = error(&here.cmd(&migrate(&target, "s 9 5000 AUTH secret REPLACE")));
+        assert!(refused.contains("AUTH"), "{refused}");
+        assert_eq!(here.must("EXISTS s"), Value::Int(1));
+        here.must("DEBUG KEDIS-CHECK");
+        assert_eq!(
+            error(&here.cmd(&format!("MIGRATE 127.0.0.1 {} s 0 300", free_port()))),
+            "IOERR error or timeout connecting to the client"
+        );
+        // A cached connection that the target closed meanwhile.
+        there.must("CLIENT KILL TYPE normal SKIPME yes");
+        assert_eq!(here.must(&migrate(&target, "s 9 5000 REPLACE")), ok());
+    }
+}
+
+#[test]
+fn a_target_that_hangs_holds_up_nobody_but_writers_of_the_key() {
+    let target = Server::start(&[]);
+    let source = Server::start(&["--io-threads", "1"]);
+    let mut mover = source.connect();
+    let mut writer = source.connect();
+    let mut other = source.connect();
+    mover.must("SET counter 5");
+    target.signal("STOP");
+    let line = migrate(&target, "counter 0 1500");
+    mover.send(&args(&line)).unwrap();
+    let blocked = |other: &mut Conn| {
+        let Value::Bulk(list) = other.must("CLIENT LIST") else {
+            return false;
+        };
+        let list = String::from_utf8_lossy(&list).into_owned();
+        let mut lines = list.lines();
+        lines.any(|line| line.contains("cmd=migrate") && line.contains("flags=b"))
+    };
+    assert!(wait_within(DEADLINE, || blocked(&mut other)));
+    let started = Instant::now();
+    writer.send(&args("INCR counter")).unwrap();
+    // Everything else goes on, on the same thread.
+    for n in 0..50 {
+        other.must(&format!("SET other {n}"));
+        assert_eq!(other.must("GET counter"), Value::Bulk(b"5".to_vec()));
+    }
+    assert!(
+        started.elapsed() < Duration::from_millis(1000),
+        "{:?}",
+        started.elapsed()
+    );
+    let failed = error(&mover.read().unwrap());
+    assert!(failed.starts_with("IOERR error or timeout"), "{failed}");
+    // The key stayed, and the write came after.
+    assert_eq!(writer.read().unwrap(), Value::Int(6));
+    target.signal("CONT");
+    assert!(wait_within(DEADLINE, || target.connect().cmd("PING")
+        == Value::Simple(b"PONG".to_vec())));
+
+    // The other end: the key is gone when the writer gets its turn.
+    let line = migrate(&target, "counter 0 20000 REPLACE");
+    target.signal("STOP");
+    mover.send(&args(&line)).unwrap();
+    assert!(wait_within(DEADLINE, || blocked(&mut other)));
+    std::thread::sleep(Duration::from_millis(100));
+    writer.send(&args("INCR counter")).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    target.signal("CONT");
+    assert_eq!(mover.read().unwrap(), ok());
+    assert_eq!(writer.read().unwrap(), Value::Int(1));
+    assert_eq!(
+        target.connect().must("GET counter"),
+        Value::Bulk(b"6".to_vec())
+    );
+}
+
+/// A counter moves back and forth while clients count: what all of them were
+/// told adds up.
+#[test]
+fn no_acknowledged_write_is_lost() {
+    let servers = [Server::start(&[]), Server::start(&[])];
+    let end = Instant::now() + Duration::from_millis(1500);
+    let counted: i64 = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4)
+            .map(|n| {
+                let mut conn = servers[n % 2].connect();
+                scope.spawn(move || {
+                    let mut acknowledged = 0;
+                    while Instant::now() < end {
+                        conn.must("HINCRBY total n 1");
+                        acknowledged += 1;
+                    }
+                    acknowledged
+                })
+            })
+            .collect();
+        let mut conns = [servers[0].connect(), servers[1].connect()];
+        let mut arrived = 0;
+        while Instant::now() < end {
+            for (conn, other) in conns.iter_mut().zip([1, 0]) {
+                // Counted under another name there, so that the sums can meet.
+                let moved = conn.cmd(&migrate(&servers[other], "total 1 5000"));
+                if moved == ok() {
+                    let mut there = servers[other].connect();
+                    there.must("SELECT 1");
+                    let Value::Bulk(sum) = there.must("HGET total n") else {
+                        panic!("nothing arrived");
+                    };
+                    arrived += String::from_utf8_lossy(&sum).parse::<i64>().unwrap();
+                    there.must("DEL total");
+                }
+            }
+        }
+        let told: i64 = writers.into_iter().map(|w| w.join().unwrap()).sum();
+        assert!(arrived > 0);
+        told - arrived
+    });
+    let left: i64 = servers
+        .iter()
+        .map(|server| match server.connect().must("HGET total n") {
+            Value::Bulk(sum) => String::from_utf8_lossy(&sum).parse::<i64>().unwrap(),
+            _ => 0,
+        })
+        .sum();
+    assert_eq!(left, counted);
+}
