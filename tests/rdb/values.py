@@ -119,7 +119,7 @@ def value(connection, key):
     return kind, None
 
 
-def differences(one, other):
+def differences(one, other, drift_ms=0):
     """Keys of two connections' DBs whose values or times differ."""
     names = set(one.keys("*")) ^ set(other.keys("*"))
     wrong = [(name, "is on one side only") for name in names]
@@ -128,6 +128,6 @@ def differences(one, other):
             continue
         if value(one, key) != value(other, key):
             wrong.append((key, "differs"))
-        elif one.pexpiretime(key) != other.pexpiretime(key):
+        elif abs(one.pexpiretime(key) - other.pexpiretime(key)) > drift_ms:
             wrong.append((key, "expires at another time"))
     return wrong
