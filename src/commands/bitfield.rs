@@ -6,6 +6,7 @@ use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
 use crate::resp::Reply;
+use crate::storage::events::Class;
 use crate::types::{bits, string};
 use std::ops::Range;
 
@@ -205,8 +206,8 @@ fn bitfield(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         false => 1,
     };
     ctx.reply.array(steps.len());
-    if steps.is_empty() {
-        string::len(ctx.txn, db, key)?;
+    if steps.iter().all(|step| step.action == Action::Get) {
+        ctx.txn.counting(|txn| string::len(txn, db, key))?;
     }
     for steps in steps.chunks(at_once) {
         let window = window(steps);
@@ -218,6 +219,9 @@ fn bitfield(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
                 answer(reply, step.run(bytes, base));
             }
         })?;
+    }
+    if ctx.txn.dirty() > 0 {
+        ctx.event(Class::STRING, "setbit", key);
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
 use crate::state::Server;
+use crate::storage::events::Class;
 use crate::types::bits::{self, Found, Operation, Part, Unit};
 
 /// How long a string may get, in bytes.
@@ -38,6 +39,9 @@ fn setbit(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         _ => return Err(Error::text("ERR bit is not an integer or out of range")),
     };
     let before = bits::set(ctx.txn, ctx.db, args[1], offset, bit, max_len)?;
+    if ctx.txn.dirty() > 0 {
+        ctx.event(Class::STRING, "setbit", args[1]);
+    }
     ctx.reply.int(before.into());
     Ok(())
 }
@@ -121,6 +125,9 @@ fn bitop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ));
     }
     let len = bits::combine(ctx.txn, ctx.db, operation, args[2], &args[3..])?;
+    if len > 0 {
+        ctx.event(Class::STRING, "set", args[2]);
+    }
     ctx.reply.int(len as i64);
     Ok(())
 }

@@ -5,6 +5,7 @@ use super::spec::Command;
 use crate::resp::Reply;
 use crate::state::pubsub::Outbox;
 use crate::state::{Server, Session};
+use crate::storage::events::Class;
 use crate::storage::{DbIndex, Txn, View};
 
 /// For a command that reads keys.
@@ -33,6 +34,14 @@ pub struct WriteCtx<'a> {
     pub server: &'a Server,
     /// The client.
     pub session: &'a Session,
+}
+
+impl WriteCtx<'_> {
+    /// Tells of what the command has done to a key: what leaves the key empty,
+    /// before that is saved, the rest after it.
+    pub fn event(&mut self, class: Class, name: &'static str, key: &[u8]) {
+        self.txn.event(class, name, self.db, key);
+    }
 }
 
 /// For a command about the connection or the server.

@@ -9,6 +9,7 @@ use crate::rdb::encode::Encoder;
 use crate::rdb::payload;
 use crate::state::config::Config;
 use crate::storage::KeyMeta;
+use crate::storage::events::Class;
 use crate::types::dump::{self, Stored};
 use crate::types::restore::{RestoreError, restore as restore_value};
 
@@ -109,7 +110,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         .max(4 * payload.value.len() as u64);
     let before = ctx.txn.savepoint();
     if let Some(old) = &old {
-        ctx.txn.remove_key(db, key, old)?;
+        ctx.txn.vacate_key(db, key, old, false)?;
     }
     let taken = restore_value(ctx.txn, db, key, &payload, expire_ms, max_bytes).map_err(refusal)?;
     let past = expire_ms != 0 && expire_ms <= ctx.txn.expiry_now_ms();
@@ -135,6 +136,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             .remember(hash, now_ms, idle_s, frequency);
     }
     log(ctx, key, expire_ms, bytes, taken.timed_fields > 0)?;
+    ctx.event(Class::GENERIC, "restore", key);
     ctx.reply.ok();
     Ok(())
 }

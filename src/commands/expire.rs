@@ -7,6 +7,7 @@ use super::args::{self, Options};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
+use crate::storage::events::Class;
 use crate::types::keyspace;
 
 /// In what an EXPIRE command counts, and from when.
@@ -104,6 +105,7 @@ fn set_expiry(ctx: &mut WriteCtx<'_>, args: &[&[u8]], unit: Unit) -> CmdResult {
             let mut text = Vec::new();
             num::write_i64(&mut text, when_ms);
             ctx.txn.effect(ctx.db, &[b"PEXPIREAT", key, &text]);
+            ctx.event(Class::GENERIC, "expire", key);
         }
         _ => {
             ctx.txn.remove_key(ctx.db, key, &found)?;
@@ -155,6 +157,7 @@ fn persist(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let persisted = match ctx.txn.lookup(ctx.db, key)? {
         Some(found) if found.meta.expire_ms != 0 => {
             ctx.txn.set_expiry(ctx.db, key, &found, 0)?;
+            ctx.event(Class::GENERIC, "persist", key);
             1
         }
         _ => 0,

@@ -8,6 +8,7 @@ use crate::base::longdouble::LongDouble;
 use crate::base::num;
 use crate::encoding::Kind;
 use crate::resp::Reply;
+use crate::storage::events::Class;
 use crate::types::OpError;
 use crate::types::members::Members;
 use std::ops::ControlFlow;
@@ -31,6 +32,7 @@ fn set_fields(ctx: &mut WriteCtx<'_>, name: &'static str, args: &[&[u8]]) -> Res
         new += i64::from(hash.insert(ctx.txn, field, value)?);
     }
     hash.save(ctx.txn, args[1])?;
+    ctx.event(Class::HASH, "hset", args[1]);
     Ok(new)
 }
 
@@ -52,6 +54,7 @@ fn hsetnx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if is_new {
         hash.append(ctx.txn, args[2], args[3])?;
         hash.save(ctx.txn, args[1])?;
+        ctx.event(Class::HASH, "hset", args[1]);
     }
     ctx.reply.int(i64::from(is_new));
     Ok(())
@@ -62,6 +65,9 @@ fn hdel(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if let Some(mut hash) = Members::load(ctx.txn, ctx.db, args[1], Kind::Hash)? {
         for field in &args[2..] {
             removed += i64::from(hash.remove(ctx.txn, field)?);
+        }
+        if removed > 0 {
+            ctx.event(Class::HASH, "hdel", args[1]);
         }
         hash.save(ctx.txn, args[1])?;
     }
@@ -82,6 +88,7 @@ fn hincrby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut text = itoa::Buffer::new();
     hash.insert(ctx.txn, args[2], text.format(new).as_bytes())?;
     hash.save(ctx.txn, args[1])?;
+    ctx.event(Class::HASH, "hincrby", args[1]);
     ctx.reply.int(new);
     Ok(())
 }
@@ -104,6 +111,7 @@ fn hincrbyfloat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let value = sum.to_human();
     hash.insert(ctx.txn, args[2], &value)?;
     hash.save(ctx.txn, args[1])?;
+    ctx.event(Class::HASH, "hincrbyfloat", args[1]);
     ctx.txn.effect(ctx.db, &[b"HSET", args[1], args[2], &value]);
     ctx.reply.bulk(&value);
     Ok(())

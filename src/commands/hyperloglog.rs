@@ -7,6 +7,7 @@ use super::error::quoted;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx, WriteCtx};
 use crate::state::Server;
+use crate::storage::events::Class;
 use crate::types::hll::sparse::{Run, for_each_run};
 use crate::types::hll::{self, Encoding, HllError, REGISTERS};
 use std::fmt::Write;
@@ -31,6 +32,9 @@ fn sparse_max(server: &Server) -> usize {
 fn pfadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let sparse_max = sparse_max(ctx.server);
     let changed = hll::add(ctx.txn, ctx.db, args[1], &args[2..], sparse_max)?;
+    if changed {
+        ctx.event(Class::STRING, "pfadd", args[1]);
+    }
     ctx.reply.int(changed.into());
     Ok(())
 }
@@ -44,6 +48,7 @@ fn pfcount(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn pfmerge(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let sparse_max = sparse_max(ctx.server);
     hll::merge(ctx.txn, ctx.db, args[1], &args[2..], sparse_max)?;
+    ctx.event(Class::STRING, "pfadd", args[1]);
     ctx.reply.ok();
     Ok(())
 }

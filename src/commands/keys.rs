@@ -5,6 +5,7 @@ use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::glob;
 use crate::storage::DbIndex;
+use crate::storage::events::Class;
 use crate::types::keyspace::{self, Place};
 use crate::types::random_key::random_key;
 
@@ -42,7 +43,10 @@ fn keys(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mark = ctx.reply.begin();
     let mut matching = 0;
     if is_literal {
-        if keyspace::head(ctx.view, ctx.db, &prefix)?.is_some() {
+        let head = ctx
+            .view
+            .quietly(|view| keyspace::head(view, ctx.db, &prefix))?;
+        if head.is_some() {
             ctx.reply.bulk(&prefix);
             matching = 1;
         }
@@ -171,7 +175,8 @@ fn copy(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if from == to {
         return Err(SAME_OBJECT);
     }
-    let Some(found) = ctx.txn.lookup(from.db, from.key)? else {
+    let found = ctx.txn.counting(|txn| txn.lookup(from.db, from.key))?;
+    let Some(found) = found else {
         ctx.reply.int(0);
         return Ok(());
     };
@@ -179,6 +184,7 @@ fn copy(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let free = old.is_none() || replace;
     if free {
         keyspace::copy(ctx.txn, from.db, &found, to, old.as_ref())?;
+        ctx.txn.event(Class::GENERIC, "copy_to", to.db, to.key);
     }
     ctx.reply.int(free.into());
     Ok(())

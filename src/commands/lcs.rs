@@ -49,7 +49,7 @@ impl Wish {
 /// The handler.
 pub fn lcs(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     // The lengths first: nothing is read that the table has no room for.
-    let mut len = |key| match string::len(ctx.view, ctx.db, key) {
+    let mut len = |key| match ctx.view.quietly(|view| string::len(view, ctx.db, key)) {
         Ok(len) => Ok(len.unwrap_or(0)),
         Err(OpError::WrongType) => Err(Error::text(
             "ERR The specified keys must contain string values",

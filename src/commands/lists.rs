@@ -4,6 +4,7 @@ use super::args::{self, Options};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::resp::Reply;
+use crate::storage::events::Class;
 use crate::storage::scan::Direction;
 use crate::types::OpError;
 use crate::types::list::{self, End, List};
@@ -25,7 +26,7 @@ fn rpush(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 fn push(ctx: &mut WriteCtx<'_>, args: &[&[u8]], end: End) -> CmdResult {
     let list = List::load_or_new(ctx.txn, ctx.db, args[1])?;
-    push_to(ctx, list, end, &args[2..])
+    push_to(ctx, list, end, args)
 }
 
 fn lpushx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -38,7 +39,7 @@ fn rpushx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 fn push_if_exists(ctx: &mut WriteCtx<'_>, args: &[&[u8]], end: End) -> CmdResult {
     match List::load(ctx.txn, ctx.db, args[1])? {
-        Some(list) => push_to(ctx, list, end, &args[2..]),
+        Some(list) => push_to(ctx, list, end, args),
         None => {
             ctx.reply.int(0);
             Ok(())
@@ -46,10 +47,12 @@ fn push_if_exists(ctx: &mut WriteCtx<'_>, args: &[&[u8]], end: End) -> CmdResult
     }
 }
 
-fn push_to(ctx: &mut WriteCtx<'_>, mut list: List<'_>, end: End, items: &[&[u8]]) -> CmdResult {
-    list.push(ctx.txn, end, items)?;
+fn push_to(ctx: &mut WriteCtx<'_>, mut list: List<'_>, end: End, args: &[&[u8]]) -> CmdResult {
+    list.push(ctx.txn, end, &args[2..])?;
     reply_len(ctx.reply, list.len());
-    Ok(list.save(ctx.txn)?)
+    list.save(ctx.txn)?;
+    ctx.event(Class::LIST, end.pushed(), args[1]);
+    Ok(())
 }
 
 fn lpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -82,6 +85,9 @@ fn pop(ctx: &mut WriteCtx<'_>, args: &[&[u8]], end: End) -> CmdResult {
     }
     let reply = &mut *ctx.reply;
     list.pop(ctx.txn, end, count.unwrap_or(1), |item| reply.bulk(item))?;
+    if count != Some(0) {
+        ctx.event(Class::LIST, end.popped(), args[1]);
+    }
     Ok(list.save(ctx.txn)?)
 }
 
@@ -104,6 +110,7 @@ pub fn pop_first<'a>(ctx: &mut WriteCtx<'_>, asked: &Mpop<'a>) -> Result<Option<
         ctx.reply.array(asked.count.min(list.len()) as usize);
         let reply = &mut *ctx.reply;
         list.pop(ctx.txn, asked.end, asked.count, |item| reply.bulk(item))?;
+        ctx.event(Class::LIST, asked.end.popped(), key);
         list.save(ctx.txn)?;
         return Ok(Some(key));
     }
@@ -208,6 +215,7 @@ fn lset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         .ok_or(OpError::IndexOutOfRange)?;
     list.set(ctx.txn, at, args[3])?;
     list.save(ctx.txn)?;
+    ctx.event(Class::LIST, "lset", args[1]);
     ctx.reply.ok();
     Ok(())
 }
@@ -225,7 +233,10 @@ fn linsert(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Ok(());
     };
     match list.insert(ctx.txn, side, args[3], args[4])? {
-        true => reply_len(ctx.reply, list.len()),
+        true => {
+            reply_len(ctx.reply, list.len());
+            ctx.event(Class::LIST, "linsert", args[1]);
+        }
         false => ctx.reply.int(-1),
     }
     Ok(list.save(ctx.txn)?)
@@ -244,6 +255,9 @@ fn lrem(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut removed = 0;
     if let Some(mut list) = List::load(ctx.txn, ctx.db, args[1])? {
         removed = list.remove(ctx.txn, from, limit, args[3])?;
+        if removed > 0 {
+            ctx.event(Class::LIST, "lrem", args[1]);
+        }
         list.save(ctx.txn)?;
     }
     reply_len(ctx.reply, removed);
@@ -254,6 +268,7 @@ fn ltrim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (start, stop) = (args::int(args[2])?, args::int(args[3])?);
     if let Some(mut list) = List::load(ctx.txn, ctx.db, args[1])? {
         list.keep(list.positions(start, stop))?;
+        ctx.event(Class::LIST, "ltrim", args[1]);
         list.save(ctx.txn)?;
     }
     ctx.reply.ok();

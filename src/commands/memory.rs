@@ -24,7 +24,7 @@ fn usage(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         samples = u64::try_from(options.int()?).map_err(|_| Error::Syntax)?;
     }
     let key = args.get(2).copied().unwrap_or_default();
-    match ctx.view.lookup(ctx.db, key)? {
+    match ctx.view.quietly(|view| view.lookup(ctx.db, key))? {
         None => ctx.reply.null(),
         Some(found) => {
             let bytes = inspect::stored_bytes(ctx.view, ctx.db, key, &found, samples)?;

@@ -9,7 +9,7 @@ use crate::types::object::{self, Limit, Limits};
 
 /// The value, or a null reply.
 fn lookup(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<KeyMeta>, Error> {
-    let found = ctx.view.lookup(ctx.db, key)?;
+    let found = ctx.view.quietly(|view| view.lookup(ctx.db, key))?;
     if found.is_none() {
         ctx.reply.null();
     }

@@ -5,6 +5,7 @@ use super::elements::{self, ScanRequest};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::encoding::Kind;
+use crate::storage::events::Class;
 use crate::types::members::Members;
 use crate::types::set::{Algebra, Operation};
 use std::ops::ControlFlow;
@@ -23,6 +24,9 @@ fn sadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         new += i64::from(set.insert(ctx.txn, member, &[])?);
     }
     set.save(ctx.txn, args[1])?;
+    if new > 0 {
+        ctx.event(Class::SET, "sadd", args[1]);
+    }
     ctx.reply.int(new);
     Ok(())
 }
@@ -32,6 +36,9 @@ fn srem(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if let Some(mut set) = Members::load(ctx.txn, ctx.db, args[1], Kind::Set)? {
         for member in &args[2..] {
             removed += i64::from(set.remove(ctx.txn, member)?);
+        }
+        if removed > 0 {
+            ctx.event(Class::SET, "srem", args[1]);
         }
         set.save(ctx.txn, args[1])?;
     }
@@ -52,9 +59,13 @@ fn smove(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         source.remove(ctx.txn, member)?
     };
     if moved && from != to {
-        target.insert(ctx.txn, member, &[])?;
+        let is_new = target.insert(ctx.txn, member, &[])?;
+        ctx.event(Class::SET, "srem", from);
         source.save(ctx.txn, from)?;
         target.save(ctx.txn, to)?;
+        if is_new {
+            ctx.event(Class::SET, "sadd", to);
+        }
     }
     ctx.reply.int(i64::from(moved));
     Ok(())
@@ -149,6 +160,9 @@ fn spop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ctx.reply.set(count.min(set.len()) as usize);
     }
     let count = count.unwrap_or(1);
+    if count > 0 {
+        ctx.event(Class::SET, "spop", key);
+    }
     match count {
         0 => Ok(()),
         _ if count >= set.len() => pop_all(ctx, key, &set),
@@ -238,25 +252,35 @@ fn sintercard(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn sinterstore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    store_result(ctx, args, Operation::Intersection)
+    store_result(ctx, args, Operation::Intersection, "sinterstore")
 }
 
 fn sunionstore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    store_result(ctx, args, Operation::Union)
+    store_result(ctx, args, Operation::Union, "sunionstore")
 }
 
 fn sdiffstore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    store_result(ctx, args, Operation::Difference)
+    store_result(ctx, args, Operation::Difference, "sdiffstore")
 }
 
-fn store_result(ctx: &mut WriteCtx<'_>, args: &[&[u8]], operation: Operation) -> CmdResult {
-    let mut result = Algebra::new(ctx.txn, ctx.db, &args[2..], operation)?;
+fn store_result(
+    ctx: &mut WriteCtx<'_>,
+    args: &[&[u8]],
+    operation: Operation,
+    event: &'static str,
+) -> CmdResult {
+    let mut result = ctx
+        .txn
+        .counting(|txn| Algebra::new(txn, ctx.db, &args[2..], operation))?;
     let mut set = Members::empty(ctx.db, Kind::Set);
     while result.advance(ctx.txn)? {
         set.append(ctx.txn, result.member(), &[])?;
     }
     let len = set.len();
     set.save_over(ctx.txn, args[1], 0)?;
+    if len > 0 {
+        ctx.event(Class::SET, event, args[1]);
+    }
     ctx.reply.int(len as i64);
     Ok(())
 }

@@ -8,6 +8,7 @@
 use super::args::Options;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::storage::events::Class;
 use crate::storage::scan::Direction;
 use crate::storage::{DbIndex, View};
 use crate::types::OpError;
@@ -161,7 +162,7 @@ fn sort_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn sort(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut request = Request::parse(args, true)?;
     // Expired keys among those that are locked go now; the others must stay.
-    let source = Source::open(ctx.txn, ctx.db, args[1])?;
+    let source = ctx.txn.counting(|txn| Source::open(txn, ctx.db, args[1]))?;
     let existed = match request.store {
         Some(key) => ctx.txn.lookup(ctx.db, key)?.is_some(),
         None => false,
@@ -175,6 +176,7 @@ fn sort(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     request.outputs(view, ctx.db, elements, |value| {
         values.push(value.unwrap_or_default());
     })?;
+    ctx.txn.writing();
     store(ctx, key, existed, &values)?;
     let stored = i64::try_from(values.len()).unwrap_or(i64::MAX);
     ctx.reply.int(stored);
@@ -195,6 +197,9 @@ fn store(ctx: &mut WriteCtx<'_>, key: &[u8], existed: bool, values: &[Vec<u8>]) 
         ctx.txn.effect(ctx.db, &logged);
     }
     list.save(ctx.txn)?;
+    if !values.is_empty() {
+        ctx.event(Class::LIST, "sortstore", key);
+    }
     Ok(())
 }
 

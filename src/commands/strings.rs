@@ -5,6 +5,7 @@ use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::longdouble::LongDouble;
 use crate::resp::Reply;
+use crate::storage::events::Class;
 use crate::storage::{DbIndex, KeyMeta, View};
 use crate::types::OpError;
 use crate::types::string::{self, Expiry, Visited};
@@ -48,6 +49,12 @@ fn reply_value(
         reply.null();
     }
     Ok(found)
+}
+
+/// [`reply_value`] of a command that goes on to write.
+fn reply_old(ctx: &mut WriteCtx<'_>, key: &[u8]) -> Result<bool, OpError> {
+    ctx.txn
+        .counting(|txn| reply_value(txn, ctx.reply, ctx.db, key))
 }
 
 /// How long a string may get, in bytes.
@@ -193,7 +200,7 @@ impl<'a> SetOptions<'a> {
 
 fn set(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if args.len() == 3 {
-        string::set(ctx.txn, ctx.db, args[1], args[2], Expiry::Clear)?;
+        put(ctx, args[1], args[2])?;
         ctx.reply.ok();
         return Ok(());
     }
@@ -205,7 +212,7 @@ fn set(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         Ttl::At(when, number) => Expiry::At(expire_ms(when, number, ctx.txn.now_ms(), "set")?),
     };
     if options.get {
-        reply_value(ctx.txn, ctx.reply, ctx.db, key)?;
+        reply_old(ctx, key)?;
     }
     let old = string::head(ctx.txn, ctx.db, key)?;
     if (options.nx && old.is_some()) || (options.xx && old.is_none()) {
@@ -215,9 +222,17 @@ fn set(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Ok(());
     }
     set_and_state(ctx, key, old.as_ref(), value, expiry)?;
+    tell_set(ctx, key, expiry);
     if !options.get {
         ctx.reply.ok();
     }
+    Ok(())
+}
+
+/// Sets a key that never expires.
+fn put(ctx: &mut WriteCtx<'_>, key: &[u8], value: &[u8]) -> CmdResult {
+    string::set(ctx.txn, ctx.db, key, value, Expiry::Clear)?;
+    ctx.event(Class::STRING, "set", key);
     Ok(())
 }
 
@@ -242,10 +257,18 @@ fn set_and_state(
     Ok(())
 }
 
+fn tell_set(ctx: &mut WriteCtx<'_>, key: &[u8], expiry: Expiry) {
+    ctx.event(Class::STRING, "set", key);
+    if matches!(expiry, Expiry::At(_)) {
+        ctx.event(Class::GENERIC, "expire", key);
+    }
+}
+
 fn set_with_expiry(ctx: &mut WriteCtx<'_>, args: &[&[u8]], when: When, command: &str) -> CmdResult {
     let ms = expire_ms(when, args[2], ctx.txn.now_ms(), command)?;
     let old = string::head(ctx.txn, ctx.db, args[1])?;
     set_and_state(ctx, args[1], old.as_ref(), args[3], Expiry::At(ms))?;
+    tell_set(ctx, args[1], Expiry::At(ms));
     ctx.reply.ok();
     Ok(())
 }
@@ -262,19 +285,19 @@ fn setnx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let old = string::head(ctx.txn, ctx.db, args[1])?;
     if old.is_none() {
         string::set_over(ctx.txn, ctx.db, args[1], None, args[2], Expiry::Clear)?;
+        ctx.event(Class::STRING, "set", args[1]);
     }
     ctx.reply.int(i64::from(old.is_none()));
     Ok(())
 }
 
 fn getset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    reply_value(ctx.txn, ctx.reply, ctx.db, args[1])?;
-    string::set(ctx.txn, ctx.db, args[1], args[2], Expiry::Clear)?;
-    Ok(())
+    reply_old(ctx, args[1])?;
+    put(ctx, args[1], args[2])
 }
 
 fn getdel(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    if reply_value(ctx.txn, ctx.reply, ctx.db, args[1])? {
+    if reply_old(ctx, args[1])? {
         remove(ctx, args[1])?;
     }
     Ok(())
@@ -295,7 +318,7 @@ fn getex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             return Err(Error::Syntax);
         }
     }
-    if !reply_value(ctx.txn, ctx.reply, ctx.db, key)? {
+    if !reply_old(ctx, key)? {
         return Ok(());
     }
     let now_ms = ctx.txn.now_ms();
@@ -316,17 +339,19 @@ fn getex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     ctx.txn.set_expiry(ctx.db, key, &old, new_ms)?;
     if new_ms == 0 {
         ctx.txn.effect(ctx.db, &[b"PERSIST", key]);
+        ctx.event(Class::GENERIC, "persist", key);
     } else {
         let mut text = itoa::Buffer::new();
         let ms = text.format(new_ms).as_bytes();
         ctx.txn.effect(ctx.db, &[b"PEXPIREAT", key, ms]);
+        ctx.event(Class::GENERIC, "expire", key);
     }
     Ok(())
 }
 
 fn mset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     for (key, value) in pairs(args, "mset")? {
-        string::set(ctx.txn, ctx.db, key, value, Expiry::Clear)?;
+        put(ctx, key, value)?;
     }
     ctx.reply.ok();
     Ok(())
@@ -340,7 +365,7 @@ fn msetnx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         }
     }
     for (key, value) in pairs(args, "msetnx")? {
-        string::set(ctx.txn, ctx.db, key, value, Expiry::Clear)?;
+        put(ctx, key, value)?;
     }
     ctx.reply.int(1);
     Ok(())
@@ -360,6 +385,7 @@ fn pairs<'a>(
 fn append(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let max_len = max_len(ctx);
     let len = string::append(ctx.txn, ctx.db, args[1], args[2], max_len)?;
+    ctx.event(Class::STRING, "append", args[1]);
     ctx.reply.int(len as i64);
     Ok(())
 }
@@ -369,12 +395,16 @@ fn setrange(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         .map_err(|_| Error::text("ERR offset is out of range"))?;
     let max_len = max_len(ctx);
     let len = string::set_range(ctx.txn, ctx.db, args[1], offset, args[3], max_len)?;
+    if !args[3].is_empty() {
+        ctx.event(Class::STRING, "setrange", args[1]);
+    }
     ctx.reply.int(len as i64);
     Ok(())
 }
 
 fn count(ctx: &mut WriteCtx<'_>, key: &[u8], by: i64) -> CmdResult {
     let value = string::increment(ctx.txn, ctx.db, key, by)?;
+    ctx.event(Class::STRING, "incrby", key);
     ctx.reply.int(value);
     Ok(())
 }
@@ -412,6 +442,7 @@ fn incrbyfloat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let text = sum.to_human();
     let head = string::head(ctx.txn, ctx.db, key)?;
     set_and_state(ctx, key, head.as_ref(), &text, Expiry::Keep)?;
+    ctx.event(Class::STRING, "incrbyfloat", key);
     ctx.reply.bulk(&text);
     Ok(())
 }

@@ -6,6 +6,7 @@ use super::spec::Group;
 use super::zsets::Shape;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::encoding::Kind;
+use crate::storage::events::Class;
 use crate::storage::{DbIndex, View};
 use crate::types::hashed::{self, Chunk};
 use crate::types::members::Members;
@@ -327,14 +328,24 @@ fn read(ctx: &mut ReadCtx<'_>, args: &[&[u8]], name: &str, operation: Operation)
     Ok(())
 }
 
-fn store(ctx: &mut WriteCtx<'_>, args: &[&[u8]], name: &str, operation: Operation) -> CmdResult {
+fn store(
+    ctx: &mut WriteCtx<'_>,
+    args: &[&[u8]],
+    name: &'static str,
+    operation: Operation,
+) -> CmdResult {
     let takes = Takes {
         weights: operation != Operation::Diff,
         scores: false,
     };
-    let operands = Operands::parse(ctx.txn, ctx.db, args, 2, name, takes)?;
+    let operands = ctx
+        .txn
+        .counting(|txn| Operands::parse(txn, ctx.db, args, 2, name, takes))?;
     let result = operands.compute(ctx.txn, operation)?;
     zset::store(ctx.txn, ctx.db, args[1], &result)?;
+    if !result.is_empty() {
+        ctx.event(Class::ZSET, name, args[1]);
+    }
     ctx.reply.int(result.len() as i64);
     Ok(())
 }

@@ -7,6 +7,7 @@ use super::zsets::{READS, REMOVES, Shape};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
 use crate::storage::View;
+use crate::storage::events::Class;
 use crate::types::OpResult;
 use crate::types::zset::{self, Direction, Each, Edit, LexBound, Member, ScoreBound, Span, Zset};
 
@@ -245,7 +246,8 @@ fn zrangestore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let range = Range::parse(args, 3, open)?;
     let mut found: Vec<(f64, Member)> = Vec::new();
-    if let Some(zset) = Zset::open(ctx.txn, ctx.db, args[2])? {
+    let source = ctx.txn.counting(|txn| Zset::open(txn, ctx.db, args[2]))?;
+    if let Some(zset) = source {
         range.walk(ctx.txn, &zset, &mut |score, member| {
             found.push((score, Member::from_slice(member)));
             Ok(())
@@ -255,6 +257,9 @@ fn zrangestore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         found.reverse();
     }
     zset::store(ctx.txn, ctx.db, args[1], &found)?;
+    if !found.is_empty() {
+        ctx.event(Class::ZSET, "zrangestore", args[1]);
+    }
     ctx.reply.int(found.len() as i64);
     Ok(())
 }
@@ -314,6 +319,14 @@ fn remove(ctx: &mut WriteCtx<'_>, args: &[&[u8]], by: By) -> CmdResult {
             }
             None => edit.remove_range(ctx.txn, &span, skip, limit)?,
         };
+        if removed > 0 {
+            let event = match by {
+                By::Rank => "zremrangebyrank",
+                By::Score => "zremrangebyscore",
+                By::Lex => "zremrangebylex",
+            };
+            ctx.event(Class::ZSET, event, args[1]);
+        }
         edit.save(ctx.txn)?;
     }
     ctx.reply.int(removed as i64);

@@ -12,6 +12,7 @@ use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::{glob, num};
 use crate::resp::Reply;
+use crate::storage::events::Class;
 use crate::types::zset::{AddRule, Added, Direction, Edit, Member, Zset};
 use crate::types::{OpError, OpResult};
 
@@ -146,6 +147,9 @@ fn zadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         }
     }
     edit.save(ctx.txn)?;
+    if new + changed > 0 {
+        ctx.event(Class::ZSET, "zadd", args[1]);
+    }
     ctx.reply
         .int(if count_changed { new + changed } else { new });
     Ok(())
@@ -164,6 +168,7 @@ fn add_increment(
         Added::Same(score) => ctx.reply.double(score),
         Added::New(score) | Added::Changed(score) => {
             edit.save(ctx.txn)?;
+            ctx.event(Class::ZSET, "zincr", key);
             let effect: [&[u8]; 4] = [b"ZADD", key, &score_text(score), member];
             ctx.txn.effect(ctx.db, &effect);
             ctx.reply.double(score);
@@ -259,6 +264,9 @@ fn zrem(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         for member in &args[2..] {
             removed += i64::from(edit.remove(ctx.txn, member)?);
         }
+        if removed > 0 {
+            ctx.event(Class::ZSET, "zrem", args[1]);
+        }
         edit.save(ctx.txn)?;
     }
     ctx.reply.int(removed);
@@ -274,6 +282,13 @@ pub(super) fn take(
 ) -> Result<Vec<(f64, Member)>, Error> {
     let mut edit = Edit::open(ctx.txn, ctx.db, key)?;
     let popped = edit.pop(ctx.txn, direction, n)?;
+    if !popped.is_empty() {
+        let event = match direction {
+            Direction::Forward => "zpopmin",
+            Direction::Backward => "zpopmax",
+        };
+        ctx.event(Class::ZSET, event, key);
+    }
     edit.save(ctx.txn)?;
     Ok(popped)
 }

@@ -64,7 +64,7 @@ pub struct Executor {
     /// Whether the tick ran commands that read or wrote keys.
     pub(super) touched_keys: bool,
     /// What the tick's commands send to clients.
-    outbox: Outbox,
+    pub(super) outbox: Outbox,
     /// Whether some thread has more to send to its clients than it keeps up with.
     swamped: bool,
     /// Whether the tick should end: its client hears of what it did itself, and
@@ -75,9 +75,9 @@ pub struct Executor {
 impl Executor {
     /// An executor for one thread.
     pub fn new(server: Arc<Server>) -> Executor {
-        let config = server.config.load();
         let version = server.config.version();
-        Executor {
+        let config = server.config.load();
+        let mut executor = Executor {
             txn: Txn::new(server.engine.clone()),
             unit: None,
             waiting: WaitingRoom::default(),
@@ -95,7 +95,9 @@ impl Executor {
             outbox: Outbox::default(),
             swamped: false,
             heard: false,
-        }
+        };
+        executor.want_events();
+        executor
     }
 
     /// An executor for the IO thread of this number.
@@ -134,11 +136,21 @@ impl Executor {
         self.commands = 0;
         self.heard = false;
         self.swamped = self.server.is_swamped(self.now_ms);
+        self.look_at_config();
+    }
+
+    fn look_at_config(&mut self) {
         let version = self.server.config.version();
         if version != self.config_version {
             self.config = self.server.config.load();
             self.config_version = version;
+            self.want_events();
         }
+    }
+
+    fn want_events(&mut self) {
+        let notify = self.config.notify_keyspace_events;
+        self.txn.want_events(notify.classes());
     }
 
     /// Whether the tick has collected enough to be finished.
@@ -159,7 +171,7 @@ impl Executor {
         let finished = self.commit_tick();
         match &finished {
             Ok(()) => self.outbox.flush(&self.server),
-            Err(_) => self.outbox.clear(),
+            Err(_) => self.outbox.truncate(0),
         }
         self.tell_served(finished.as_ref().err());
         finished
@@ -256,6 +268,7 @@ impl Executor {
         if !session.overtaken.is_empty() {
             reply.insert(start, &std::mem::take(&mut session.overtaken));
         }
+        self.collect_events();
         self.heard |= session.listens() && !self.outbox.is_empty();
         self.count(session, found, args, failed);
         Outcome::Done
@@ -375,7 +388,18 @@ impl Executor {
 
     /// Whether a command would send to clients of a thread that does not keep up.
     fn is_held_back(&self, command: &Command) -> bool {
-        self.swamped && command.flags.contains(Flags::PUBSUB) && may_write(command)
+        let notifies = !self.txn.wanted_events().is_empty();
+        let sends = notifies || command.flags.contains(Flags::PUBSUB);
+        self.swamped && sends && may_write(command)
+    }
+
+    /// Puts the events of the commands so far in line with what they published.
+    fn collect_events(&mut self) {
+        if self.txn.has_events() {
+            let events = self.txn.take_events();
+            let notify = self.config.notify_keyspace_events;
+            self.outbox.notify(&self.server, notify, &events);
+        }
     }
 
     /// Locks, runs and logs one command, in a unit or alone.
@@ -396,6 +420,10 @@ impl Executor {
                 if commits_first && !self.in_unit() {
                     self.commit_pending()?;
                 }
+                if command.flags.contains(Flags::PUBSUB) {
+                    // What the unit did before comes before what it publishes.
+                    self.collect_events();
+                }
                 let mut ctx = SessionCtx {
                     session,
                     reply,
@@ -403,7 +431,10 @@ impl Executor {
                     outbox: &mut self.outbox,
                     command,
                 };
-                Ok(run(&mut ctx, args)?)
+                let done = run(&mut ctx, args);
+                // It may have been CONFIG SET.
+                self.look_at_config();
+                Ok(done?)
             }
             Handler::Own(own) => self.own(own, session, command, args, reply),
             Handler::Container => Err(Error::Arity(command.name.into()).into()),

@@ -112,6 +112,8 @@ pub(super) struct Unit {
     /// An inner unit met a conflict: the outermost one must be rolled back.
     conflict: bool,
     savepoint: Savepoint,
+    /// What was on its way to clients when it began.
+    sent: usize,
     /// What was locked when it began.
     mark: usize,
 }
@@ -145,6 +147,7 @@ impl Executor {
             depth: 1,
             conflict: false,
             savepoint: self.txn.savepoint(),
+            sent: self.outbox.len(),
             mark,
         });
         Ok(())
@@ -232,6 +235,7 @@ impl Executor {
             return Ok(());
         };
         self.txn.rollback(&unit.savepoint);
+        self.outbox.truncate(unit.sent);
         if self.txn.is_exclusive() {
             self.commit_pending()?;
         } else {

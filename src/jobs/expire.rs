@@ -9,6 +9,8 @@
 use super::StopSign;
 use crate::base::clock;
 use crate::state::Server;
+use crate::state::config::NotifyEvents;
+use crate::state::pubsub::Outbox;
 use crate::storage::{DbIndex, StorageError, Txn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,6 +25,7 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     let mut job = Expire {
         txn: Txn::new(server.engine.clone()),
         server,
+        outbox: Outbox::default(),
         allowance: Allowance::new(Instant::now()),
     };
     loop {
@@ -44,6 +47,7 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
 struct Expire {
     txn: Txn,
     server: Arc<Server>,
+    outbox: Outbox,
     allowance: Allowance,
 }
 
@@ -117,8 +121,11 @@ impl Expire {
             if self.is_paused(clock::unix_ms()) {
                 return Ok(false);
             }
+            let notify = self.server.config.load().notify_keyspace_events;
+            self.txn.want_events(notify.classes());
             let slice = self.txn.expire_slice(&mut pass, limit)?;
             self.server.stats.expired_keys.add(self.txn.take_expired());
+            self.tell(notify)?;
             if !slice.more {
                 break;
             }
@@ -128,6 +135,18 @@ impl Expire {
         }
         self.txn.end_expire(pass);
         Ok(false)
+    }
+
+    /// Publishes the events of what was committed, once it is durable.
+    fn tell(&mut self, notify: NotifyEvents) -> Result<(), StorageError> {
+        if !self.txn.has_events() {
+            return Ok(());
+        }
+        self.server.engine.make_durable()?;
+        let events = self.txn.take_events();
+        self.outbox.notify(&self.server, notify, &events);
+        self.outbox.flush(&self.server);
+        Ok(())
     }
 
     fn reclaim(&mut self, db: DbIndex, sign: &StopSign) -> Result<bool, StorageError> {

@@ -16,10 +16,12 @@
 
 use super::Server;
 use super::clients::{ClientFlags, ClientId};
+use super::config::NotifyEvents;
 use super::delivery::{Delivery, Form, Recipients};
 use super::session::Session;
 use crate::base::glob;
 use crate::resp::Reply;
+use crate::storage::events::Event;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -308,16 +310,41 @@ impl Outbox {
         });
     }
 
+    /// Publishes keyspace events to the channels that `notify` names.
+    pub fn notify(&mut self, server: &Server, notify: NotifyEvents, events: &[Event]) {
+        if server.pubsub.is_silent(Kind::Channel) {
+            return;
+        }
+        let mut publish = |channel: String, name: &[u8], message: &[u8]| {
+            let channel = [channel.as_bytes(), name].concat();
+            self.publish(Kind::Channel, &channel, message, Targets::default());
+        };
+        for Event { db, name, key } in events {
+            let name = name.as_bytes();
+            if notify.contains(NotifyEvents::KEYSPACE) {
+                publish(format!("__keyspace@{}__:", db.0), key, name);
+            }
+            if notify.contains(NotifyEvents::KEYEVENT) {
+                publish(format!("__keyevent@{}__:", db.0), name, key);
+            }
+        }
+    }
+
+    /// How much waits, for [`Outbox::truncate`].
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Forgets what came after the first `len` items.
+    pub fn truncate(&mut self, len: usize) {
+        self.items.truncate(len);
+    }
+
     /// Sends bytes to one client.
     pub fn send(&mut self, thread: usize, client: ClientId, bytes: Arc<[u8]>, form: Form) {
         let to = Recipients::One(client);
         let delivery = Delivery { to, bytes, form };
         self.items.push(Outgoing::Direct { thread, delivery });
-    }
-
-    /// Forgets everything: the tick failed.
-    pub fn clear(&mut self) {
-        self.items.clear();
     }
 
     /// Hands everything to the threads of its recipients. The tick is durable.

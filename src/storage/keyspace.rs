@@ -11,6 +11,7 @@
 //! its own clock, sees the same state when it runs the command.
 
 use super::changes::How;
+use super::events::Class;
 use super::txn::{Row, Txn, View};
 use super::{DbIndex, Result};
 use crate::encoding::meta::{Counted, MetaView};
@@ -69,9 +70,12 @@ impl View {
         look: impl FnOnce(MetaView<'_>) -> R,
     ) -> Result<Option<R>> {
         let found = self.find(db, key, look)?;
-        if !self.reaps {
+        if self.counting {
             self.lookups.hits += u64::from(found.is_some());
             self.lookups.misses += u64::from(found.is_none());
+            if found.is_none() {
+                self.event(Class::KEY_MISS, "keymiss", db, key);
+            }
         }
         Ok(found)
     }
@@ -123,6 +127,7 @@ impl View {
         let dirty = self.dirty;
         self.log.append(db, &[b"DEL", key]);
         self.remove(db, key, old, How::Expired)?;
+        self.event(Class::EXPIRED, "expired", db, key);
         self.dirty = dirty;
         self.expired += 1;
         Ok(())
@@ -215,6 +220,9 @@ impl Txn {
         if keys != 0 || expires != 0 {
             self.change_counts(keyspace, keys, expires);
         }
+        if old.is_none() {
+            self.event(Class::NEW, "new", db, key);
+        }
         Ok(())
     }
 
@@ -236,14 +244,29 @@ impl Txn {
 
     /// Removes a key that a look-up found.
     pub fn remove_key(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
-        self.remove(db, key, old, How::Removed)
+        self.remove(db, key, old, How::Removed)?;
+        self.event(Class::GENERIC, "del", db, key);
+        Ok(())
     }
 
-    /// Removes a key but leaves its element rows alone: they now belong to
-    /// another key (RENAME).
+    /// Removes a key whose element rows are gone already.
     pub fn unlink_key(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
         let mut bare = old.clone();
         bare.meta.rows = false;
+        self.remove_key(db, key, &bare)
+    }
+
+    /// Removes a key to make room, or because its value goes elsewhere: that is
+    /// no deletion to tell of. `keeps_rows`: its element rows go with the value.
+    pub fn vacate_key(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        old: &KeyMeta,
+        keeps_rows: bool,
+    ) -> Result<()> {
+        let mut bare = old.clone();
+        bare.meta.rows &= !keeps_rows;
         self.remove(db, key, &bare, How::Removed)
     }
 

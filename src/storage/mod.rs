@@ -10,6 +10,7 @@
 //! | [`txn`] | reads and writes of a tick, savepoints, commit |
 //! | [`scan`] | range reads over the pending batch and the stored rows |
 //! | [`keyspace`] | keys with their expiry, counts and dead collections |
+//! | [`events`] | what happens to keys, for `notify-keyspace-events` |
 //! | [`changes`] | which keys commands change, for whoever wants to know |
 //! | [`binlog`] | what commits log, and its trimming |
 //! | [`history`] | whose writes the binlog holds: replication ids and their ends |
@@ -30,6 +31,7 @@ pub mod binlog;
 pub mod changes;
 pub mod check;
 pub mod engine;
+pub mod events;
 pub mod expiry;
 pub mod history;
 pub mod hot;

@@ -14,6 +14,7 @@
 use super::binlog::{LogBuffer, LogSavepoint};
 use super::changes::Changes;
 use super::engine::{Engine, Keyspace, fail_point};
+use super::events::Events;
 use super::history::Following;
 use super::hot::{self, is_cacheable};
 use super::locks::{Locks, Owner, Stripe, TryLock};
@@ -76,6 +77,7 @@ pub struct Savepoint {
     cleared: usize,
     expired: u64,
     changes: usize,
+    events: usize,
 }
 
 /// How often reading commands found a key, and how often not.
@@ -108,6 +110,8 @@ pub struct View {
     /// Whether a look-up deletes an expired key that it meets (see
     /// [`super::keyspace`]); otherwise it only hides it.
     pub(super) reaps: bool,
+    /// Whether look-ups count as hits and misses.
+    pub(super) counting: bool,
     /// Whether keys expire by this thread's clock at all.
     pub(super) expires: bool,
     /// Rows written or deleted since [`Txn::start_command`].
@@ -117,6 +121,7 @@ pub struct View {
     /// Keys deleted since the last [`View::take_expired`] because their time was over.
     pub(super) expired: u64,
     pub(super) changes: Changes,
+    pub(super) events: Events,
 }
 
 /// A [`View`] that can write.
@@ -365,12 +370,14 @@ impl Txn {
             point_reads: ReadOptions::default(),
             now_ms: 0,
             reaps: false,
+            counting: false,
             expires: true,
             lookups: Lookups::default(),
             dirty: 0,
             effects: 0,
             expired: 0,
             changes: Changes::default(),
+            events: Events::default(),
             engine,
         };
         Txn { view }
@@ -380,6 +387,7 @@ impl Txn {
     /// are hidden, not deleted.
     pub fn reading(&mut self) -> &mut View {
         self.view.reaps = false;
+        self.view.counting = true;
         &mut self.view
     }
 
@@ -482,9 +490,24 @@ impl Txn {
         Ok(mark)
     }
 
+    /// Back from [`Txn::reading`].
+    pub fn writing(&mut self) {
+        self.view.reaps = true;
+        self.view.counting = false;
+    }
+
+    /// Runs the part of a writing command whose look-ups count as hits and misses,
+    /// as those of reading commands do.
+    pub fn counting<R>(&mut self, read: impl FnOnce(&mut Txn) -> R) -> R {
+        self.view.counting = true;
+        let done = read(self);
+        self.view.counting = false;
+        done
+    }
+
     /// Starts counting what the next command changes.
     pub fn start_command(&mut self) {
-        self.view.reaps = true;
+        self.writing();
         self.dirty = 0;
         self.effects = 0;
         self.changes.start_command();
@@ -500,6 +523,7 @@ impl Txn {
             cleared: self.cleared.len(),
             expired: self.expired,
             changes: self.changes.len(),
+            events: self.events.len(),
         }
     }
 
@@ -511,6 +535,7 @@ impl Txn {
         self.overlay.rollback(to.overlay);
         self.log.rollback(to.log);
         self.changes.truncate(to.changes);
+        self.events.truncate(to.events);
         self.deltas.clone_from(&to.deltas);
     }
 

@@ -299,7 +299,8 @@ pub fn combine(
     let mut longest = 0;
     let mut some_is_empty = false;
     for source in sources {
-        let len = string::len(txn, db, source)?.unwrap_or(0);
+        let len = txn.counting(|txn| string::len(txn, db, source))?;
+        let len = len.unwrap_or(0);
         longest = longest.max(len);
         some_is_empty |= len == 0;
     }

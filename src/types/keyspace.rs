@@ -9,6 +9,7 @@ use super::OpResult;
 use crate::encoding::meta::MetaView;
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Kind, Meta, keys};
+use crate::storage::events::Class;
 use crate::storage::scan::{Crossing, Direction};
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 
@@ -116,8 +117,13 @@ pub fn walk(
 /// the element rows stay where they are (I6).
 pub fn rename(txn: &mut Txn, db: DbIndex, from: &[u8], found: &KeyMeta, to: &[u8]) -> OpResult<()> {
     let old = txn.lookup(db, to)?;
-    txn.unlink_key(db, from, found)?;
+    txn.vacate_key(db, from, found, true)?;
     txn.replace_key(db, to, old.as_ref(), found.meta, &found.body)?;
+    if old.is_some() {
+        txn.event(Class::NEW, "new", db, to);
+    }
+    txn.event(Class::GENERIC, "rename_from", db, from);
+    txn.event(Class::GENERIC, "rename_to", db, to);
     Ok(())
 }
 
@@ -141,6 +147,9 @@ pub fn copy(
 ) -> OpResult<()> {
     let body = copy_rows(txn, from_db, found, to.db)?;
     txn.replace_key(to.db, to.key, old, found.meta, &body)?;
+    if old.is_some() {
+        txn.event(Class::NEW, "new", to.db, to.key);
+    }
     Ok(())
 }
 
@@ -149,7 +158,9 @@ pub fn copy(
 pub fn move_to_db(txn: &mut Txn, from: Place<'_>, found: &KeyMeta, to_db: DbIndex) -> OpResult<()> {
     let Place { db, key } = from;
     copy(txn, db, found, Place { db: to_db, key }, None)?;
-    txn.remove_key(db, key, found)?;
+    txn.vacate_key(db, key, found, false)?;
+    txn.event(Class::GENERIC, "move_from", db, key);
+    txn.event(Class::GENERIC, "move_to", to_db, key);
     Ok(())
 }
 

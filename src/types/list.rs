@@ -24,6 +24,7 @@ use self::rows::Rows;
 use super::{OpError, OpResult};
 use crate::encoding::meta::ListSpan;
 use crate::encoding::{CollectionId, Kind, Meta};
+use crate::storage::events::Class;
 use crate::storage::scan::Direction;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 use std::ops::{ControlFlow, Range};
@@ -35,6 +36,24 @@ pub enum End {
     Head,
     /// The right one.
     Tail,
+}
+
+impl End {
+    /// The event of a push at this end.
+    pub fn pushed(self) -> &'static str {
+        match self {
+            End::Head => "lpush",
+            End::Tail => "rpush",
+        }
+    }
+
+    /// The event of a pop at this end.
+    pub fn popped(self) -> &'static str {
+        match self {
+            End::Head => "lpop",
+            End::Tail => "rpop",
+        }
+    }
 }
 
 /// Called with position and bytes of one item after the other, until it breaks off.
@@ -429,10 +448,12 @@ pub fn move_one(
         .as_mut()
         .unwrap_or(&mut taken)
         .push(txn, to, &[&moved])?;
-    taken.save(txn)?;
     if let Some(given) = given {
         given.save(txn)?;
     }
+    txn.event(Class::LIST, to.pushed(), db, target);
+    txn.event(Class::LIST, from.popped(), db, source);
+    taken.save(txn)?;
     Ok(Some(moved))
 }
 

@@ -17,6 +17,7 @@
 //! - `pubsub`: messages to subscribers
 //! - `migrate`: keys that move to other servers
 //! - `rdb`: files from and for redis-server
+//! - `notify`: keyspace events
 //! - `layers`: house rules of the sources
 #![allow(clippy::unwrap_used)]
 
@@ -28,6 +29,7 @@ mod hostile;
 mod layers;
 mod lifecycle;
 mod migrate;
+mod notify;
 mod pubsub;
 mod rdb;
 mod replication;

@@ -2,6 +2,7 @@
 
 use super::table::Kind;
 use super::value::{Field, Source, ValueError};
+use crate::storage::events::Class;
 
 /// Which keyspace events are published, as a set of the letters that name them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,33 +10,33 @@ pub struct NotifyEvents(u16);
 
 impl NotifyEvents {
     /// `g`: commands of no one type.
-    pub const GENERIC: NotifyEvents = NotifyEvents(1 << 0);
+    pub const GENERIC: NotifyEvents = NotifyEvents(Class::GENERIC.bits());
     /// `$`: strings.
-    pub const STRING: NotifyEvents = NotifyEvents(1 << 1);
+    pub const STRING: NotifyEvents = NotifyEvents(Class::STRING.bits());
     /// `l`: lists.
-    pub const LIST: NotifyEvents = NotifyEvents(1 << 2);
+    pub const LIST: NotifyEvents = NotifyEvents(Class::LIST.bits());
     /// `s`: sets.
-    pub const SET: NotifyEvents = NotifyEvents(1 << 3);
+    pub const SET: NotifyEvents = NotifyEvents(Class::SET.bits());
     /// `h`: hashes.
-    pub const HASH: NotifyEvents = NotifyEvents(1 << 4);
+    pub const HASH: NotifyEvents = NotifyEvents(Class::HASH.bits());
     /// `z`: sorted sets.
-    pub const ZSET: NotifyEvents = NotifyEvents(1 << 5);
+    pub const ZSET: NotifyEvents = NotifyEvents(Class::ZSET.bits());
     /// `x`: a key expired.
-    pub const EXPIRED: NotifyEvents = NotifyEvents(1 << 6);
+    pub const EXPIRED: NotifyEvents = NotifyEvents(Class::EXPIRED.bits());
     /// `e`: a key was evicted, which never happens here.
-    pub const EVICTED: NotifyEvents = NotifyEvents(1 << 7);
+    pub const EVICTED: NotifyEvents = NotifyEvents(Class::EVICTED.bits());
     /// `t`: streams.
-    pub const STREAM: NotifyEvents = NotifyEvents(1 << 8);
+    pub const STREAM: NotifyEvents = NotifyEvents(Class::STREAM.bits());
     /// `d`: keys of a module's type; here JSON.
-    pub const MODULE: NotifyEvents = NotifyEvents(1 << 9);
+    pub const MODULE: NotifyEvents = NotifyEvents(Class::MODULE.bits());
     /// `n`: a key came to be. Not part of `A`.
-    pub const NEW: NotifyEvents = NotifyEvents(1 << 10);
+    pub const NEW: NotifyEvents = NotifyEvents(Class::NEW.bits());
     /// `K`: publish to `__keyspace@<db>__:<key>`.
     pub const KEYSPACE: NotifyEvents = NotifyEvents(1 << 11);
     /// `E`: publish to `__keyevent@<db>__:<event>`.
     pub const KEYEVENT: NotifyEvents = NotifyEvents(1 << 12);
     /// `m`: a key was asked for that is not there. Not part of `A`.
-    pub const KEY_MISS: NotifyEvents = NotifyEvents(1 << 13);
+    pub const KEY_MISS: NotifyEvents = NotifyEvents(Class::KEY_MISS.bits());
     /// `A`: all of `g$lshzxetd`.
     pub const ALL: NotifyEvents = NotifyEvents((1 << 10) - 1);
 
@@ -60,6 +61,14 @@ impl NotifyEvents {
     /// Whether all of `events` are in the set.
     pub fn contains(self, events: NotifyEvents) -> bool {
         self.0 & events.0 == events.0
+    }
+
+    /// The classes of events that are published; none if there is no channel for them.
+    pub fn classes(self) -> Class {
+        match self.is_silent() {
+            true => Class::empty(),
+            false => Class::from_bits_truncate(self.0),
+        }
     }
 
     /// Whether nothing would be published: no channel or no event.

@@ -95,7 +95,8 @@ pub fn merge(
     let mut ranks = no_ranks();
     let mut dense = false;
     for key in std::iter::once(&dest).chain(sources) {
-        dense |= raise(txn, db, key, &mut ranks)? == Some(Encoding::Dense);
+        let raised = txn.counting(|txn| raise(txn, db, key, &mut ranks))?;
+        dense |= raised == Some(Encoding::Dense);
     }
     let (old, mut hll) = match load(txn, db, dest)? {
         Some((head, hll)) => (Some(head), hll),
