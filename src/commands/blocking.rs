@@ -10,6 +10,7 @@ use super::zsets::{self, Zmpop};
 use super::{Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
 use crate::base::num;
 use crate::encoding::Kind;
+use crate::storage::events::Class;
 use crate::storage::scan::Direction;
 use crate::types::list::{self, End, List};
 use std::ops::Range;
@@ -74,6 +75,7 @@ fn pop(ctx: &mut WriteCtx<'_>, args: &[&[u8]], end: End, log: &[u8]) -> Result<A
         ctx.reply.bulk(key);
         let reply = &mut *ctx.reply;
         list.pop(ctx.txn, end, 1, |item| reply.bulk(item))?;
+        ctx.event(Class::LIST, end.popped(), key);
         list.save(ctx.txn)?;
         ctx.txn.effect(ctx.db, &[log, key]);
         return Ok(Attempt::Done);

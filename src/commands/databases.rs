@@ -22,10 +22,12 @@ fn check_flush_mode(args: &[&[u8]]) -> CmdResult {
     }
 }
 
-/// Clears a DB; does nothing to one that has no keys.
+/// Clears a DB; does nothing to one that has no keys but to say so.
 fn clear(ctx: &mut WriteCtx<'_>, db: DbIndex) -> CmdResult {
     if ctx.txn.counts(db).keys > 0 {
         ctx.txn.clear_db(db)?;
+    } else {
+        ctx.txn.note_clear(db);
     }
     Ok(())
 }

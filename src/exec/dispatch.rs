@@ -97,6 +97,7 @@ impl Executor {
             heard: false,
         };
         executor.want_events();
+        executor.txn.keep_changes();
         executor
     }
 
@@ -169,6 +170,17 @@ impl Executor {
     /// returned error.
     pub fn finish_tick(&mut self) -> Result<(), Error> {
         let finished = self.commit_tick();
+        // Of what was not run for a request: waiting clients that were served.
+        self.collect_events();
+        let tracking = &self.server.tracking;
+        if finished.is_ok() && self.txn.has_changes() {
+            let changes = self.txn.take_changes();
+            tracking.invalidate(&self.server, &changes, &mut self.outbox);
+        }
+        if tracking.clients() > 0 {
+            let max = self.config.tracking_table_max_keys;
+            tracking.limit(&self.server, max, &mut self.outbox);
+        }
         match &finished {
             Ok(()) => self.outbox.flush(&self.server),
             Err(_) => self.outbox.truncate(0),
@@ -269,7 +281,15 @@ impl Executor {
             reply.insert(start, &std::mem::take(&mut session.overtaken));
         }
         self.collect_events();
-        self.heard |= session.listens() && !self.outbox.is_empty();
+        if let Some(choice) = &mut session.tracking
+            && choice.caching
+            && !session.info.flags().contains(ClientFlags::MULTI)
+            && !found.full_name.starts_with("client|")
+        {
+            choice.caching = false;
+        }
+        let told = !self.outbox.is_empty() || self.txn.has_changes();
+        self.heard |= told && session.listens();
         self.count(session, found, args, failed);
         Outcome::Done
     }
@@ -388,7 +408,7 @@ impl Executor {
 
     /// Whether a command would send to clients of a thread that does not keep up.
     fn is_held_back(&self, command: &Command) -> bool {
-        let notifies = !self.txn.wanted_events().is_empty();
+        let notifies = !self.txn.wanted_events().is_empty() || self.server.tracking.clients() > 0;
         let sends = notifies || command.flags.contains(Flags::PUBSUB);
         self.swamped && sends && may_write(command)
     }
@@ -460,6 +480,9 @@ impl Executor {
             },
             args,
         );
+        if session.tracks_reads() {
+            self.track(session, command, args);
+        }
         if !self.in_unit() {
             // Only read: nobody needs to wait for these keys until the commit.
             self.txn.unlock_since(mark);
@@ -559,6 +582,17 @@ impl Executor {
         // Whoever has all keys for himself must let them go.
         self.commit_pending()?;
         Err(Stop::Conflict)
+    }
+
+    /// Notes that a client that tracks keys has read some, whose locks are held.
+    fn track(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
+        let db = session.db();
+        let tracking = &self.server.tracking;
+        for index in command.key_indices(args).unwrap_or_default() {
+            let key = args[index];
+            let hash = self.txn.key_hash(db, key);
+            tracking.note_read(&self.server.clients, session.info.id, db, key, hash);
+        }
     }
 
     /// A writing command is done: logs it, and says which keys it changed.

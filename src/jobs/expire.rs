@@ -22,8 +22,10 @@ const RECLAIM_SLICE: usize = 4096;
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
+    let mut txn = Txn::new(server.engine.clone());
+    txn.keep_changes();
     let mut job = Expire {
-        txn: Txn::new(server.engine.clone()),
+        txn,
         server,
         outbox: Outbox::default(),
         allowance: Allowance::new(Instant::now()),
@@ -137,12 +139,15 @@ impl Expire {
         Ok(false)
     }
 
-    /// Publishes the events of what was committed, once it is durable.
+    /// Publishes events and sends invalidations of what was committed, once it is durable.
     fn tell(&mut self, notify: NotifyEvents) -> Result<(), StorageError> {
-        if !self.txn.has_events() {
+        if !self.txn.has_events() && !self.txn.has_changes() {
             return Ok(());
         }
         self.server.engine.make_durable()?;
+        let changes = self.txn.take_changes();
+        let tracking = &self.server.tracking;
+        tracking.invalidate(&self.server, &changes, &mut self.outbox);
         let events = self.txn.take_events();
         self.outbox.notify(&self.server, notify, &events);
         self.outbox.flush(&self.server);

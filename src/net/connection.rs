@@ -520,7 +520,7 @@ impl Connection {
     /// the limits of subscribers hold for them.
     pub fn is_over_limit(&mut self, config: &Config, now_ms: u64) -> bool {
         let limits = &config.client_output_buffer_limit;
-        let pushed = ClientFlags::PUBSUB | ClientFlags::MONITOR;
+        let pushed = ClientFlags::PUBSUB | ClientFlags::MONITOR | ClientFlags::TRACKING;
         let limit = match self.session.info.flags().intersects(pushed) {
             true => limits.pubsub,
             false => limits.normal,

@@ -407,6 +407,7 @@ impl IoThread {
                 self.deadlines.remove(&(deadline_ms, id));
             }
         }
+        server.tracking.stop(&mut connection.session);
         server.clients.remove(id);
     }
 

@@ -33,6 +33,18 @@ bitflags::bitflags! {
         const REPLICA = 1 << 8;
         /// Is our master.
         const MASTER = 1 << 9;
+        /// Is told when what it has read changes.
+        const TRACKING = 1 << 16;
+        /// Is told of all keys with some prefixes instead.
+        const TRACKING_BCAST = 1 << 17;
+        /// Is not told of what it changes itself.
+        const TRACKING_NOLOOP = 1 << 18;
+        /// The client that should be told in its place is gone.
+        const TRACKING_BROKEN = 1 << 19;
+        /// All that goes with [`ClientFlags::TRACKING`].
+        const TRACKING_OPTIONS = Self::TRACKING_BCAST.bits()
+            | Self::TRACKING_NOLOOP.bits()
+            | Self::TRACKING_BROKEN.bits();
     }
 }
 
@@ -80,6 +92,8 @@ pub struct ClientInfo {
     pub output_bytes: AtomicUsize,
     /// Capacity of the output buffer.
     pub output_capacity: AtomicUsize,
+    /// The client that is told in its place when a key changes; 0: itself.
+    pub redirect: AtomicU64,
     /// How many channels, patterns and shard channels it is subscribed to.
     pub subscriptions: [AtomicU32; 3],
     /// Bytes of the arguments of the last command.
@@ -135,6 +149,7 @@ impl ClientInfo {
             query_capacity: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
             output_capacity: AtomicUsize::new(0),
+            redirect: AtomicU64::new(0),
             subscriptions: Default::default(),
             argv_bytes: AtomicUsize::new(0),
             multi_commands: AtomicI32::new(-1),

@@ -11,6 +11,7 @@
 //! | [`watch`] | which clients watch which keys |
 //! | [`mailbox`] | messages between threads |
 //! | [`delivery`] | what is on its way to clients that did not ask for it |
+//! | [`tracking`] | who may hold a copy of which key |
 //! | [`pubsub`] | who is subscribed to what, and what is published |
 //! | [`stats`] | counters, per command and overall |
 //! | [`slowlog`] | commands that took long |
@@ -48,6 +49,7 @@ pub mod server;
 pub mod session;
 pub mod slowlog;
 pub mod stats;
+pub mod tracking;
 pub mod waiters;
 pub mod watch;
 

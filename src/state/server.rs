@@ -15,6 +15,7 @@ use super::replication::Replication;
 use super::saves::Saves;
 use super::slowlog::SlowLog;
 use super::stats::Stats;
+use super::tracking::Tracking;
 use super::waiters::{Verdict, Waiters};
 use super::watch::Watchers;
 use crate::base::clock;
@@ -63,6 +64,8 @@ pub struct Server {
     pub clients: Clients,
     /// Who is subscribed to what.
     pub pubsub: PubSub,
+    /// Who may hold a copy of which key.
+    pub tracking: Tracking,
     /// Counters.
     pub stats: Stats,
     /// Slow commands.
@@ -126,6 +129,7 @@ impl Server {
     ) -> Server {
         let now_ms = clock::unix_ms();
         let writes = engine.writes();
+        let tracking = Tracking::new(engine.interest.clone());
         let watchers = Arc::new(Watchers::new(engine.interest.clone()));
         engine.add_listener(watchers.clone());
         let replication = Replication::new(config.replicaof.clone());
@@ -136,6 +140,7 @@ impl Server {
             config_file,
             clients: Clients::default(),
             pubsub: PubSub::default(),
+            tracking,
             stats: Stats::new(commands),
             slowlog: SlowLog::default(),
             accesses: Accesses::new(now_ms),

@@ -6,6 +6,7 @@ use super::clients::{ClientFlags, ClientInfo};
 use super::pubsub::Subscriptions;
 use super::replication::{Announcement, Psync};
 use super::request::Request;
+use super::tracking::Choice;
 use super::waiters::Waiter;
 use super::watch::{Watch, Watchers};
 use crate::storage::DbIndex;
@@ -57,6 +58,8 @@ pub struct Session {
     pub resp3: bool,
     /// What it is subscribed to.
     pub subscriptions: Subscriptions,
+    /// How it tracks what it reads, if it does.
+    pub tracking: Option<Box<Choice>>,
     /// Output that goes before the reply of the command that runs.
     pub overtaken: Vec<u8>,
     /// A command may not wait for other clients: it runs within EXEC or a script.
@@ -84,6 +87,7 @@ impl Session {
             close_after_reply: false,
             resp3: false,
             subscriptions: Subscriptions::default(),
+            tracking: None,
             overtaken: Vec::new(),
             deny_blocking: false,
             waiting: None,
@@ -98,7 +102,15 @@ impl Session {
 
     /// Whether it hears of what it does itself.
     pub fn listens(&self) -> bool {
-        !self.subscriptions.is_empty()
+        !self.subscriptions.is_empty() || self.tracking.is_some()
+    }
+
+    /// Whether it is told when what the running command reads changes.
+    pub fn tracks_reads(&self) -> bool {
+        self.tracking
+            .as_ref()
+            .is_some_and(|choice| choice.takes_reads())
+            && !self.info.flags().contains(ClientFlags::TRACKING_BCAST)
     }
 
     /// Lets all that waits for it in its thread's queue go out before the reply of

@@ -117,6 +117,16 @@ impl Interest {
         self.total.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Somebody wants to know when whole DBs are cleared or exchanged. Counted.
+    pub fn add_whole_dbs(&self) {
+        self.total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes back one [`Interest::add_whole_dbs`].
+    pub fn remove_whole_dbs(&self) {
+        self.total.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Takes back one [`Interest::add_everything`].
     pub fn remove_everything(&self) {
         self.everything.fetch_sub(1, Ordering::Relaxed);
@@ -150,6 +160,9 @@ pub(super) struct Changes {
     /// Element rows written since the command began.
     rows: u32,
     origin: u64,
+    /// Committed changes, kept for who takes them; see [`Txn::keep_changes`].
+    kept: Vec<Change>,
+    keeps: bool,
 }
 
 impl Changes {
@@ -191,7 +204,8 @@ impl View {
         self.changes.list.push(Change::Key { db, key, how, by });
     }
 
-    pub(super) fn note_clear(&mut self, db: DbIndex) {
+    /// Notes that a DB was cleared, also of one that had no keys.
+    pub fn note_clear(&mut self, db: DbIndex) {
         self.changes.noted = self.changes.noted.saturating_add(1);
         let by = self.changes.origin;
         if self.engine.interest.any() {
@@ -243,6 +257,21 @@ impl Txn {
         &self.changes.list[before..]
     }
 
+    /// Keeps committed changes from now on; whoever asks for that must take them.
+    pub fn keep_changes(&mut self) {
+        self.changes.keeps = true;
+    }
+
+    /// The changes that were committed since the last call.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes.kept)
+    }
+
+    /// Whether there are changes that somebody wants to know of, committed or not.
+    pub fn has_changes(&self) -> bool {
+        !self.changes.list.is_empty() || !self.changes.kept.is_empty()
+    }
+
     /// Ends the list; tells the listeners that it is committed, if it is.
     pub(super) fn end_changes(&mut self, committed: bool) {
         if self.changes.list.is_empty() {
@@ -252,7 +281,11 @@ impl Txn {
             let all = &self.changes.list;
             self.engine.each_listener(|listener| listener.changed(all));
         }
-        self.changes.list.clear();
-        self.changes.announced = 0;
+        let changes = &mut self.changes;
+        match committed && changes.keeps {
+            true => changes.kept.append(&mut changes.list),
+            false => changes.list.clear(),
+        }
+        changes.announced = 0;
     }
 }

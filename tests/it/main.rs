@@ -18,6 +18,7 @@
 //! - `migrate`: keys that move to other servers
 //! - `rdb`: files from and for redis-server
 //! - `notify`: keyspace events
+//! - `tracking`: client-side caches
 //! - `layers`: house rules of the sources
 #![allow(clippy::unwrap_used)]
 
@@ -34,3 +35,4 @@ mod pubsub;
 mod rdb;
 mod replication;
 mod support;
+mod tracking;

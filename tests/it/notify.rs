@@ -314,7 +314,7 @@ fn every_command_tells_what_it_tells_in_redis() {
 
 #[test]
 fn keys_tell_that_they_expired_whoever_finds_out() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--enable-debug-command", "yes"]);
     let (mut listener, mut client) = listener(&server, "Ex");
     client.must("SET by-the-thread x PX 1");
     let message = listener.read().unwrap();

@@ -64,13 +64,16 @@ fn command_names() -> Vec<&'static str> {
 }
 
 /// Letters of the flags, as they stand in a line.
-const FLAG_LETTERS: [(ClientFlags, char); 9] = [
+const FLAG_LETTERS: [(ClientFlags, char); 12] = [
     (ClientFlags::REPLICA, 'S'),
     (ClientFlags::MASTER, 'M'),
     (ClientFlags::MONITOR, 'O'),
     (ClientFlags::PUBSUB, 'P'),
     (ClientFlags::MULTI, 'x'),
     (ClientFlags::BLOCKED, 'b'),
+    (ClientFlags::TRACKING, 't'),
+    (ClientFlags::TRACKING_BROKEN, 'R'),
+    (ClientFlags::TRACKING_BCAST, 'B'),
     (ClientFlags::CLOSE_AFTER_REPLY, 'c'),
     (ClientFlags::UNIX_SOCKET, 'U'),
     (ClientFlags::NO_EVICT, 'e'),
@@ -108,13 +111,17 @@ fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
     let total = client.memory_bytes();
     let [sub, psub, ssub] = [0, 1, 2].map(|i| client.subscriptions[i].load(Ordering::Relaxed));
     let events = if output > 0 { "rw" } else { "r" };
+    let redirect = match client.flags().contains(ClientFlags::TRACKING) {
+        true => client.redirect.load(Ordering::Relaxed) as i64,
+        false => -1,
+    };
     // Writing to a string cannot fail.
     let _ = write!(
         out,
         "id={} addr={} laddr={} fd={} name={} age={age_s} idle={idle_s} flags={} db={} \
          sub={sub} psub={psub} ssub={ssub} multi={multi} qbuf={query} qbuf-free={query_free} argv-mem={args} \
          multi-mem={multi_memory} rbs={output_capacity} rbp={output} obl={output} oll=0 omem=0 tot-mem={total} \
-         watch={watched} events={events} cmd={command} user={} redir=-1 resp={} ",
+         watch={watched} events={events} cmd={command} user={} redir={redirect} resp={} ",
         client.id.0,
         client.addr,
         client.laddr,

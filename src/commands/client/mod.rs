@@ -2,6 +2,7 @@
 
 mod kill;
 mod list;
+mod tracking;
 
 use super::args;
 use super::connection::{is_plain, set_name};
@@ -243,6 +244,19 @@ const HELP: &[help::Topic] = &[
     ),
     ("SETNAME <name>", &["Name this connection."]),
     (
+        "CACHING (YES|NO)",
+        &["Track what the next command reads, or do not (with OPTIN, OPTOUT)."],
+    ),
+    (
+        "GETREDIR",
+        &["Which connection gets the invalidations of this one."],
+    ),
+    (
+        "TRACKING (ON|OFF) [REDIRECT <client-id>] [BCAST] [PREFIX <prefix> ...] [OPTIN] [OPTOUT] [NOLOOP]",
+        &["Have this connection told when keys change that it has read."],
+    ),
+    ("TRACKINGINFO", &["How this connection tracks keys."]),
+    (
         "UNBLOCK <client-id> [TIMEOUT|ERROR]",
         &["End the wait of another connection, as if its time were over or with an error."],
     ),
@@ -264,9 +278,19 @@ const fn doc(command: Command, since: &'static str, summary: &'static str) -> Co
 
 const SUBCOMMANDS: &[Command] = &[
     doc(
+        Command::session("caching", 3, tracking::caching).flags(OWN),
+        "6.0.0",
+        "Tracks what the next command reads, or does not",
+    ),
+    doc(
         Command::session("getname", 2, getname).flags(OWN),
         "2.6.9",
         "Returns the name of the connection",
+    ),
+    doc(
+        Command::session("getredir", 2, tracking::getredir).flags(OWN),
+        "6.0.0",
+        "Says which connection gets the invalidations of this one",
     ),
     doc(
         Command::session("help", 2, help).flags(HELPS),
@@ -323,6 +347,16 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("setname", 3, setname).flags(OWN),
         "2.6.9",
         "Names the connection",
+    ),
+    doc(
+        Command::session("tracking", -3, tracking::tracking).flags(OWN),
+        "6.0.0",
+        "Has the connection told when keys change that it has read",
+    ),
+    doc(
+        Command::session("trackinginfo", 2, tracking::trackinginfo).flags(OWN),
+        "6.2.0",
+        "Says how the connection tracks keys",
     ),
     doc(
         Command::session("unblock", -3, unblock).flags(OTHERS),

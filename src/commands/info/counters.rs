@@ -54,6 +54,10 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     let cached = server.migrations.cached_sockets.load(Ordering::Relaxed);
     text.field("migrate_cached_sockets", cached);
     nothing_of_these(text);
+    let (keys, items) = server.tracking.table_size();
+    text.field("tracking_total_keys", keys);
+    text.field("tracking_total_items", items);
+    text.field("tracking_total_prefixes", server.tracking.prefixes());
     text.field("unexpected_error_replies", 0);
     text.field("total_error_replies", stats.error_replies.get());
     text.field("dump_payload_sanitizations", 0);
@@ -87,9 +91,6 @@ fn nothing_of_these(text: &mut Text) {
         ("active_defrag_key_misses", "0"),
         ("total_active_defrag_time", "0"),
         ("current_active_defrag_time", "0"),
-        ("tracking_total_keys", "0"),
-        ("tracking_total_items", "0"),
-        ("tracking_total_prefixes", "0"),
     ]);
 }
 

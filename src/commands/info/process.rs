@@ -66,7 +66,7 @@ pub(super) fn clients(text: &mut Text, server: &Server) {
         largest(|c| c.output_capacity.load(Ordering::Relaxed)),
     );
     text.field("blocked_clients", with(ClientFlags::BLOCKED));
-    text.field("tracking_clients", 0);
+    text.field("tracking_clients", server.tracking.clients());
     text.field("pubsub_clients", with(ClientFlags::PUBSUB));
     text.field("monitor_clients", server.clients.monitors());
     text.field("watching_clients", server.watchers.clients());

@@ -1,0 +1,224 @@
+//! CLIENT TRACKING and what belongs to it: see [`crate::state::tracking`].
+
+use super::super::args::{self, Options};
+use super::super::{CmdResult, Error, SessionCtx};
+use super::arg;
+use crate::state::clients::{ClientFlags, ClientId};
+use crate::state::tracking::Choice;
+use std::sync::atomic::Ordering;
+
+const SWITCH_OPT: Error = Error::text(
+    "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode.",
+);
+
+/// What CLIENT TRACKING was asked for.
+#[derive(Debug, Default)]
+struct Asked<'a> {
+    redirect: u64,
+    bcast: bool,
+    noloop: bool,
+    optin: bool,
+    optout: bool,
+    prefixes: Vec<&'a [u8]>,
+}
+
+impl<'a> Asked<'a> {
+    fn parse(ctx: &SessionCtx<'_>, args: &'a [&'a [u8]]) -> Result<Asked<'a>, Error> {
+        let mut asked = Asked::default();
+        let mut options = Options::new(args, 3);
+        while !options.is_empty() {
+            let has_value = options.left() > 1;
+            if has_value && options.word("REDIRECT") {
+                if asked.redirect != 0 {
+                    return Err(Error::text(
+                        "ERR A client can only redirect to a single other client",
+                    ));
+                }
+                let id = u64::try_from(options.int()?).unwrap_or(0);
+                if ctx.server.clients.get(ClientId(id)).is_none() {
+                    return Err(Error::text(
+                        "ERR The client ID you want redirect to does not exist",
+                    ));
+                }
+                asked.redirect = id;
+            } else if options.word("BCAST") {
+                asked.bcast = true;
+            } else if options.word("OPTIN") {
+                asked.optin = true;
+            } else if options.word("OPTOUT") {
+                asked.optout = true;
+            } else if options.word("NOLOOP") {
+                asked.noloop = true;
+            } else if has_value && options.word("PREFIX") {
+                asked.prefixes.push(options.value()?);
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Whether the options go together and with how the client tracks already.
+    fn check(&self, ctx: &SessionCtx<'_>) -> CmdResult {
+        let session = &*ctx.session;
+        if !self.bcast && !self.prefixes.is_empty() {
+            return Err(Error::text(
+                "ERR PREFIX option requires BCAST mode to be enabled",
+            ));
+        }
+        let flags = session.info.flags();
+        let was_bcast = flags.contains(ClientFlags::TRACKING_BCAST);
+        if session.tracking.is_some() && was_bcast != self.bcast {
+            return Err(Error::text(
+                "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode.",
+            ));
+        }
+        if self.bcast && (self.optin || self.optout) {
+            return Err(Error::text(
+                "ERR OPTIN and OPTOUT are not compatible with BCAST",
+            ));
+        }
+        if self.optin && self.optout {
+            return Err(Error::text(
+                "ERR You can't specify both OPTIN mode and OPTOUT mode",
+            ));
+        }
+        if let Some(choice) = &session.tracking
+            && (self.optin && choice.optout || self.optout && choice.optin)
+        {
+            return Err(SWITCH_OPT);
+        }
+        self.check_prefixes(ctx)
+    }
+
+    fn check_prefixes(&self, ctx: &SessionCtx<'_>) -> CmdResult {
+        let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
+        let refuse = |new: &[u8], what: &str, other: &[u8]| {
+            let text = [
+                b"ERR Prefix '",
+                new,
+                b"' overlaps with ",
+                what.as_bytes(),
+                b" prefix '",
+                other,
+                b"'. Prefixes for a single client must not overlap.",
+            ];
+            Err(Error::Bytes(text.concat()))
+        };
+        for (i, new) in self.prefixes.iter().enumerate() {
+            if let Some(choice) = &ctx.session.tracking
+                && let Some(old) = choice.prefixes.iter().find(|old| overlap(new, old))
+            {
+                return refuse(new, "an existing", old);
+            }
+            if let Some(other) = self.prefixes[i + 1..].iter().find(|o| overlap(new, o)) {
+                return refuse(new, "another provided", other);
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn tracking(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let asked = Asked::parse(ctx, args)?;
+    if args::is(arg(args, 2), "ON") {
+        asked.check(ctx)?;
+        let mut flags = ClientFlags::TRACKING;
+        flags.set(ClientFlags::TRACKING_BCAST, asked.bcast);
+        flags.set(ClientFlags::TRACKING_NOLOOP, asked.noloop);
+        let choice = Choice {
+            optin: asked.optin,
+            optout: asked.optout,
+            caching: false,
+            prefixes: asked.prefixes.iter().map(|p| Box::from(*p)).collect(),
+        };
+        let tracking = &ctx.server.tracking;
+        tracking.start(ctx.session, flags, asked.redirect, choice);
+    } else if args::is(arg(args, 2), "OFF") {
+        ctx.server.tracking.stop(ctx.session);
+    } else {
+        return Err(Error::Syntax);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+pub(super) fn caching(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let Some(choice) = &mut ctx.session.tracking else {
+        return Err(Error::text(
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+        ));
+    };
+    let (fits, refusal) = if args::is(arg(args, 2), "YES") {
+        (
+            choice.optin,
+            "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.",
+        )
+    } else if args::is(arg(args, 2), "NO") {
+        (
+            choice.optout,
+            "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.",
+        )
+    } else {
+        return Err(Error::Syntax);
+    };
+    if !fits {
+        return Err(Error::text(refusal));
+    }
+    choice.caching = true;
+    ctx.reply.ok();
+    Ok(())
+}
+
+pub(super) fn getredir(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    ctx.reply.int(redirect(ctx));
+    Ok(())
+}
+
+/// To which client invalidations go; 0: to this one; −1: there are none.
+fn redirect(ctx: &SessionCtx<'_>) -> i64 {
+    match ctx.session.tracking {
+        Some(_) => ctx.session.info.redirect.load(Ordering::Relaxed) as i64,
+        None => -1,
+    }
+}
+
+pub(super) fn trackinginfo(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    let redirect = redirect(ctx);
+    let flags = ctx.session.info.flags();
+    let mut words = Vec::new();
+    let mut prefixes = Vec::new();
+    if let Some(choice) = &ctx.session.tracking {
+        words.push("on");
+        for (is, word) in [
+            (flags.contains(ClientFlags::TRACKING_BCAST), "bcast"),
+            (choice.optin, "optin"),
+            (choice.optin && choice.caching, "caching-yes"),
+            (choice.optout, "optout"),
+            (choice.optout && choice.caching, "caching-no"),
+            (flags.contains(ClientFlags::TRACKING_NOLOOP), "noloop"),
+            (
+                flags.contains(ClientFlags::TRACKING_BROKEN),
+                "broken_redirect",
+            ),
+        ] {
+            if is {
+                words.push(word);
+            }
+        }
+        prefixes.extend(choice.prefixes.iter());
+    } else {
+        words.push("off");
+    }
+    let reply = &mut *ctx.reply;
+    reply.map(3);
+    reply.bulk(b"flags");
+    reply.set(words.len());
+    words.iter().for_each(|word| reply.bulk(word.as_bytes()));
+    reply.bulk(b"redirect");
+    reply.int(redirect);
+    reply.bulk(b"prefixes");
+    reply.array(prefixes.len());
+    prefixes.iter().for_each(|prefix| reply.bulk(prefix));
+    Ok(())
+}

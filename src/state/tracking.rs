@@ -1,0 +1,388 @@
+//! Client-side caches (CLIENT TRACKING): who may hold a copy of which key, and
+//! what tells them that it is stale.
+//!
+//! By default a client is told of keys that it has read: a read notes the client
+//! in a table while it holds the key's lock, so every writer that comes after it
+//! finds it there. With BCAST a client is told of all keys with a prefix, and
+//! nothing is noted. Writers keep the changes of their tick (see
+//! [`crate::storage::changes`]); once the tick is durable they turn them into
+//! invalidations, which go the way of all deliveries: an invalidation never
+//! overtakes the reply that brought the value, and comes before the writer's.
+//!
+//! A key leaves the table with its invalidation. Bounds: `tracking-table-max-keys`
+//! keys; clients of a key that are gone are forgotten as others come.
+
+use super::Server;
+use super::clients::{ClientFlags, ClientId, ClientInfo, Clients};
+use super::delivery::Form;
+use super::pubsub::Outbox;
+use super::session::Session;
+use crate::resp::Reply;
+use crate::storage::DbIndex;
+use crate::storage::changes::{Change, How, Interest};
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Parts of the table with a lock of their own; a power of two.
+const PARTS: usize = 64;
+/// From this many clients of one key on those that are gone are looked for.
+const LOOK_FOR_GONE: usize = 16;
+/// Keys that one tick drops at the most from a table that is too large.
+const EVICT_MAX: usize = 1000;
+/// Where clients that speak RESP2 get invalidations.
+const CHANNEL: &[u8] = b"__redis__:invalidate";
+
+/// What a client has chosen, beside what others must know of it.
+#[derive(Debug, Default)]
+pub struct Choice {
+    /// Only what is read after CLIENT CACHING YES is tracked.
+    pub optin: bool,
+    /// What is read after CLIENT CACHING NO is not tracked.
+    pub optout: bool,
+    /// CLIENT CACHING was called for the command to come.
+    pub caching: bool,
+    /// With BCAST: which keys.
+    pub prefixes: BTreeSet<Box<[u8]>>,
+}
+
+impl Choice {
+    /// Whether what the running command reads is tracked.
+    pub fn takes_reads(&self) -> bool {
+        !(self.optin && !self.caching || self.optout && self.caching)
+    }
+}
+
+/// Who has read a key.
+struct Readers {
+    /// The key's, for [`Interest`].
+    hash: u64,
+    clients: SmallVec<[ClientId; 2]>,
+}
+
+type Part = FxHashMap<(DbIndex, Box<[u8]>), Readers>;
+
+/// See the module.
+pub struct Tracking {
+    interest: Arc<Interest>,
+    clients: AtomicUsize,
+    keys: AtomicUsize,
+    items: AtomicUsize,
+    parts: Box<[Mutex<Part>]>,
+    /// Where the next key is dropped if there are too many.
+    victim: AtomicUsize,
+    prefixes: RwLock<BTreeMap<Box<[u8]>, BTreeSet<ClientId>>>,
+}
+
+/// Keys, and who changed each last.
+type Changed<'a> = BTreeMap<&'a [u8], Option<ClientId>>;
+
+/// A value of an invalidation: keys, or all of them.
+enum Stale<'a> {
+    Keys(&'a [&'a [u8]]),
+    Everything,
+}
+
+impl Tracking {
+    /// Nobody tracks anything; `interest` is the engine's.
+    pub fn new(interest: Arc<Interest>) -> Tracking {
+        Tracking {
+            interest,
+            clients: AtomicUsize::new(0),
+            keys: AtomicUsize::new(0),
+            items: AtomicUsize::new(0),
+            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+            victim: AtomicUsize::new(0),
+            prefixes: RwLock::default(),
+        }
+    }
+
+    /// How many clients track keys.
+    pub fn clients(&self) -> usize {
+        self.clients.load(Ordering::Acquire)
+    }
+
+    /// Keys in the table, and clients noted there.
+    pub fn table_size(&self) -> (usize, usize) {
+        let load = |n: &AtomicUsize| n.load(Ordering::Relaxed);
+        (load(&self.keys), load(&self.items))
+    }
+
+    /// How many different prefixes clients have asked for.
+    pub fn prefixes(&self) -> usize {
+        self.prefixes.read().len()
+    }
+
+    /// Begins to track for a client, or changes how.
+    pub fn start(&self, session: &mut Session, flags: ClientFlags, redirect: u64, choice: Choice) {
+        let info = session.info.clone();
+        if session.tracking.is_none() {
+            self.clients.fetch_add(1, Ordering::AcqRel);
+            self.interest.add_whole_dbs();
+        }
+        for flag in (ClientFlags::TRACKING_OPTIONS | ClientFlags::TRACKING).iter() {
+            let before = info.set_flag(flag, flags.contains(flag));
+            let begins = flag == ClientFlags::TRACKING_BCAST && flags.contains(flag) && !before;
+            if begins {
+                self.interest.add_everything();
+            }
+        }
+        info.redirect.store(redirect, Ordering::Release);
+        let Choice {
+            optin,
+            optout,
+            mut prefixes,
+            ..
+        } = choice;
+        if flags.contains(ClientFlags::TRACKING_BCAST) {
+            if prefixes.is_empty() {
+                prefixes.insert(Box::default());
+            }
+            let mut all = self.prefixes.write();
+            for prefix in &prefixes {
+                all.entry(prefix.clone()).or_default().insert(info.id);
+            }
+        }
+        let chosen = session.tracking.get_or_insert_default();
+        (chosen.optin, chosen.optout, chosen.caching) = (optin, optout, false);
+        chosen.prefixes.append(&mut prefixes);
+    }
+
+    /// Ends tracking for a client. What is noted of it in the table is passed over
+    /// from now on.
+    pub fn stop(&self, session: &mut Session) {
+        let Some(choice) = session.tracking.take() else {
+            return;
+        };
+        self.interest.remove_whole_dbs();
+        let info = &session.info;
+        if info.flags().contains(ClientFlags::TRACKING_BCAST) {
+            self.interest.remove_everything();
+        }
+        for flag in (ClientFlags::TRACKING_OPTIONS | ClientFlags::TRACKING).iter() {
+            info.set_flag(flag, false);
+        }
+        info.redirect.store(0, Ordering::Release);
+        if !choice.prefixes.is_empty() {
+            let mut all = self.prefixes.write();
+            for prefix in &choice.prefixes {
+                if let Some(clients) = all.get_mut(prefix) {
+                    clients.remove(&info.id);
+                    if clients.is_empty() {
+                        all.remove(prefix);
+                    }
+                }
+            }
+        }
+        if self.clients.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.clear(|| self.clients() == 0);
+        }
+    }
+
+    /// Notes that a client has read a key, whose lock is held.
+    pub fn note_read(
+        &self,
+        clients: &Clients,
+        client: ClientId,
+        db: DbIndex,
+        key: &[u8],
+        hash: u64,
+    ) {
+        let mut part = self.parts[hash as usize % PARTS].lock();
+        let place = (db, Box::from(key));
+        let readers = part.entry(place).or_insert_with(|| {
+            self.interest.add(hash);
+            self.keys.fetch_add(1, Ordering::Relaxed);
+            let clients = SmallVec::new();
+            Readers { hash, clients }
+        });
+        let readers = &mut readers.clients;
+        if readers.contains(&client) {
+            return;
+        }
+        if readers.len() >= LOOK_FOR_GONE && readers.len().is_power_of_two() {
+            let before = readers.len();
+            readers.retain(|id| clients.get(*id).is_some_and(|info| reads(&info)));
+            self.items
+                .fetch_sub(before - readers.len(), Ordering::Relaxed);
+        }
+        readers.push(client);
+        self.items.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Drops keys while there are more than `max` (0: any number), and tells.
+    pub fn limit(&self, server: &Server, max: u64, outbox: &mut Outbox) {
+        let max = usize::try_from(max).unwrap_or(usize::MAX);
+        let (mut dropped, mut empty) = (0, 0);
+        while max > 0
+            && self.keys.load(Ordering::Relaxed) > max
+            && dropped < EVICT_MAX
+            && empty < PARTS
+        {
+            let at = self.victim.fetch_add(1, Ordering::Relaxed) % PARTS;
+            let key = self.parts[at].lock().keys().next().cloned();
+            match key {
+                Some((db, key)) => {
+                    self.invalidate_key(server, db, &key, None, outbox);
+                    (dropped, empty) = (dropped + 1, 0);
+                }
+                None => empty += 1,
+            }
+        }
+    }
+
+    /// Tells of changes that are committed and durable.
+    pub fn invalidate(&self, server: &Server, changes: &[Change], outbox: &mut Outbox) {
+        if self.clients() == 0 {
+            return;
+        }
+        let mut by_prefix: BTreeMap<Box<[u8]>, Changed<'_>> = BTreeMap::new();
+        let mut told_of_all = false;
+        for change in changes {
+            match change {
+                Change::Key { db, key, how, by } => {
+                    let by = (*how != How::Expired).then_some(ClientId(*by));
+                    self.invalidate_key(server, *db, key, by, outbox);
+                    for prefix in self.prefixes.read().keys() {
+                        if key.starts_with(prefix) {
+                            let keys = by_prefix.entry(prefix.clone()).or_default();
+                            keys.insert(key, by);
+                        }
+                    }
+                    told_of_all = false;
+                }
+                Change::Cleared { .. } | Change::Swapped { .. } if told_of_all => {}
+                Change::Cleared { .. } | Change::Swapped { .. } => {
+                    self.clear(|| true);
+                    for info in server.clients.all() {
+                        if info.flags().contains(ClientFlags::TRACKING) {
+                            send(server, &info, &Stale::Everything, outbox);
+                        }
+                    }
+                    told_of_all = true;
+                }
+            }
+        }
+        for (prefix, keys) in &by_prefix {
+            self.broadcast(server, prefix, keys, outbox);
+        }
+    }
+
+    /// Takes a key off the table and tells its readers; `by` is who changed it.
+    fn invalidate_key(
+        &self,
+        server: &Server,
+        db: DbIndex,
+        key: &[u8],
+        by: Option<ClientId>,
+        outbox: &mut Outbox,
+    ) {
+        let hash = server.engine.key_hash(db, key);
+        let removed = self.parts[hash as usize % PARTS]
+            .lock()
+            .remove(&(db, Box::from(key)));
+        let Some(readers) = removed else {
+            return;
+        };
+        self.forget(&readers);
+        for client in readers.clients {
+            if let Some(info) = server.clients.get(client)
+                && reads(&info)
+                && !is_own(&info, by)
+            {
+                send(server, &info, &Stale::Keys(&[key]), outbox);
+            }
+        }
+    }
+
+    fn broadcast(&self, server: &Server, prefix: &[u8], keys: &Changed<'_>, outbox: &mut Outbox) {
+        let clients: Vec<ClientId> = match self.prefixes.read().get(prefix) {
+            Some(clients) => clients.iter().copied().collect(),
+            None => return,
+        };
+        for client in clients {
+            let Some(info) = server.clients.get(client) else {
+                continue;
+            };
+            let told = keys.iter().filter(|(_, by)| !is_own(&info, **by));
+            let told: Vec<&[u8]> = told.map(|(key, _)| *key).collect();
+            if !told.is_empty() {
+                send(server, &info, &Stale::Keys(&told), outbox);
+            }
+        }
+    }
+
+    /// Forgets the table, as long as `wanted` holds.
+    fn clear(&self, wanted: impl Fn() -> bool) {
+        for part in &self.parts {
+            let mut part = part.lock();
+            if !wanted() {
+                return;
+            }
+            std::mem::take(&mut *part)
+                .values()
+                .for_each(|readers| self.forget(readers));
+        }
+    }
+
+    fn forget(&self, readers: &Readers) {
+        self.interest.remove(readers.hash);
+        self.keys.fetch_sub(1, Ordering::Relaxed);
+        self.items
+            .fetch_sub(readers.clients.len(), Ordering::Relaxed);
+    }
+}
+
+/// Whether a client is told of what it read.
+fn reads(info: &ClientInfo) -> bool {
+    let flags = info.flags();
+    flags.contains(ClientFlags::TRACKING) && !flags.contains(ClientFlags::TRACKING_BCAST)
+}
+
+/// Whether a client did this itself and does not want to hear of that.
+fn is_own(info: &ClientInfo, by: Option<ClientId>) -> bool {
+    by == Some(info.id) && info.flags().contains(ClientFlags::TRACKING_NOLOOP)
+}
+
+/// Sends an invalidation to a client, or where it has it sent.
+fn send(server: &Server, info: &ClientInfo, stale: &Stale<'_>, outbox: &mut Outbox) {
+    let resp3 = info.resp.load(Ordering::Relaxed) == 3;
+    let mut value = Reply::new(resp3);
+    match stale {
+        Stale::Everything => value.null(),
+        Stale::Keys(keys) => {
+            value.array(keys.len());
+            keys.iter().for_each(|key| value.bulk(key));
+        }
+    }
+    let mut push = Reply::new(true);
+    let redirect = ClientId(info.redirect.load(Ordering::Acquire));
+    if redirect.0 == 0 {
+        push.push(2);
+        push.bulk(b"invalidate");
+        push.raw(&value.buf);
+        return outbox.send(info.thread, info.id, push.buf.into(), Form::Push);
+    }
+    let Some(target) = server.clients.get(redirect) else {
+        info.set_flag(ClientFlags::TRACKING_BROKEN, true);
+        push.push(2);
+        push.bulk(b"tracking-redir-broken");
+        push.int(redirect.0 as i64);
+        return outbox.send(info.thread, info.id, push.buf.into(), Form::Push);
+    };
+    if target.resp.load(Ordering::Relaxed) == 3 {
+        push.push(2);
+        push.bulk(b"invalidate");
+        push.raw(&value.buf);
+        outbox.send(target.thread, target.id, push.buf.into(), Form::Push);
+    } else if target.flags().contains(ClientFlags::PUBSUB) {
+        push.push(3);
+        push.bulk(b"message");
+        push.bulk(CHANNEL);
+        push.raw(&value.buf);
+        outbox.send(target.thread, target.id, push.buf.into(), Form::Message);
+    }
+}
