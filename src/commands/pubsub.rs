@@ -3,7 +3,7 @@
 
 use super::help;
 use super::spec::Group;
-use super::{CmdResult, Command, Flags, KeyFlags, KeySpec, SessionCtx};
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, SessionCtx};
 use crate::base::glob;
 use crate::state::pubsub::{Kind, Name};
 
@@ -72,6 +72,11 @@ fn psubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn ssubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if ctx.session.deny_blocking {
+        return Err(Error::text(
+            "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client",
+        ));
+    }
     join(ctx, args, Kind::Shard)
 }
 

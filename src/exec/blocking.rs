@@ -194,20 +194,32 @@ impl Executor {
             false => self.attempt(&session, command, &args, &mut reply, blocking.run),
         };
         let failed = attempt.is_err();
-        let verdict = match attempt {
+        match attempt {
             Ok(Attempt::Wait(_)) => {
                 waiter.unclaim();
                 return Ok(());
             }
-            Ok(Attempt::Done) => Verdict::Reply(reply.buf),
+            Ok(Attempt::Done) => {}
             Err(error) => {
+                reply.truncate(0);
+                reply.error_bytes(&error.wire());
                 self.server.stats.error(&error.to_string());
-                Verdict::Error(error.to_string())
             }
-        };
+        }
+        let verdict = Verdict::Reply(reply.buf);
         self.waiting.served.push((waiter.clone(), verdict));
         self.count(&session, found, &args, failed);
         Ok(())
+    }
+
+    /// Counts a command whose wait ended without being served.
+    pub fn count_unserved(&self, waiter: &Waiter, failed: bool) {
+        if let Ok(found) = self.resolve(&waiter.request.args())
+            && let Some(command) = self.server.stats.per_command.get(found.index)
+        {
+            self.server.stats.commands.add(1);
+            command.ran(0, failed);
+        }
     }
 
     /// The tick is over: tells the clients that were served in it, or that it

@@ -245,10 +245,15 @@ impl Connection {
 
     /// Ends the wait, if it is over, with its reply. That may be sent: it is
     /// durable, and nothing of this tick stands before it.
-    pub fn end_wait(&mut self) -> Option<Arc<Waiter>> {
-        let waiter = self.session.waiting.as_ref()?;
-        let verdict = waiter.take_verdict()?;
-        let waiter = self.session.waiting.take();
+    pub fn end_wait(&mut self, executor: &Executor) -> Option<Arc<Waiter>> {
+        let waiter = self.session.waiting.take()?;
+        let Some(verdict) = waiter.take_verdict() else {
+            self.session.waiting = Some(waiter);
+            return None;
+        };
+        if !matches!(verdict, Verdict::Reply(_)) {
+            executor.count_unserved(&waiter, matches!(verdict, Verdict::Error(_)));
+        }
         self.session.info.set_flag(ClientFlags::BLOCKED, false);
         let wanted = match self.session.reply_mode {
             ReplyMode::Off => false,
@@ -266,7 +271,7 @@ impl Connection {
             }
         }
         self.release();
-        waiter
+        Some(waiter)
     }
 
     /// One read. Requests that arrive whole are run right out of `scratch`.

@@ -192,7 +192,7 @@ impl IoThread {
             let Some(connection) = self.connections.get_mut(&token) else {
                 continue;
             };
-            let Some(waiter) = connection.end_wait() else {
+            let Some(waiter) = connection.end_wait(&self.executor) else {
                 continue;
             };
             if let Some(deadline_ms) = waiter.deadline_ms {

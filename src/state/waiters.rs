@@ -35,7 +35,7 @@ const SHARDS: usize = 64;
 /// How a wait ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// With this reply, in the client's protocol version.
+    /// Served, with this reply in the client's protocol version.
     Reply(Vec<u8>),
     /// With nothing: the time is over.
     TimedOut,

@@ -14,6 +14,8 @@
 //! - `lifecycle`: start, stop, addresses, configuration
 //! - `replication`: masters, replicas, and what happens to them
 //! - `clients`: a client library as users have it
+//! - `transactions`: EXEC and WATCH under concurrency and kill -9
+//! - `blocking`: thousands of clients that wait
 //! - `pubsub`: messages to subscribers
 //! - `migrate`: keys that move to other servers
 //! - `rdb`: files from and for redis-server
@@ -22,6 +24,7 @@
 //! - `layers`: house rules of the sources
 #![allow(clippy::unwrap_used)]
 
+mod blocking;
 mod clients;
 mod crash;
 mod differential;
@@ -36,3 +39,4 @@ mod rdb;
 mod replication;
 mod support;
 mod tracking;
+mod transactions;

@@ -172,6 +172,9 @@ fn pause(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn unblock(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if args.len() > 4 {
+        return Err(help::mistaken("CLIENT", args));
+    }
     let id = args::int(arg(args, 2))?;
     let verdict = match args.get(3) {
         None => Verdict::TimedOut,
@@ -185,9 +188,6 @@ fn unblock(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             ));
         }
     };
-    if args.len() > 4 {
-        return Err(Error::Arity("client|unblock".into()));
-    }
     // No client has a negative number.
     let client = u64::try_from(id).ok().map(ClientId);
     let waited = client.is_some_and(|client| ctx.server.unblock(client, verdict));

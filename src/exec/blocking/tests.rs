@@ -182,7 +182,7 @@ fn a_move_to_where_no_list_is_fails_and_the_next_is_served() {
     p.run("RPUSH k 1");
     served(
         &mut a,
-        "-WRONGTYPE Operation against a key holding the wrong kind of value",
+        "-WRONGTYPE Operation against a key holding the wrong kind of value ",
     );
     served(&mut b, "$1 1 ");
     assert_eq!(p.run("LLEN d2"), Value::Int(1));

@@ -1,0 +1,263 @@
+//! Clients that wait for keys, by the thousand and on several threads: every
+//! element is delivered once, nobody is forgotten.
+
+use crate::crash::kedis_check;
+use crate::support::{Conn, Server, Value, args, seed, wait_for};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const KEYS: usize = 8;
+const STOP: &[u8] = b"stop";
+
+fn blocking_command(rng: &mut fastrand::Rng) -> String {
+    let key = |rng: &mut fastrand::Rng| format!("k{}", rng.usize(..KEYS));
+    let timeout = match rng.u32(..4) {
+        0 => "0.02",
+        _ => "0",
+    };
+    match rng.u32(..5) {
+        0 => format!("BLPOP {} {timeout}", key(rng)),
+        1 => format!("BRPOP {} {} {timeout}", key(rng), key(rng)),
+        2 => format!("BLMPOP {timeout} 2 {} {} LEFT COUNT 3", key(rng), key(rng)),
+        3 => format!("BLMOVE {} moved LEFT RIGHT {timeout}", key(rng)),
+        _ => format!("BRPOPLPUSH {} moved {timeout}", key(rng)),
+    }
+}
+
+/// The elements in a reply of any blocking command.
+fn elements(reply: Value) -> Vec<Vec<u8>> {
+    match reply {
+        Value::Bulk(item) => vec![item],
+        Value::Array(mut parts) if parts.len() == 2 => match parts.pop() {
+            Some(Value::Bulk(item)) => vec![item],
+            Some(Value::Array(items)) => items.iter().map(|i| i.bytes().to_vec()).collect(),
+            other => panic!("{other:?}"),
+        },
+        Value::NullArray => Vec::new(),
+        Value::Error(text) if text.starts_with(b"UNBLOCKED ") => Vec::new(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Many connections that wait, until each has taken a stop; what they took.
+fn consume(server: &Server, connections: usize, seed: u64) -> Vec<Vec<u8>> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut conns: Vec<Conn> = (0..connections).map(|_| server.connect()).collect();
+    for conn in &mut conns {
+        conn.send(&args(&blocking_command(&mut rng))).unwrap();
+    }
+    let mut taken = Vec::new();
+    while !conns.is_empty() {
+        conns.retain_mut(|conn| {
+            let items = elements(conn.read().unwrap());
+            let stop = items.iter().any(|item| item == STOP);
+            taken.extend(items);
+            if !stop {
+                conn.send(&args(&blocking_command(&mut rng))).unwrap();
+            }
+            !stop
+        });
+    }
+    taken
+}
+
+/// Pushes elements with names of its own in all sorts of ways; their names.
+fn produce(server: &Server, who: usize, count: usize, seed: u64) -> Vec<Vec<u8>> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut conn = server.connect();
+    let mut pushed = Vec::new();
+    while pushed.len() < count {
+        let names: Vec<String> = (0..rng.usize(1..4))
+            .map(|i| format!("{who}:{}:{i}", pushed.len()))
+            .collect();
+        let (key, items) = (format!("k{}", rng.usize(..KEYS)), names.join(" "));
+        let own = format!("own{who}");
+        let lines = match rng.u32(..5) {
+            0 => vec![format!("LPUSH {key} {items}")],
+            1 => vec![format!("RPUSH {key} {items}")],
+            2 => vec![
+                "MULTI".into(),
+                format!("RPUSH {key} {items}"),
+                "EXEC".into(),
+            ],
+            3 => {
+                let moves = names.iter().map(|_| format!("LMOVE {own} {key} LEFT LEFT"));
+                let push = format!("RPUSH {own} {items}");
+                std::iter::once(push).chain(moves).collect()
+            }
+            _ => vec![
+                format!("RPUSH {own} {items}"),
+                // Fails if somebody made the key in between; then it is moved.
+                format!("RENAMENX {own} {key}"),
+            ],
+        };
+        let commands: Vec<_> = lines.iter().map(|line| args(line)).collect();
+        let replies = conn.pipeline(&commands);
+        assert!(
+            !matches!(replies[0], Value::Error(_)),
+            "{lines:?} {replies:?}"
+        );
+        while let Value::Bulk(_) = conn.cmd(&format!("LMOVE {own} {key} LEFT RIGHT")) {}
+        pushed.extend(names.into_iter().map(String::into_bytes));
+    }
+    pushed
+}
+
+/// Unblocks clients at random until told to stop.
+fn disturb(server: &Server, seed: u64, stop: &AtomicBool) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut conn = server.connect();
+    while !stop.load(Ordering::Relaxed) {
+        let how = ["TIMEOUT", "ERROR"][rng.usize(..2)];
+        conn.must(&format!("CLIENT UNBLOCK {} {how}", rng.u32(1..2500)));
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+#[test]
+fn every_element_is_delivered_once() {
+    const THREADS: usize = 16;
+    const CONNECTIONS: usize = 128;
+    const ELEMENTS: usize = 3000;
+    let mut rng = fastrand::Rng::with_seed(seed("KEDIS_BLOCKING_SEED"));
+    let server = Server::start(&["--io-threads", "4", "--enable-debug-command", "yes"]);
+    let running = AtomicUsize::new(THREADS);
+    let stop = AtomicBool::new(false);
+    let (pushed, taken) = std::thread::scope(|scope| {
+        let (server, running, stop) = (&server, &running, &stop);
+        let consumers: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let seed = rng.u64(..);
+                scope.spawn(move || {
+                    let taken = consume(server, CONNECTIONS, seed);
+                    running.fetch_sub(1, Ordering::Relaxed);
+                    taken
+                })
+            })
+            .collect();
+        let seed = rng.u64(..);
+        scope.spawn(move || disturb(server, seed, stop));
+        let producers: Vec<_> = (0..4)
+            .map(|who| {
+                let seed = rng.u64(..);
+                scope.spawn(move || produce(server, who, ELEMENTS, seed))
+            })
+            .collect();
+        let mut pushed = Vec::new();
+        for producer in producers {
+            pushed.extend(producer.join().unwrap());
+        }
+        let mut conn = server.connect();
+        wait_for("all consumers to stop", || {
+            for key in 0..KEYS {
+                conn.must(&format!("RPUSH k{key} stop stop stop stop"));
+            }
+            running.load(Ordering::Relaxed) == 0
+        });
+        stop.store(true, Ordering::Relaxed);
+        let mut taken = Vec::new();
+        for consumer in consumers {
+            taken.extend(consumer.join().unwrap());
+        }
+        (pushed, taken)
+    });
+    let mut conn = server.connect();
+    let mut found = taken;
+    for key in 0..KEYS {
+        let Value::Array(left) = conn.must(&format!("LRANGE k{key} 0 -1")) else {
+            panic!("no list");
+        };
+        found.extend(left.iter().map(|item| item.bytes().to_vec()));
+    }
+    found.retain(|item| item != STOP);
+    let expected: HashSet<Vec<u8>> = pushed.iter().cloned().collect();
+    let distinct: HashSet<Vec<u8>> = found.iter().cloned().collect();
+    assert_eq!(found.len(), distinct.len(), "something was delivered twice");
+    let lost: Vec<_> = expected.difference(&distinct).take(5).collect();
+    assert!(lost.is_empty(), "lost: {lost:?}");
+    assert_eq!(expected.len(), distinct.len());
+    let info = conn.must("INFO clients").text();
+    for field in [
+        "blocked_clients:0",
+        "total_blocking_keys:0",
+        "clients_in_timeout_table:0",
+    ] {
+        assert!(info.contains(field), "{field} in {info}");
+    }
+    kedis_check(&mut conn);
+}
+
+fn blocked(conn: &mut Conn) -> usize {
+    let info = conn.must("INFO clients").text();
+    let line = info.lines().find(|l| l.starts_with("blocked_clients:"));
+    line.unwrap()["blocked_clients:".len()..].parse().unwrap()
+}
+
+fn wait_for_blocked(conn: &mut Conn, count: usize) {
+    wait_for("clients to wait", || blocked(conn) == count);
+}
+
+#[test]
+fn clients_that_are_gone_take_nothing() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut conn = server.connect();
+    // One that is closed while it waits, one that closed before it was read.
+    for early in [false, true] {
+        let mut gone = server.connect();
+        gone.send(&args("BLPOP k 0")).unwrap();
+        if !early {
+            wait_for_blocked(&mut conn, 1);
+        }
+        drop(gone);
+        wait_for_blocked(&mut conn, 0);
+    }
+    let mut killed = server.connect();
+    let id = killed.must("CLIENT ID").int();
+    killed.send(&args("BLPOP k 0")).unwrap();
+    wait_for_blocked(&mut conn, 1);
+    assert_eq!(conn.must(&format!("CLIENT KILL ID {id}")), Value::Int(1));
+    wait_for_blocked(&mut conn, 0);
+    assert_eq!(conn.must("RPUSH k 1"), Value::Int(1));
+    assert_eq!(conn.must("LLEN k"), Value::Int(1));
+}
+
+#[test]
+fn what_follows_a_wait_waits() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut conn = server.connect();
+    let mut waits = server.connect();
+    let lines = ["SET a 1", "BLPOP k 0", "SET a 2", "BLPOP k 0.05", "GET a"];
+    for line in lines {
+        waits.send(&args(line)).unwrap();
+    }
+    assert_eq!(waits.read().unwrap(), Value::ok());
+    wait_for_blocked(&mut conn, 1);
+    assert_eq!(conn.must("GET a"), Value::bulk("1"));
+    conn.must("RPUSH k x");
+    let popped = Value::Array(vec![Value::bulk("k"), Value::bulk("x")]);
+    assert_eq!(waits.read().unwrap(), popped);
+    assert_eq!(waits.read().unwrap(), Value::ok());
+    assert_eq!(waits.read().unwrap(), Value::NullArray);
+    assert_eq!(waits.read().unwrap(), Value::bulk("2"));
+}
+
+#[test]
+fn timeouts_are_kept_to_the_millisecond_or_so() {
+    let server = Server::start(&[]);
+    let mut conn = server.connect();
+    for ms in [5, 80, 200] {
+        let start = Instant::now();
+        let seconds = f64::from(ms) / 1000.0;
+        assert_eq!(conn.cmd(&format!("BLPOP k {seconds}")), Value::NullArray);
+        let took = start.elapsed();
+        assert!(took >= Duration::from_millis(ms as u64), "{took:?}");
+        assert!(took < Duration::from_millis(ms as u64 + 500), "{took:?}");
+    }
+    // What arrives for a client that waits is bounded as well.
+    let server = Server::start(&["--client-query-buffer-limit", "1mb"]);
+    let mut conn = server.connect();
+    conn.send(&args("BLPOP k 0")).unwrap();
+    let _ = conn.send(&[b"ECHO".to_vec(), vec![b'x'; 8 << 20]]);
+    assert!(conn.closed_within(Duration::from_secs(20)));
+}
