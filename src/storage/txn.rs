@@ -398,6 +398,12 @@ impl Txn {
         if matches!(self.gate, Gate::Open) {
             self.gate = Gate::Shared(RwLock::read_arc(&self.engine.gate));
         }
+        self.see_new_keyspaces();
+    }
+
+    /// The first writer of a DB makes its keyspace. Whoever has got a lock after
+    /// that writer let it go must know that keyspace: it may hold the key.
+    fn see_new_keyspaces(&mut self) {
         if self.map_version != self.engine.map_version() {
             self.refresh_map();
         }
@@ -453,6 +459,7 @@ impl Txn {
                 return false;
             }
         }
+        self.see_new_keyspaces();
         true
     }
 
@@ -483,10 +490,12 @@ impl Txn {
                         self.engine.locks.lock(stripe, self.owner);
                         self.held.push(stripe);
                     }
+                    self.see_new_keyspaces();
                     return Ok(0);
                 }
             }
         }
+        self.see_new_keyspaces();
         Ok(mark)
     }
 

@@ -82,3 +82,25 @@ fn transfer(engine: Arc<Engine>, seed: u64) {
     txn.commit().unwrap();
     engine.make_durable().unwrap();
 }
+
+/// The first writer of a DB makes its keyspace; a turn that had begun before
+/// once did not see what that writer committed, even under the key's lock.
+#[test]
+fn a_lock_shows_what_its_last_holder_wrote_to_a_new_db() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open(config(dir.path())).unwrap();
+    let [mut early, mut first] = [(); 2].map(|()| Txn::new(engine.clone()));
+    let key = name(0);
+    for db in [DbIndex(0), DbIndex(3)] {
+        let hash = engine.key_hash(db, &key);
+        early.begin(1);
+        first.begin(1);
+        first.lock([hash].into_iter()).unwrap();
+        let meta = Meta::new(Kind::String);
+        first.put_key(db, &key, None, meta, b"12345678").unwrap();
+        first.commit().unwrap();
+        early.lock([hash].into_iter()).unwrap();
+        assert!(early.lookup(db, &key).unwrap().is_some());
+        early.commit().unwrap();
+    }
+}
