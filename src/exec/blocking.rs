@@ -130,7 +130,7 @@ impl Executor {
                     ..
                 } => {
                     let hash = engine.key_hash(*db, key);
-                    if waiters.next(hash, *db, key, None).is_some() {
+                    if waiters.next(hash, (*db, key), None, None).is_some() {
                         ready.push_back((*db, key.clone()));
                     }
                 }
@@ -158,21 +158,21 @@ impl Executor {
     fn serve_key(&mut self, db: DbIndex, key: &[u8]) -> Result<(), Error> {
         let hash = self.txn.key_hash(db, key);
         let mut ticket = None;
-        while let Some(waiter) = self.server.waiters.next(hash, db, key, ticket) {
-            ticket = Some(waiter.ticket());
-            let Some(meta) = self.txn.meta_of(db, key)? else {
-                // Whoever makes it again will come here again.
-                return Ok(());
+        // Once it is gone: whoever makes it again comes here again.
+        while let Some(meta) = self.txn.meta_of(db, key)? {
+            let waiters = &self.server.waiters;
+            let Some(waiter) = waiters.next(hash, (db, key), Some(meta.kind), ticket) else {
+                break;
             };
-            if meta.kind == waiter.kind {
-                self.serve(&waiter)?;
-            }
+            ticket = Some(waiter.ticket());
+            self.serve(&waiter, key)?;
         }
         Ok(())
     }
 
-    /// Runs the command of a waiting client, as if it had just sent it.
-    fn serve(&mut self, waiter: &Arc<Waiter>) -> Result<(), Error> {
+    /// Runs the command of a waiting client, as if it had just sent it; `key` was
+    /// ready a moment ago.
+    fn serve(&mut self, waiter: &Arc<Waiter>, key: &[u8]) -> Result<(), Error> {
         let mut session = Session::new(waiter.client.clone(), true);
         session.select(waiter.db);
         session.resp3 = waiter.resp3;
@@ -184,7 +184,10 @@ impl Executor {
         };
         self.lock(&session, command, &args)
             .map_err(Stop::into_error)?;
-        if !waiter.claim() {
+        // Waiting for the locks let others have the key.
+        let meta = self.txn.meta_of(waiter.db, key)?;
+        let ready = meta.is_some_and(|meta| meta.kind == waiter.kind);
+        if !ready || !waiter.claim() {
             return Ok(());
         }
         let mut reply = Reply::new(waiter.resp3);

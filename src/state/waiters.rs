@@ -225,12 +225,13 @@ impl Waiters {
         waiter
     }
 
-    /// The first client after `ticket` that waits for a key.
+    /// The first client after `ticket` that waits for a value of this type, or of
+    /// any, under a key.
     pub fn next(
         &self,
         hash: u64,
-        db: DbIndex,
-        key: &[u8],
+        (db, key): (DbIndex, &[u8]),
+        kind: Option<Kind>,
         ticket: Option<u64>,
     ) -> Option<Arc<Waiter>> {
         let after = ticket.map_or(Bound::Unbounded, Bound::Excluded);
@@ -238,7 +239,8 @@ impl Waiters {
         let queue = shard.get(&hash)?.range((after, Bound::Unbounded));
         let fits = |waiter: &&Arc<Waiter>| {
             let waits_for = |wanted: &WaitKey| wanted.hash == hash && *wanted.key == *key;
-            waiter.db == db && waiter.keys.iter().any(waits_for)
+            let fits = kind.is_none_or(|kind| waiter.kind == kind) && waiter.db == db;
+            fits && waiter.keys.iter().any(waits_for)
         };
         queue.map(|(_, waiter)| waiter).find(fits).cloned()
     }
