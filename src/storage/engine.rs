@@ -1,6 +1,7 @@
 //! The open database: column families, the server's own rows, commit and
 //! durability order, checkpoints.
 
+use super::ahead::Ahead;
 use super::binlog::Binlog;
 use super::changes::{Interest, Listener};
 use super::expiry::LowMark;
@@ -97,6 +98,8 @@ pub struct Engine {
     /// commands that concern whole DBs.
     pub(super) gate: Arc<RwLock<()>>,
     pub(super) commit: Mutex<CommitState>,
+    /// Whose rows are written before they can be reached.
+    pub(super) ahead: Ahead,
     /// Commits begun, commits written, commits that a crash cannot take back.
     begun: AtomicU64,
     written: AtomicU64,
@@ -188,6 +191,7 @@ impl Engine {
             next_owner: AtomicU32::new(1),
             budget: AtomicU64::new(config.memory_budget),
             map_version: AtomicU64::new(1),
+            ahead: Ahead::default(),
             commit: Mutex::new(CommitState {
                 state,
                 ..CommitState::default()

@@ -258,6 +258,13 @@ impl Txn {
         from: u64,
         limit: usize,
     ) -> Result<Vec<(CollectionId, Kind, u64)>> {
+        let Some(keyspace) = self.keyspace(db).map(|ks| ks.id) else {
+            return Ok(Vec::new());
+        };
+        // Held while the queue is read: what leaves the list was taken off the
+        // queue before.
+        let engine = self.engine.clone();
+        let ahead = engine.ahead.lock();
         let from = keys::reclaim(CollectionId(from));
         let to = [crate::encoding::tag::RECLAIM + 1];
         let mut rows = self.scan(db, &from, &to, Direction::Forward)?;
@@ -266,7 +273,10 @@ impl Txn {
             && let Some((row_key, value)) = rows.next()?
         {
             let (kind, count) = decode_reclaim(value)?;
-            dead.push((keys::split_reclaim(row_key)?, kind, count));
+            let id = keys::split_reclaim(row_key)?;
+            if !ahead.contains(&(keyspace, id)) {
+                dead.push((id, kind, count));
+            }
         }
         Ok(dead)
     }

@@ -159,9 +159,7 @@ impl View {
     }
 
     fn queue(&mut self, keyspace: KeyspaceId, kind: Kind, id: CollectionId, rows: u64) {
-        let mut value = [0u8; 9];
-        value[0] = kind as u8;
-        value[1..].copy_from_slice(&rows.to_be_bytes());
+        let value = encode_reclaim(kind, rows);
         self.put(keyspace, &keys::reclaim(id), &value);
         self.note_reclaim(keyspace, id);
     }
@@ -179,6 +177,14 @@ fn rows_of(old: &KeyMeta) -> Result<u64> {
         Kind::String => r.u64()?.div_ceil(1 << 12),
         Kind::Hash | Kind::Set | Kind::Zset => r.u64()?,
     })
+}
+
+/// The value of a reclaim row.
+pub(super) fn encode_reclaim(kind: Kind, rows: u64) -> [u8; 9] {
+    let mut value = [0u8; 9];
+    value[0] = kind as u8;
+    value[1..].copy_from_slice(&rows.to_be_bytes());
+    value
 }
 
 /// What a reclaim row says: the type of the dead value and about how many rows it has.
@@ -298,7 +304,9 @@ impl Txn {
 
     /// An id for a new collection or long string.
     pub fn new_id(&self) -> CollectionId {
-        self.engine.new_id()
+        let id = self.engine.new_id();
+        self.new_ids.borrow_mut().insert(id);
+        id
     }
 
     /// Queues a collection that has no key for removal, with about so many rows.

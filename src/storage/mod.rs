@@ -17,6 +17,7 @@
 //! | [`snapshot`] | all rows as they are at one position, for a replica |
 //! | [`staging`] | a data set that arrives row by row and then takes the place of the old one |
 //! | [`expiry`] | slices of work for the expire thread |
+//! | `ahead` | rows of large new collections, written before their commit |
 //! | [`traces`] | what deleted keys leave until compaction |
 //! | [`check`] | a full check of a database's invariants |
 //!
@@ -27,6 +28,7 @@
 //! I5 counts change only in [`keyspace`], with the rows they count;
 //! I6 a collection dies by its meta row and a reclaim row.
 
+mod ahead;
 pub mod binlog;
 pub mod changes;
 pub mod check;

@@ -60,6 +60,9 @@ pub struct StorageConfig {
     pub packed_max_bytes: usize,
     /// Collections up to this many elements stay packed in their meta row.
     pub packed_max_entries: usize,
+    /// New collections of at least this many bytes are written before the commit
+    /// that makes them reachable.
+    pub ahead_bytes: usize,
 }
 
 impl StorageConfig {
@@ -89,6 +92,7 @@ impl StorageConfig {
             string_inline_max: 16 << 10,
             packed_max_bytes: 1 << 10,
             packed_max_entries: 64,
+            ahead_bytes: 1 << 20,
         }
     }
 }

@@ -103,6 +103,11 @@ impl Overlay {
         self.entries.is_empty() && self.ranges.is_empty()
     }
 
+    /// Whether a range deletion is pending.
+    pub fn deletes_ranges(&self) -> bool {
+        !self.ranges.is_empty()
+    }
+
     /// Bytes of keys and values pending.
     pub fn bytes(&self) -> usize {
         self.arena.len()

@@ -11,9 +11,10 @@
 //! A thread never waits while it holds something: [`Txn::lock`] commits what is
 //! pending, which lets all locks go, before it waits.
 
+use super::ahead;
 use super::binlog::{LogBuffer, LogSavepoint};
 use super::changes::Changes;
-use super::engine::{Engine, Keyspace, fail_point};
+use super::engine::{ColumnFamily, Engine, Keyspace, fail_point};
 use super::events::Events;
 use super::history::Following;
 use super::hot::{self, is_cacheable};
@@ -25,7 +26,9 @@ use crate::encoding::{CollectionId, keys};
 use parking_lot::lock_api::{ArcRwLockReadGuard, ArcRwLockWriteGuard};
 use parking_lot::{RawRwLock, RwLock};
 use rocksdb::{DBPinnableSlice, ReadOptions, WriteBatch};
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -104,6 +107,8 @@ pub struct View {
     pub(super) cleared: Vec<KeyspaceId>,
     owner: Owner,
     held: Vec<Stripe>,
+    /// Ids drawn in this turn.
+    pub(super) new_ids: RefCell<FxHashSet<CollectionId>>,
     gate: Gate,
     point_reads: ReadOptions,
     now_ms: u64,
@@ -347,6 +352,13 @@ impl View {
         }
     }
 
+    pub(super) fn column_family(&self, id: KeyspaceId) -> Result<ColumnFamily> {
+        let keyspace = self.by_id(id);
+        let keyspace =
+            keyspace.ok_or_else(|| StorageError::Format(format!("keyspace {} is gone", id.0)))?;
+        Ok(keyspace.cf.clone())
+    }
+
     fn by_id(&self, id: KeyspaceId) -> Option<&Arc<Keyspace>> {
         self.keyspaces.iter().flatten().find(|ks| ks.id == id)
     }
@@ -366,6 +378,7 @@ impl Txn {
             cleared: Vec::new(),
             owner,
             held: Vec::new(),
+            new_ids: RefCell::default(),
             gate: Gate::Open,
             point_reads: ReadOptions::default(),
             now_ms: 0,
@@ -674,6 +687,7 @@ impl Txn {
         self.deltas.clear();
         self.swaps.clear();
         self.cleared.clear();
+        self.new_ids.get_mut().clear();
         self.unlock_since(0);
         self.gate = Gate::Open;
         self.end_changes(done.is_ok());
@@ -730,6 +744,23 @@ impl Txn {
         fail_point("before-commit")?;
         // RocksDB finds a row's place fastest from that of the row before.
         self.view.overlay.sort();
+        let sent = self.view.send_ahead()?;
+        let written = self.write_batch(&sent);
+        if !sent.is_empty() {
+            let mut ahead = self.engine.ahead.lock();
+            ahead.retain(|place| !sent.contains(place));
+            drop(ahead);
+            for (keyspace, id) in sent.iter().filter(|_| written.is_err()) {
+                if let Some(keyspace) = self.by_id(*keyspace) {
+                    keyspace.reclaim_low.announce(id.0);
+                }
+            }
+        }
+        written
+    }
+
+    /// Writes all but the rows that went ahead.
+    fn write_batch(&mut self, sent: &ahead::Sent) -> Result<()> {
         let view = &self.view;
         let mut batch =
             WriteBatch::with_capacity_bytes(view.overlay.bytes() + view.log.len() + 256);
@@ -741,8 +772,12 @@ impl Txn {
                 last.ok_or_else(|| StorageError::Format(format!("keyspace {} is gone", id.0)))
             }
         };
+        for (keyspace, id) in sent {
+            batch.delete_cf(&cf_of(*keyspace)?.cf, keys::reclaim(*id));
+        }
         for step in view.overlay.steps() {
             match step {
+                Step::Put(id, key, _) if ahead::went(sent, id, key) => {}
                 Step::Put(id, key, value) => batch.put_cf(&cf_of(id)?.cf, key, value),
                 Step::Delete(id, key) => batch.delete_cf(&cf_of(id)?.cf, key),
                 Step::DeleteRange(id, from, to) => batch.delete_range_cf(&cf_of(id)?.cf, from, to),

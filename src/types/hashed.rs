@@ -17,7 +17,7 @@
 use super::OpResult;
 use crate::encoding::keys::{self, RowKey};
 use crate::encoding::{CollectionId, Corrupt, Kind};
-use crate::storage::scan::Direction;
+use crate::storage::scan::{Direction, Scan};
 use crate::storage::txn::Row;
 use crate::storage::{DbIndex, Txn, View};
 use std::collections::HashSet;
@@ -170,8 +170,24 @@ impl HashedRows {
             let index = fastrand::u64(..len.max(1));
             return self.nth(view, index, &mut each);
         }
+        let (from, to) = (self.first(), self.end());
+        let mut rows = view.scan(self.db, &from, &to, Direction::Forward)?;
+        if self.draw(&mut rows, len, &mut each)? {
+            return Ok(());
+        }
+        drop(rows);
+        self.nth(view, 0, &mut each)
+    }
+
+    /// Draws a member out of more than [`COUNTED_MAX`] with a scan over all of
+    /// them; says whether there was one. One scan does for many draws.
+    fn draw(
+        &self,
+        rows: &mut Scan<'_>,
+        len: u64,
+        each: &mut impl FnMut(&[u8], &[u8]),
+    ) -> OpResult<bool> {
         let buckets = u128::from(len / BUCKET_MEMBERS);
-        let mut rows = view.scan(self.db, &self.first(), &self.end(), Direction::Forward)?;
         for _ in 0..MAX_TRIES {
             let bucket = u128::from(fastrand::u64(..len / BUCKET_MEMBERS));
             // Hashes `from..to`; the last bucket ends where the hashes do.
@@ -185,13 +201,12 @@ impl HashedRows {
                 }
                 if slot == 0 {
                     each(member, value);
-                    return Ok(());
+                    return Ok(true);
                 }
                 slot -= 1;
             }
         }
-        drop(rows);
-        self.nth(view, 0, &mut each)
+        Ok(false)
     }
 
     /// Calls `each` with `count` different members, all if there are no more.
@@ -218,14 +233,20 @@ impl HashedRows {
         let mut drawn: HashSet<Box<[u8]>> = HashSet::new();
         let mut stop = false;
         let mut tries = count.saturating_mul(8).saturating_add(64);
+        // More than COUNTED_MAX: `count` is at least one, and far less than `len`.
+        let (from, to) = (self.first(), self.end());
+        let mut rows = view.scan(self.db, &from, &to, Direction::Forward)?;
         while (drawn.len() as u64) < count && !stop && tries > 0 {
             tries -= 1;
-            self.sample(view, len, |member, value| {
+            let found = self.draw(&mut rows, len, &mut |member, value| {
                 if !drawn.contains(member) {
                     drawn.insert(member.into());
                     stop = each(member, value).is_break();
                 }
             })?;
+            if !found {
+                break;
+            }
         }
         Ok(())
     }

@@ -25,6 +25,8 @@ pub fn config(dir: &Path) -> StorageConfig {
     config.memory_budget = 16 << 20;
     // Small, so that rows get into table files.
     config.write_buffer_size = 64 << 10;
+    // So small that it happens.
+    config.ahead_bytes = 64;
     config
 }
 

@@ -1,0 +1,220 @@
+//! Rows of new collections that are written before the commit which makes them
+//! reachable.
+//!
+//! A commit holds the commit lock for as long as the storage engine takes for
+//! its batch, half a second for a million rows (COPY, MOVE, SUNIONSTORE, RESTORE
+//! of a large collection), and everybody else waits. But rows under an id that
+//! this very turn has drawn can be reached by nobody before their meta row is
+//! committed. So when there are many of them they go ahead, in slices with a
+//! commit lock of their own each.
+//!
+//! I2, I6: the first slice queues the id for reclaim, the final batch takes it
+//! off the queue. After a crash in between the rows are reclaimed, nothing else is
+//! left. While they are written the id is on a list that reclaim passes leave out.
+
+use super::Result;
+use super::keyspace::encode_reclaim;
+use super::overlay::Step;
+use super::txn::View;
+use crate::encoding::own::KeyspaceId;
+use crate::encoding::{CollectionId, Kind, keys};
+use parking_lot::{Mutex, MutexGuard};
+use rocksdb::WriteBatch;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes of rows that one slice writes.
+const SLICE_BYTES: usize = 64 << 10;
+
+/// A collection in a keyspace.
+pub(super) type Place = (KeyspaceId, CollectionId);
+
+/// Collections whose rows are being written ahead.
+#[derive(Debug, Default)]
+pub(super) struct Ahead(Mutex<BTreeSet<Place>>);
+
+impl Ahead {
+    /// The list; while it is held no collection leaves it.
+    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeSet<Place>> {
+        self.0.lock()
+    }
+}
+
+/// The collections whose rows went ahead of a batch.
+pub(super) type Sent = BTreeSet<Place>;
+
+/// Whether a row went ahead.
+pub(super) fn went(sent: &Sent, keyspace: KeyspaceId, row_key: &[u8]) -> bool {
+    !sent.is_empty() && element(row_key).is_some_and(|(id, _)| sent.contains(&(keyspace, id)))
+}
+
+/// The collection that an element row belongs to, and its type.
+fn element(row_key: &[u8]) -> Option<(CollectionId, Kind)> {
+    let (tag, rest) = row_key.split_first()?;
+    let mut kinds = Kind::ALL.into_iter();
+    let kind = kinds.find(|kind| kind.element_tags().contains(tag))?;
+    let id = rest.first_chunk::<8>()?;
+    Some((CollectionId(u64::from_be_bytes(*id)), kind))
+}
+
+/// What stands in the pending batch for one collection.
+struct Load {
+    kind: Kind,
+    rows: u64,
+    bytes: usize,
+}
+
+impl View {
+    /// Writes rows of collections that this turn has made, if they are many.
+    pub(super) fn send_ahead(&self) -> Result<Sent> {
+        let least = self.engine.config.ahead_bytes;
+        // A range deletion means what stands before it in the batch: no row may
+        // be written before that.
+        if self.overlay.bytes() < least || self.overlay.deletes_ranges() {
+            return Ok(Sent::new());
+        }
+        let mut loads = self.loads_of_new_collections();
+        loads.retain(|_, load| load.bytes >= least);
+        let sent: Sent = loads.keys().copied().collect();
+        if sent.is_empty() {
+            return Ok(sent);
+        }
+        self.engine.ahead.lock().extend(&sent);
+        let mut slice = WriteBatch::default();
+        for ((keyspace, id), load) in &loads {
+            let value = encode_reclaim(load.kind, load.rows);
+            slice.put_cf(&self.column_family(*keyspace)?, keys::reclaim(*id), value);
+        }
+        for step in self.overlay.steps() {
+            if let Step::Put(keyspace, key, value) = step
+                && went(&sent, keyspace, key)
+            {
+                slice.put_cf(&self.column_family(keyspace)?, key, value);
+                if slice.size_in_bytes() >= SLICE_BYTES {
+                    self.write_slice(std::mem::take(&mut slice))?;
+                }
+            }
+        }
+        self.write_slice(slice)?;
+        Ok(sent)
+    }
+
+    fn loads_of_new_collections(&self) -> BTreeMap<Place, Load> {
+        let new_ids = self.new_ids.borrow();
+        let mut loads: BTreeMap<Place, Load> = BTreeMap::new();
+        if new_ids.is_empty() {
+            return loads;
+        }
+        for step in self.overlay.steps() {
+            if let Step::Put(keyspace, key, value) = step
+                && let Some((id, kind)) = element(key)
+                && new_ids.contains(&id)
+            {
+                let (rows, bytes) = (0, 0);
+                let load = loads
+                    .entry((keyspace, id))
+                    .or_insert(Load { kind, rows, bytes });
+                load.rows += 1;
+                load.bytes += key.len() + value.len();
+            }
+        }
+        loads
+    }
+
+    fn write_slice(&self, mut slice: WriteBatch) -> Result<()> {
+        let mut commit = self.engine.commit.lock();
+        self.engine.put_state(&mut commit, &mut slice);
+        let written = self.engine.write(slice);
+        if let Err(error) = &written {
+            // Under the lock, so that nobody waits for a write that will not come.
+            self.engine.fail(error);
+        }
+        // Whoever waits has its turn before the next slice.
+        MutexGuard::unlock_fair(commit);
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encoding::meta::{Counted, Grown, Meta};
+    use crate::encoding::tag;
+    use crate::storage::{DbIndex, Engine, StorageConfig, Txn};
+
+    const DB: DbIndex = DbIndex(0);
+
+    /// A set of `members` members, pending; returns its id.
+    fn new_set(txn: &mut Txn, key: &[u8], members: u64) -> CollectionId {
+        let id = txn.new_id();
+        for n in 0..members {
+            let row = keys::hashed(tag::SET_MEMBER, id, n, &n.to_be_bytes());
+            txn.put_row(DB, &row, &[]).unwrap();
+        }
+        let counted = Counted { id, count: members };
+        let peak = members;
+        let meta = Meta {
+            rows: true,
+            ..Meta::new(Kind::Set)
+        };
+        let body = Grown { counted, peak }.encode();
+        txn.put_key(DB, key, None, meta, &body).unwrap();
+        id
+    }
+
+    #[test]
+    fn large_new_collections_go_ahead_and_leave_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = StorageConfig::new(dir.path().to_owned());
+        config.ahead_bytes = 64 << 10;
+        let engine = Engine::open(config).unwrap();
+        let mut txn = Txn::new(engine.clone());
+        let mut commits = |members: u64, key: &[u8], drop_it: bool| {
+            let before = engine.commits();
+            txn.begin(1);
+            new_set(&mut txn, key, members);
+            if drop_it {
+                assert!(txn.delete_key(DB, key).unwrap());
+            }
+            txn.commit().unwrap();
+            assert!(engine.ahead.lock().is_empty());
+            let report = engine.check().unwrap();
+            assert_eq!(report.faults, Vec::<String>::new());
+            assert_eq!(report.dead_collections, u64::from(drop_it));
+            let mut pass = txn.begin_reclaim(DB);
+            while let Some(under_way) = &mut pass
+                && txn.reclaim_slice(under_way, 1 << 20).unwrap().more
+            {}
+            assert_eq!(engine.reclaim_backlog(10).unwrap(), 0);
+            let report = engine.check().unwrap();
+            assert_eq!(report.faults, Vec::<String>::new());
+            engine.commits() - before
+        };
+        // One batch, and nothing to reclaim.
+        assert_eq!(commits(100, b"small", false), 1);
+        assert!(commits(20_000, b"large", false) > 5);
+        assert!(commits(20_000, b"dropped", true) > 5);
+    }
+
+    #[test]
+    fn a_reclaim_pass_leaves_out_what_is_being_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = StorageConfig::new(dir.path().to_owned());
+        config.ahead_bytes = 1024;
+        let engine = Engine::open(config).unwrap();
+        let (mut writer, mut reclaimer) = (Txn::new(engine.clone()), Txn::new(engine.clone()));
+        writer.begin(1);
+        new_set(&mut writer, b"set", 5000);
+        let sent = writer.send_ahead().unwrap();
+        assert_eq!(sent.len(), 1);
+        // In between, as another thread would.
+        let mut pass = reclaimer.begin_reclaim(DB).unwrap();
+        let slice = reclaimer.reclaim_slice(&mut pass, 1 << 20).unwrap();
+        assert_eq!(slice.removed, 0);
+        drop(pass);
+        assert_eq!(engine.reclaim_backlog(10).unwrap(), 1);
+        writer.commit().unwrap();
+        let report = engine.check().unwrap();
+        assert_eq!(report.faults, Vec::<String>::new());
+        assert_eq!((report.keys, report.dead_collections), (1, 0));
+    }
+}
