@@ -181,11 +181,11 @@ impl Executor {
             let max = self.config.tracking_table_max_keys;
             tracking.limit(&self.server, max, &mut self.outbox);
         }
+        self.tell_served(finished.as_ref().err());
         match &finished {
             Ok(()) => self.outbox.flush(&self.server),
             Err(_) => self.outbox.truncate(0),
         }
-        self.tell_served(finished.as_ref().err());
         finished
     }
 

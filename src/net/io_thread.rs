@@ -376,7 +376,12 @@ impl IoThread {
 
     /// Appends what waits for clients to their output. It is durable.
     fn deliver(&mut self) {
-        for delivery in self.deliveries.take(DELIVER_BUDGET) {
+        let deliveries = self.deliveries.take(DELIVER_BUDGET);
+        if !deliveries.is_empty() {
+            // What a client waited for comes before what it caused.
+            self.end_waits();
+        }
+        for delivery in deliveries {
             for client in delivery.to.as_slice() {
                 let Some(token) = self.by_client.get(client) else {
                     continue;
