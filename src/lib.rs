@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`base`] | clock, numbers, globs, hashes: knows neither Redis nor RocksDB |
 //! | [`resp`] | request parser, reply writer and decoder |
+//! | [`lua`] | the interpreter of scripts, its sandbox and libraries |
 //! | [`encoding`] | the disk format as pure functions |
 //! | [`rdb`] | Redis' RDB values and files, both ways |
 //! | [`storage`] | the only place that knows RocksDB: transactions, locks, commits, binlog |
@@ -19,14 +20,15 @@
 //! | [`replication`] | one thread per replica that is fed, one that follows a master |
 //! | [`server`] | start and stop |
 //!
-//! Arrows go one way: net, jobs, replication → exec → commands → types, resp, state →
-//! storage, rdb → encoding → base. A test holds the direction.
+//! Arrows go one way: net, jobs, replication → exec → commands → types, lua, state →
+//! storage, rdb → encoding, resp → base. A test holds the direction.
 
 pub mod base;
 pub mod commands;
 pub mod encoding;
 pub mod exec;
 pub mod jobs;
+pub mod lua;
 pub mod net;
 pub mod rdb;
 pub mod replication;

@@ -6,7 +6,7 @@
 //! the database is flushed, so that the next start has nothing to replay.
 
 use crate::base::clock;
-use crate::commands::registry;
+use crate::commands::{load_libraries, registry};
 use crate::jobs::{self, Jobs, LoadError};
 use crate::net::{IoThread, ListenError, Listeners};
 use crate::replication;
@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 
 /// The token of the main thread's Waker; listening sockets have lower ones.
 const WAKE: Token = Token(usize::MAX);
+/// Stack of a thread that runs scripts: what Lua allows of recursion through its
+/// C functions takes up to half of it.
+const STACK: usize = 8 << 20;
 /// How often the main thread's cron runs.
 const CRON: Duration = Duration::from_secs(1);
 
@@ -85,6 +88,11 @@ pub fn run(
     let server = Server::new(engine, config, config_file, run_id, commands);
     let server = Arc::new(server);
     server.port.store(port, Ordering::Relaxed);
+    load_libraries(&server).map_err(|error| {
+        io::Error::other(format!(
+            "the libraries of functions cannot be loaded: {error}"
+        ))
+    })?;
     let mut poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
     let signal = watch_signals(&waker)?;
@@ -209,7 +217,8 @@ fn start_io_threads(
     let mut threads = Vec::new();
     for (i, (poll, mailbox, receiver)) in prepared.into_iter().enumerate() {
         let server = server.clone();
-        let handle = Builder::new().name(format!("io-{i}")).spawn(move || {
+        let builder = Builder::new().name(format!("io-{i}")).stack_size(STACK);
+        let handle = builder.spawn(move || {
             if let Err(error) = IoThread::with(poll, receiver, server, i).run() {
                 log::error!("IO thread {i}: {error}");
                 std::process::abort();
@@ -227,6 +236,7 @@ fn stop(
     links: replication::Threads,
     how: Shutdown,
 ) {
+    server.scripts.kill_all();
     for (mailbox, _) in &threads {
         mailbox.send(Message::Stop);
     }

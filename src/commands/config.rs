@@ -95,6 +95,7 @@ fn rewrite(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 
 fn resetstat(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     ctx.server.stats.reset();
+    ctx.server.scripts.reset_stats();
     ctx.reply.ok();
     Ok(())
 }

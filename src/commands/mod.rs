@@ -42,6 +42,7 @@ mod debug;
 mod dump;
 mod elements;
 mod expire;
+mod functions;
 mod hashes;
 mod hyperloglog;
 mod keys;
@@ -53,6 +54,7 @@ mod migrate;
 mod object;
 mod pubsub;
 mod save;
+mod scripts;
 mod server;
 mod sets;
 mod slowlog;
@@ -68,8 +70,9 @@ mod session_tests;
 
 pub use context::{ReadCtx, SessionCtx, WriteCtx};
 pub use error::{CmdResult, Error};
+pub use functions::load_libraries;
 pub use registry::{Registry, registry};
-pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec, Own};
+pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec, Own, ScriptCall};
 
 /// The tables of all families.
 pub const FAMILIES: &[&[Command]] = &[
@@ -98,6 +101,8 @@ pub const FAMILIES: &[&[Command]] = &[
     save::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
+    functions::COMMANDS,
+    scripts::COMMANDS,
     sets::COMMANDS,
     slowlog::COMMANDS,
     sort::COMMANDS,

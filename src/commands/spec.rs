@@ -299,6 +299,38 @@ pub enum Own {
     Watch,
     /// No longer.
     Unwatch,
+    /// Run a script or function.
+    Script(ScriptCall),
+}
+
+/// The commands that run scripts and functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScriptCall {
+    /// EVAL.
+    Eval,
+    /// EVALSHA.
+    EvalSha,
+    /// EVAL_RO.
+    EvalRo,
+    /// EVALSHA_RO.
+    EvalShaRo,
+    /// FCALL.
+    Fcall,
+    /// FCALL_RO.
+    FcallRo,
+}
+
+impl ScriptCall {
+    /// Whether it may not write.
+    pub fn is_read_only(self) -> bool {
+        use ScriptCall::{EvalRo, EvalShaRo, FcallRo};
+        matches!(self, EvalRo | EvalShaRo | FcallRo)
+    }
+
+    /// Whether it runs a function.
+    pub fn is_function(self) -> bool {
+        matches!(self, ScriptCall::Fcall | ScriptCall::FcallRo)
+    }
 }
 
 /// Finds in the arguments which DB besides the client's a command touches.
@@ -535,7 +567,10 @@ impl Command {
         let handler = &self.handler;
         matches!(
             handler,
-            Handler::Read(_) | Handler::Write(_) | Handler::Blocking(_)
+            Handler::Read(_)
+                | Handler::Write(_)
+                | Handler::Blocking(_)
+                | Handler::Own(Own::Script(_))
         )
     }
 
@@ -544,6 +579,7 @@ impl Command {
         match self.handler {
             Handler::Read(_) => true,
             Handler::Blocking(blocking) => !blocking.writes,
+            Handler::Own(Own::Script(call)) => call.is_read_only(),
             _ => false,
         }
     }

@@ -8,6 +8,7 @@
 //! 'L'                → (empty): a file is being loaded; what there is, is a part of it
 //! 'B'                → whether commits write binlog rows (1)
 //! 'D' ‖ DB (2)       → keyspace id (4): the column family `ks<id>` holds this DB
+//! 'L' ‖ name         → the text of a library of functions
 //! 'S'                → next collection id (8) ‖ next binlog position (8) ‖ next binlog entry (8)
 //!                      ‖ per keyspace: id (4) ‖ keys (8) ‖ keys with an expiry (8)
 //! ```
@@ -31,6 +32,8 @@ pub const LOADING: &[u8] = b"L";
 pub const LOGGED: &[u8] = b"B";
 /// Key of the state row.
 pub const STATE: &[u8] = b"S";
+/// First byte of the rows that hold libraries of functions.
+pub const LIBRARY_TAG: u8 = b'L';
 /// First byte of the rows that map DBs to keyspaces.
 pub const DB_TAG: u8 = b'D';
 
@@ -50,6 +53,11 @@ impl KeyspaceId {
 pub fn db_row(db: u16) -> [u8; 3] {
     let [high, low] = db.to_be_bytes();
     [DB_TAG, high, low]
+}
+
+/// The key of the row that holds a library.
+pub fn library_row(name: &[u8]) -> Vec<u8> {
+    [&[LIBRARY_TAG], name].concat()
 }
 
 /// The DB number of a mapping row.

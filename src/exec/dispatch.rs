@@ -3,6 +3,7 @@
 
 use super::blocking::WaitingRoom;
 use super::monitor;
+use super::scripts::ThreadScripts;
 use super::unit::{Stop, Unit};
 use crate::base::clock;
 use crate::commands::registry::Registered;
@@ -65,6 +66,8 @@ pub struct Executor {
     pub(super) touched_keys: bool,
     /// What the tick's commands send to clients.
     pub(super) outbox: Outbox,
+    /// The interpreter, made when the first script comes.
+    pub(super) scripts: Option<Box<ThreadScripts>>,
     /// Whether some thread has more to send to its clients than it keeps up with.
     swamped: bool,
     /// Whether the tick should end: its client hears of what it did itself, and
@@ -93,6 +96,7 @@ impl Executor {
             failed: false,
             touched_keys: false,
             outbox: Outbox::default(),
+            scripts: None,
             swamped: false,
             heard: false,
         };
@@ -266,9 +270,16 @@ impl Executor {
             return Outcome::Paused;
         }
         let failed = done.is_err();
-        if let Err(stop) = done {
-            reply.truncate(start);
-            self.fail(&stop.into_error(), reply);
+        match done {
+            Ok(()) => {}
+            Err(Stop::Told(error)) => {
+                reply.truncate(start);
+                reply.error_bytes(&error.wire());
+            }
+            Err(stop) => {
+                reply.truncate(start);
+                self.fail(&stop.into_error(), reply);
+            }
         }
         if is_exec && self.server.clients.monitors() > 0 {
             monitor::feed(&self.server, session, command, args);

@@ -12,12 +12,14 @@
 //! | [`unit`] | several commands as one: EXEC, scripts |
 //! | `transactions` | MULTI, EXEC, WATCH |
 //! | `blocking` | clients that wait, and who serves them |
+//! | `scripts` | EVAL, FCALL and their sisters |
 //! | `monitor` | what MONITOR clients see |
 
 mod apply;
 mod blocking;
 mod dispatch;
 mod monitor;
+mod scripts;
 #[cfg(test)]
 pub mod testing;
 mod transactions;

@@ -10,12 +10,17 @@ use std::sync::atomic::Ordering;
 
 /// Sends one command to all MONITOR clients.
 pub fn feed(server: &Server, session: &Session, command: &Command, args: &[&[u8]]) {
-    if command.flags.intersects(Flags::SKIP_MONITOR | Flags::ADMIN) {
-        return;
+    if !command.flags.intersects(Flags::SKIP_MONITOR | Flags::ADMIN) {
+        show(server, session, command, args);
     }
+}
+
+/// Like [`feed`], for a command whose time to be shown is known only as it runs.
+pub fn show(server: &Server, session: &Session, command: &Command, args: &[&[u8]]) {
     let now_us = clock::unix_us();
     let info = &session.info;
     let addr = match info.flags().contains(ClientFlags::UNIX_SOCKET) {
+        _ if session.is_script => "lua".to_owned(),
         true => format!("unix:{}", info.laddr.trim_end_matches(":0")),
         false => info.addr.clone(),
     };

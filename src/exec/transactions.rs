@@ -95,6 +95,7 @@ impl Executor {
             Own::Watch if session.multi().is_some() => return Err(WATCH_INSIDE.into()),
             Own::Watch => self.watch(session, command, args)?,
             Own::Unwatch => session.unwatch(),
+            Own::Script(call) => return self.script(call, session, command, args, reply),
             Own::Exec => {
                 let multi = session.take_multi().ok_or(EXEC_ALONE)?;
                 let done = self.exec(session, &multi, reply);
@@ -228,7 +229,7 @@ impl Executor {
             }
         };
         match done {
-            Err(Stop::Failed(error)) => reply.error_bytes(&error.wire()),
+            Err(Stop::Failed(error) | Stop::Told(error)) => reply.error_bytes(&error.wire()),
             other => return other,
         }
         Ok(())

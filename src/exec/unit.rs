@@ -33,6 +33,8 @@ use crate::storage::txn::Savepoint;
 pub enum Stop {
     /// It failed and was taken back; this is its error reply.
     Failed(Error),
+    /// It failed, and the statistics know already: this is its error reply.
+    Told(Error),
     /// It needs a key that the unit has not locked and somebody else holds: see
     /// the module. Outside of units: a key that may not be written to yet.
     Conflict,
@@ -43,7 +45,7 @@ impl Stop {
     /// never gets here: whoever began the unit runs it again.
     pub fn into_error(self) -> Error {
         match self {
-            Stop::Failed(error) => error,
+            Stop::Failed(error) | Stop::Told(error) => error,
             Stop::Conflict => Error::text("ERR another client holds a key of this command"),
         }
     }
@@ -298,7 +300,9 @@ mod tests {
             let found = executor.find_command(session, &args).unwrap();
             match executor.call(session, found, &args, &mut reply) {
                 Ok(()) => {}
-                Err(Stop::Failed(error)) => reply.error_bytes(&error.wire()),
+                Err(Stop::Failed(error) | Stop::Told(error)) => {
+                    reply.error_bytes(&error.wire());
+                }
                 Err(Stop::Conflict) => {
                     executor.roll_back_unit().unwrap();
                     executor.finish_tick().unwrap();

@@ -18,11 +18,11 @@ pub struct Payload<'a> {
     pub dialect: Dialect,
 }
 
-/// Opens a payload.
+/// What a payload has before version and checksum, and whose version that is.
 ///
 /// # Errors
 /// [`Error::Envelope`] if the checksum is wrong or the version too new.
-pub fn open(payload: &[u8]) -> Result<Payload<'_>> {
+pub fn contents(payload: &[u8]) -> Result<(&[u8], Dialect)> {
     let (covered, crc) = payload
         .split_last_chunk::<CRC_LEN>()
         .ok_or(Error::Envelope)?;
@@ -37,6 +37,15 @@ pub fn open(payload: &[u8]) -> Result<Payload<'_>> {
     if u64::from_le_bytes(*crc) != crc64(0, covered) {
         return Err(Error::Envelope);
     }
+    Ok((value, dialect))
+}
+
+/// Opens a payload.
+///
+/// # Errors
+/// [`Error::Envelope`] if the checksum is wrong or the version too new.
+pub fn open(payload: &[u8]) -> Result<Payload<'_>> {
+    let (value, dialect) = contents(payload)?;
     let (&kind, value) = value
         .split_first()
         .ok_or(Error::Corrupt("a payload without a value"))?;

@@ -43,8 +43,13 @@ impl Reply {
 
     /// A status reply; CR and LF become spaces.
     pub fn simple(&mut self, text: &str) {
+        self.simple_bytes(text.as_bytes());
+    }
+
+    /// As [`Reply::simple`], for what need not be text.
+    pub fn simple_bytes(&mut self, text: &[u8]) {
         self.buf.push(b'+');
-        self.line(text.as_bytes());
+        self.line(text);
     }
 
     /// An error reply. The text begins with its code (`ERR …`), without the

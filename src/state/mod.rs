@@ -21,6 +21,7 @@
 //! | [`memory`] | the process' memory |
 //! | [`process`] | what the system says about the process |
 //! | [`replication`] | the master that is followed, the replicas that are fed |
+//! | [`scripts`] | scripts and functions, and which of them runs |
 //! | [`saves`] | SAVE and BGSAVE as they stand |
 //! | [`migrations`] | MIGRATE: what waits to be moved, and which keys are on their way |
 //! | [`cursors`] | where SCAN iterations stand |
@@ -45,6 +46,7 @@ pub mod rates;
 pub mod replication;
 pub mod request;
 pub mod saves;
+pub mod scripts;
 pub mod server;
 pub mod session;
 pub mod slowlog;

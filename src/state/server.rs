@@ -13,6 +13,7 @@ use super::pubsub::PubSub;
 use super::rates::Rates;
 use super::replication::Replication;
 use super::saves::Saves;
+use super::scripts::Scripts;
 use super::slowlog::SlowLog;
 use super::stats::Stats;
 use super::tracking::Tracking;
@@ -68,6 +69,8 @@ pub struct Server {
     pub tracking: Tracking,
     /// Counters.
     pub stats: Stats,
+    /// Scripts and functions.
+    pub scripts: Scripts,
     /// Slow commands.
     pub slowlog: SlowLog,
     /// When keys were used last.
@@ -142,6 +145,7 @@ impl Server {
             pubsub: PubSub::default(),
             tracking,
             stats: Stats::new(commands),
+            scripts: Scripts::default(),
             slowlog: SlowLog::default(),
             accesses: Accesses::new(now_ms),
             cursors: Cursors::default(),

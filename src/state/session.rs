@@ -66,6 +66,8 @@ pub struct Session {
     pub deny_blocking: bool,
     /// What it waits for, while it waits.
     pub waiting: Option<Arc<Waiter>>,
+    /// Whether this is the session of a script, see [`Session::for_script`].
+    pub is_script: bool,
     multi: Option<Box<Multi>>,
     watch: Option<Box<Watch>>,
     /// What it said of itself as a replica (REPLCONF).
@@ -91,6 +93,7 @@ impl Session {
             overtaken: Vec::new(),
             deny_blocking: false,
             waiting: None,
+            is_script: false,
             multi: None,
             watch: None,
             announced: None,
@@ -98,6 +101,16 @@ impl Session {
             db: DbIndex(0),
             waits_for: Cell::new(None),
         }
+    }
+
+    /// The session in which a script of this client runs its commands: what they
+    /// select or switch is the script's alone.
+    pub fn for_script(&self) -> Session {
+        let mut session = Session::new(self.info.clone(), self.authenticated);
+        session.deny_blocking = true;
+        session.is_script = true;
+        session.db = self.db;
+        session
     }
 
     /// Whether it hears of what it does itself.
@@ -147,7 +160,9 @@ impl Session {
     /// Selects a DB that exists.
     pub fn select(&mut self, db: DbIndex) {
         self.db = db;
-        self.info.db.store(u32::from(db.0), Ordering::Relaxed);
+        if !self.is_script {
+            self.info.db.store(u32::from(db.0), Ordering::Relaxed);
+        }
     }
 
     /// Switches the protocol version.

@@ -471,6 +471,29 @@ impl Engine {
         }
     }
 
+    /// Adds a row of the server itself to a batch, or its deletion.
+    pub(super) fn put_own_row(&self, key: &[u8], value: Option<&[u8]>, batch: &mut WriteBatch) {
+        match value {
+            Some(value) => batch.put_cf(&self.own_cf, key, value),
+            None => batch.delete_cf(&self.own_cf, key),
+        }
+    }
+
+    /// Calls `each` with what follows the tag, and the value, of all rows of the
+    /// server itself under this tag.
+    pub fn own_rows(&self, tag: u8, mut each: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let mut rows = self.db.raw_iterator_cf(&self.own_cf);
+        rows.seek([tag]);
+        while let Some((key, value)) = rows.item() {
+            let Some(name) = key.strip_prefix(&[tag]) else {
+                break;
+            };
+            each(name, value);
+            rows.next();
+        }
+        Ok(rows.status()?)
+    }
+
     /// Adds the rows that map DBs to keyspaces, as they are now, to a batch.
     pub(super) fn put_map_rows(&self, dbs: &[DbIndex], batch: &mut WriteBatch) {
         let map = self.keyspaces.read();

@@ -372,7 +372,7 @@ mod tests {
             for bits in 1..150 {
                 let end = Crossing { bits }.next_end(from, to);
                 assert!(from < end.as_slice(), "{from:?} {bits} {end:?}");
-                assert!(end.as_slice() <= to, "{from:?} {bits} {end:?}");
+                assert!(end.as_slice() <= &to[..], "{from:?} {bits} {end:?}");
             }
         }
         let crossing = Crossing { bits: 24 };
@@ -385,7 +385,7 @@ mod tests {
         let (mut from, to) = (b"\x01key:0001".to_vec(), b"\x02");
         let mut crossing = Crossing::at(&from);
         let mut steps = 0;
-        while from.as_slice() < to {
+        while from.as_slice() < &to[..] {
             from = crossing.next_end(&from, to);
             crossing.was_empty(&from);
             steps += 1;

@@ -77,6 +77,7 @@ pub struct Savepoint {
     log: LogSavepoint,
     deltas: SmallVec<[Delta; 2]>,
     swaps: usize,
+    own: usize,
     cleared: usize,
     expired: u64,
     changes: usize,
@@ -103,6 +104,8 @@ pub struct View {
     deltas: SmallVec<[Delta; 2]>,
     /// Pairs of DBs swapped since the last commit.
     swaps: Vec<(DbIndex, DbIndex)>,
+    /// Rows of the server itself, written (or deleted) since the last commit.
+    own: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// Keyspaces cleared since the last commit.
     pub(super) cleared: Vec<KeyspaceId>,
     owner: Owner,
@@ -375,6 +378,7 @@ impl Txn {
             log: LogBuffer::default(),
             deltas: SmallVec::new(),
             swaps: Vec::new(),
+            own: Vec::new(),
             cleared: Vec::new(),
             owner,
             held: Vec::new(),
@@ -542,6 +546,7 @@ impl Txn {
             log: self.log.savepoint(),
             deltas: self.deltas.clone(),
             swaps: self.swaps.len(),
+            own: self.own.len(),
             cleared: self.cleared.len(),
             expired: self.expired,
             changes: self.changes.len(),
@@ -552,6 +557,7 @@ impl Txn {
     /// Takes back everything since `to`.
     pub fn rollback(&mut self, to: &Savepoint) {
         self.undo_swaps(to.swaps);
+        self.own.truncate(to.own);
         self.expired = to.expired;
         self.cleared.truncate(to.cleared);
         self.overlay.rollback(to.overlay);
@@ -622,6 +628,7 @@ impl Txn {
         self.overlay.savepoint() == from.overlay
             && self.log.savepoint() == from.log
             && self.swaps.len() == from.swaps
+            && self.own.len() == from.own
     }
 
     /// From now on this transaction only applies what a master has logged: keys
@@ -646,6 +653,12 @@ impl Txn {
         self.overlay.bytes() + self.log.len()
     }
 
+    /// Writes a row of the server itself, or deletes it.
+    pub fn put_own_row(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.own.push((key, value));
+        self.dirty += 1;
+    }
+
     /// Exchanges two DBs. Needs an exclusive turn.
     pub fn swap_dbs(&mut self, a: DbIndex, b: DbIndex) {
         debug_assert!(matches!(self.gate, Gate::Exclusive(_)));
@@ -662,7 +675,10 @@ impl Txn {
     /// # Errors
     /// The batch is lost and the engine refuses writes from then on.
     pub fn commit(&mut self) -> Result<()> {
-        let nothing = self.overlay.is_empty() && self.log.is_empty() && self.swaps.is_empty();
+        let nothing = self.overlay.is_empty()
+            && self.log.is_empty()
+            && self.swaps.is_empty()
+            && self.own.is_empty();
         let mut done = if nothing { Ok(()) } else { self.write() };
         if !self.cleared.is_empty() {
             // What was written since must not go with the files.
@@ -686,6 +702,7 @@ impl Txn {
         self.log.clear();
         self.deltas.clear();
         self.swaps.clear();
+        self.own.clear();
         self.cleared.clear();
         self.new_ids.get_mut().clear();
         self.unlock_since(0);
@@ -782,6 +799,9 @@ impl Txn {
                 Step::Delete(id, key) => batch.delete_cf(&cf_of(id)?.cf, key),
                 Step::DeleteRange(id, from, to) => batch.delete_range_cf(&cf_of(id)?.cf, from, to),
             }
+        }
+        for (key, value) in &view.own {
+            view.engine.put_own_row(key, value.as_deref(), &mut batch);
         }
         for (a, b) in &view.swaps {
             view.engine.put_map_rows(&[*a, *b], &mut batch);

@@ -41,8 +41,8 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
         ("evicted_keys", "0"),
     ]);
     text.field("evicted_clients", stats.evicted_clients.get());
+    text.field("evicted_scripts", server.scripts.evicted());
     text.constants(&[
-        ("evicted_scripts", "0"),
         ("total_eviction_exceeded_time", "0"),
         ("current_eviction_exceeded_time", "0"),
     ]);

@@ -130,7 +130,7 @@ pub(super) fn memory(text: &mut Text, server: &Server) {
     text.field("allocator_resident", now.resident);
     text.field("allocator_muzzy", 0);
     text.bytes("total_system_memory", machine);
-    no_scripts(text);
+    scripts(text, server);
     text.field("maxmemory", config.max_memory_bytes);
     text.field("maxmemory_human", human_bytes(config.max_memory_bytes));
     text.field("maxmemory_policy", config.maxmemory_policy.name());
@@ -162,22 +162,23 @@ pub(super) fn memory(text: &mut Text, server: &Server) {
     text.field("lazyfreed_objects", 0);
 }
 
-fn no_scripts(text: &mut Text) {
-    text.constants(&[
-        ("used_memory_lua", "0"),
-        ("used_memory_vm_eval", "0"),
-        ("used_memory_lua_human", "0B"),
-        ("used_memory_scripts_eval", "0"),
-        ("number_of_cached_scripts", "0"),
-        ("number_of_functions", "0"),
-        ("number_of_libraries", "0"),
-        ("used_memory_vm_functions", "0"),
-        ("used_memory_vm_total", "0"),
-        ("used_memory_vm_total_human", "0B"),
-        ("used_memory_functions", "0"),
-        ("used_memory_scripts", "0"),
-        ("used_memory_scripts_human", "0B"),
-    ]);
+fn scripts(text: &mut Text, server: &Server) {
+    let scripts = &server.scripts;
+    let libraries = scripts.libraries();
+    let (cached, cached_bytes) = scripts.cached();
+    let (cached_bytes, library_bytes) = (cached_bytes as u64, libraries.memory() as u64);
+    // One interpreter per thread runs both.
+    let interpreters = scripts.interpreters() as u64;
+    text.bytes("used_memory_lua", interpreters);
+    text.field("used_memory_vm_eval", interpreters);
+    text.field("used_memory_scripts_eval", cached_bytes);
+    text.field("number_of_cached_scripts", cached);
+    text.field("number_of_functions", libraries.functions());
+    text.field("number_of_libraries", libraries.by_name.len());
+    text.field("used_memory_vm_functions", 0);
+    text.bytes("used_memory_vm_total", interpreters);
+    text.field("used_memory_functions", library_bytes);
+    text.bytes("used_memory_scripts", cached_bytes + library_bytes);
 }
 
 pub(super) fn cpu(text: &mut Text, _server: &Server) {

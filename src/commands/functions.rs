@@ -1,0 +1,456 @@
+//! FUNCTION: libraries of functions, which are rows of the database.
+//!
+//! What changes libraries runs while nobody else reads or writes keys, so all
+//! threads see it at once. DUMP and RESTORE use Redis' format: per library its
+//! opcode in RDB files and its text, then version and checksum.
+
+use super::help::{self, Topic};
+use super::info::REDIS_VERSION;
+use super::scripts::{CHECK_BYTES, kill_running};
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, SessionCtx, WriteCtx, args};
+use crate::base::glob;
+use crate::encoding::own;
+use crate::lua::Interpreter;
+use crate::lua::header::library_name;
+use crate::rdb::encode::Encoder;
+use crate::rdb::payload;
+use crate::rdb::reader::Reader;
+use crate::resp::Reply;
+use crate::state::Server;
+use crate::state::scripts::{Function, Libraries, Library, Running};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What stands before a library in RDB files and payloads.
+const OPCODE: u8 = 245;
+
+const NO_LIBRARY: Error = Error::text("ERR Library not found");
+const BAD_PAYLOAD: Error = Error::text("ERR DUMP payload version or checksum are wrong");
+
+/// Runs the text of a library once, to see whether it is right and what it has.
+fn read_library(code: &[u8]) -> Result<Library, Error> {
+    let name = library_name(code).map_err(Error::Bytes)?.to_vec();
+    let mut lua = Interpreter::new(CHECK_BYTES, REDIS_VERSION)
+        .map_err(|error| Error::owned(format!("ERR no interpreter: {error}")))?;
+    let loaded = lua.load_library(code).map_err(Error::Bytes)?;
+    let functions = loaded.into_iter().map(|function| {
+        Arc::new(Function {
+            name: function.name,
+            description: function.description,
+            flags: function.flags,
+            runs_alone: AtomicBool::new(false),
+            is_slow: AtomicBool::new(false),
+        })
+    });
+    Ok(Library {
+        name,
+        code: code.to_vec(),
+        functions: functions.collect(),
+    })
+}
+
+/// Reads the libraries of the database; when a server starts.
+///
+/// # Errors
+/// They cannot be read.
+pub fn load_libraries(server: &Server) -> Result<(), Error> {
+    let mut libraries = Libraries::default();
+    let mut codes = Vec::new();
+    server
+        .engine
+        .own_rows(own::LIBRARY_TAG, |_, code| codes.push(code.to_vec()))?;
+    for code in codes {
+        let library = read_library(&code)?;
+        libraries
+            .by_name
+            .insert(library.name.clone(), Arc::new(library));
+    }
+    if !libraries.by_name.is_empty() {
+        server.scripts.set_libraries(libraries);
+    }
+    Ok(())
+}
+
+/// Adds a library; `replace`: in place of the one of its name.
+fn add(libraries: &mut Libraries, library: Library, replace: bool) -> Result<(), Error> {
+    let name = &library.name;
+    if libraries.by_name.contains_key(name) && !replace {
+        let text: &[&[u8]] = &[b"ERR Library '", name, b"' already exists"];
+        return Err(Error::Bytes(text.concat()));
+    }
+    let others = libraries
+        .by_name
+        .values()
+        .filter(|other| other.name != *name);
+    let mut taken = others.flat_map(|other| &other.functions);
+    let clash = taken.find(|known| {
+        library
+            .functions
+            .iter()
+            .any(|f| f.name.eq_ignore_ascii_case(&known.name))
+    });
+    if let Some(known) = clash {
+        let text: &[&[u8]] = &[b"ERR Function ", &known.name, b" already exists"];
+        return Err(Error::Bytes(text.concat()));
+    }
+    libraries
+        .by_name
+        .insert(library.name.clone(), Arc::new(library));
+    Ok(())
+}
+
+/// Makes the libraries what they shall be: the rows that differ, and what threads see.
+fn change(ctx: &mut WriteCtx<'_>, new: Libraries) {
+    let old = ctx.server.scripts.libraries();
+    for name in old.by_name.keys() {
+        if !new.by_name.contains_key(name) {
+            ctx.txn.put_own_row(own::library_row(name), None);
+        }
+    }
+    for (name, library) in &new.by_name {
+        let known = old.by_name.get(name);
+        if !known.is_some_and(|known| Arc::ptr_eq(known, library)) {
+            let code = Some(library.code.clone());
+            ctx.txn.put_own_row(own::library_row(name), code);
+        }
+    }
+    ctx.server.scripts.set_libraries(new);
+}
+
+fn load(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (code, options) = match &args[2..] {
+        [options @ .., code] => (*code, options),
+        [] => return Err(Error::Arity("function|load".into())),
+    };
+    let mut replace = false;
+    for option in options {
+        if !args::is(option, "REPLACE") {
+            return Err(Error::Bytes(
+                [b"ERR Unknown option given: ", *option].concat(),
+            ));
+        }
+        replace = true;
+    }
+    let mut libraries = Libraries::clone(&ctx.server.scripts.libraries());
+    let name = library_name(code).map_err(Error::Bytes)?;
+    if !replace && libraries.by_name.contains_key(name) {
+        let text: &[&[u8]] = &[b"ERR Library '", name, b"' already exists"];
+        return Err(Error::Bytes(text.concat()));
+    }
+    let library = read_library(code)?;
+    add(&mut libraries, library, replace)?;
+    change(ctx, libraries);
+    ctx.reply.bulk(name);
+    Ok(())
+}
+
+fn delete(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let mut libraries = Libraries::clone(&ctx.server.scripts.libraries());
+    libraries.by_name.remove(args[2]).ok_or(NO_LIBRARY)?;
+    change(ctx, libraries);
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// The error for too many arguments of a subcommand.
+fn wrong_arguments(subcommand: &[u8]) -> Error {
+    let text: &[&[u8]] = &[
+        b"ERR unknown subcommand or wrong number of arguments for '",
+        subcommand,
+        b"'. Try FUNCTION HELP.",
+    ];
+    Error::Bytes(text.concat())
+}
+
+fn flush(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    match &args[2..] {
+        [] => {}
+        [how] if args::is(how, "SYNC") || args::is(how, "ASYNC") => {}
+        [_] => {
+            return Err(Error::text(
+                "ERR FUNCTION FLUSH only supports SYNC|ASYNC option",
+            ));
+        }
+        _ => return Err(wrong_arguments(args[1])),
+    }
+    change(ctx, Libraries::default());
+    // Even of nothing: a replica may have more.
+    ctx.txn.effect(ctx.db, &[&b"FUNCTION"[..], b"FLUSH"]);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let policy = match &args[3..] {
+        [] => "APPEND",
+        [word] => {
+            let known = ["FLUSH", "APPEND", "REPLACE"].into_iter();
+            known.into_iter().find(|known| args::is(word, known)).ok_or(Error::text(
+                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
+            ))?
+        }
+        _ => return Err(wrong_arguments(args[1])),
+    };
+    let mut libraries = match policy {
+        "FLUSH" => Libraries::default(),
+        _ => Libraries::clone(&ctx.server.scripts.libraries()),
+    };
+    for code in codes_in(args[2])? {
+        add(&mut libraries, read_library(&code)?, policy == "REPLACE")?;
+    }
+    change(ctx, libraries);
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// The libraries of a payload.
+fn codes_in(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    let (contents, _) = payload::contents(bytes).map_err(|_| BAD_PAYLOAD)?;
+    let broken = |_| Error::text("ERR Failed loading library data");
+    let mut reader = Reader::new(contents, contents.len() as u64 * 1024);
+    let mut codes = Vec::new();
+    while !reader.input.is_empty() {
+        let (opcode, rest) = reader.input.split_first().ok_or(BAD_PAYLOAD)?;
+        if *opcode != OPCODE {
+            return Err(Error::text("ERR given type is not a function"));
+        }
+        reader.input = rest;
+        let mut code = Vec::new();
+        reader.string(&mut code).map_err(broken)?;
+        codes.push(code);
+    }
+    Ok(codes)
+}
+
+fn dump(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    let mut out = Vec::new();
+    let mut encoder = Encoder::new(ctx.server.config.load().rdbcompression);
+    for library in ctx.server.scripts.libraries().by_name.values() {
+        out.push(OPCODE);
+        encoder.string(&library.code, &mut out);
+    }
+    payload::seal(&mut out);
+    ctx.reply.bulk(&out);
+    Ok(())
+}
+
+fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let (mut pattern, mut with_code) = (None, false);
+    let mut rest = args[2..].iter();
+    while let Some(word) = rest.next() {
+        if !with_code && args::is(word, "WITHCODE") {
+            with_code = true;
+        } else if pattern.is_none() && args::is(word, "LIBRARYNAME") {
+            let missing = Error::text("ERR library name argument was not given");
+            pattern = Some(*rest.next().ok_or(missing)?);
+        } else {
+            return Err(Error::Bytes([b"ERR Unknown argument ", *word].concat()));
+        }
+    }
+    let libraries = ctx.server.scripts.libraries();
+    let wanted = |name: &[u8]| pattern.is_none_or(|p| glob::matches(p, name, true));
+    let shown = libraries.by_name.values().filter(|lib| wanted(&lib.name));
+    let shown: Vec<_> = shown.collect();
+    ctx.reply.array(shown.len());
+    for library in shown {
+        show(ctx.reply, library, with_code);
+    }
+    Ok(())
+}
+
+fn show(reply: &mut Reply, library: &Library, with_code: bool) {
+    reply.map(3 + usize::from(with_code));
+    reply.bulk(b"library_name");
+    reply.bulk(&library.name);
+    reply.bulk(b"engine");
+    reply.bulk(b"LUA");
+    reply.bulk(b"functions");
+    reply.array(library.functions.len());
+    for function in &library.functions {
+        reply.map(3);
+        reply.bulk(b"name");
+        reply.bulk(&function.name);
+        reply.bulk(b"description");
+        match &function.description {
+            Some(text) => reply.bulk(text),
+            None => reply.null(),
+        }
+        reply.bulk(b"flags");
+        reply.set(function.flags.names().count());
+        for flag in function.flags.names() {
+            reply.simple(flag);
+        }
+    }
+    if with_code {
+        reply.bulk(b"library_code");
+        reply.bulk(&library.code);
+    }
+}
+
+fn stats(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    let running = ctx.server.scripts.longest();
+    ctx.reply.map(2);
+    ctx.reply.bulk(b"running_script");
+    match running {
+        Some(running) => show_running(ctx.reply, &running),
+        None => ctx.reply.null(),
+    }
+    let libraries = ctx.server.scripts.libraries();
+    ctx.reply.bulk(b"engines");
+    ctx.reply.map(1);
+    ctx.reply.bulk(b"LUA");
+    ctx.reply.map(2);
+    ctx.reply.bulk(b"libraries_count");
+    ctx.reply.int(libraries.by_name.len() as i64);
+    ctx.reply.bulk(b"functions_count");
+    ctx.reply.int(libraries.functions() as i64);
+    Ok(())
+}
+
+fn show_running(reply: &mut Reply, running: &Running) {
+    reply.map(3);
+    reply.bulk(b"name");
+    reply.bulk(&running.name);
+    reply.bulk(b"command");
+    reply.array(running.command.len());
+    for arg in &running.command {
+        reply.bulk(arg);
+    }
+    reply.bulk(b"duration_ms");
+    reply.int(running.started.elapsed().as_millis() as i64);
+}
+
+fn kill(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    kill_running(ctx, true)
+}
+
+const TOPICS: &[Topic] = &[
+    (
+        "LOAD [REPLACE] <FUNCTION CODE>",
+        &["Create a new library with the given library name and code."],
+    ),
+    ("DELETE <LIBRARY NAME>", &["Delete the given library."]),
+    (
+        "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
+        &[
+            "Return general information on all the libraries:",
+            "* Library name",
+            "* The engine used to run the Library",
+            "* Library description",
+            "* Functions list",
+            "* Library code (if WITHCODE is given)",
+            "It also possible to get only function that matches a pattern using LIBRARYNAME argument.",
+        ],
+    ),
+    (
+        "STATS",
+        &[
+            "Return information about the current function running:",
+            "* Function name",
+            "* Command used to run the function",
+            "* Duration in MS that the function is running",
+            "If no function is running, return nil",
+            "In addition, returns a list of available engines.",
+        ],
+    ),
+    ("KILL", &["Kill the current running function."]),
+    (
+        "FLUSH [ASYNC|SYNC]",
+        &[
+            "Delete all the libraries.",
+            "When called without the optional mode argument, the behavior is determined by the",
+            "lazyfree-lazy-user-flush configuration directive. Valid modes are:",
+            "* ASYNC: Asynchronously flush the libraries.",
+            "* SYNC: Synchronously flush the libraries.",
+        ],
+    ),
+    (
+        "DUMP",
+        &[
+            "Return a serialized payload representing the current libraries, can be restored using FUNCTION RESTORE command",
+        ],
+    ),
+    (
+        "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+        &[
+            "Restore the libraries represented by the given payload, it is possible to give a restore policy to",
+            "control how to handle existing libraries (default APPEND):",
+            "* FLUSH: delete all existing libraries.",
+            "* APPEND: appends the restored libraries to the existing libraries. On collision, abort.",
+            "* REPLACE: appends the restored libraries to the existing libraries, On collision, replace the old",
+            "  libraries with the new libraries (notice that even on this option there is a chance of failure",
+            "  in case of functions name collision with another library).",
+        ],
+    ),
+];
+
+fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    help::write(ctx.reply, "FUNCTION", TOPICS);
+    Ok(())
+}
+
+/// Whole libraries change while nobody else reads or writes keys.
+const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::EXCLUSIVE);
+
+const fn sub(command: Command, flags: Flags, summary: &'static str) -> Command {
+    command.flags(flags).doc(Group::Scripting, "7.0.0", summary)
+}
+
+/// The table.
+pub const COMMANDS: &[Command] = &[Command::container(
+    "function",
+    -2,
+    &[
+        sub(
+            Command::write("delete", 3, delete),
+            CHANGES,
+            "Deletes a library",
+        ),
+        sub(
+            Command::session("dump", 2, dump),
+            Flags::NOSCRIPT,
+            "Returns all libraries as one payload",
+        ),
+        sub(
+            Command::write("flush", -2, flush),
+            CHANGES,
+            "Deletes all libraries",
+        ),
+        sub(
+            Command::session("help", 2, help),
+            Flags::LOADING.union(Flags::STALE),
+            "Explains the subcommands",
+        ),
+        sub(
+            Command::session("kill", 2, kill),
+            Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
+            "Ends a function that runs too long and has written nothing",
+        ),
+        sub(
+            Command::session("list", -2, list),
+            Flags::NOSCRIPT,
+            "Lists libraries and their functions",
+        ),
+        sub(
+            Command::write("load", -3, load),
+            CHANGES.union(Flags::DENYOOM),
+            "Adds or replaces a library",
+        ),
+        sub(
+            Command::write("restore", -3, restore),
+            CHANGES.union(Flags::DENYOOM),
+            "Adds the libraries of a payload",
+        ),
+        sub(
+            Command::session("stats", 2, stats),
+            Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
+            "Says which function runs",
+        ),
+    ],
+)
+.doc(
+    Group::Scripting,
+    "7.0.0",
+    "Commands about libraries of functions",
+)];

@@ -1,0 +1,248 @@
+//! EVAL and its sisters, whose handlers are the executor's own, and SCRIPT.
+
+use super::args;
+use super::help::{self, Topic};
+use super::info::REDIS_VERSION;
+use super::spec::Group;
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, Own, ScriptCall, SessionCtx};
+use crate::lua::Interpreter;
+use crate::lua::api::sha1_hex;
+use crate::lua::header::script_flags;
+use crate::state::scripts::{NotKilled, Script};
+use std::time::Duration;
+
+/// Bytes that the interpreter may use which only looks whether a script or
+/// library is right.
+pub(super) const CHECK_BYTES: usize = 64 << 20;
+
+const NOT_BUSY: Error = Error::text("NOTBUSY No scripts in execution right now.");
+const UNKILLABLE: Error = Error::text(
+    "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+);
+const BUSY: Error = Error::text(
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+);
+const BUSY_FUNCTION: Error = Error::text(
+    "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
+);
+
+fn load(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let body = args[2];
+    let sha = sha1_hex(body);
+    if ctx.server.scripts.contains(&sha) {
+        if let Some(known) = ctx.server.scripts.find(&sha) {
+            let again = Script::new(sha.clone(), body, known.flags);
+            ctx.server.scripts.add(again, true);
+        }
+    } else {
+        let flags = script_flags(body).map_err(Error::Bytes)?;
+        let compiled = Interpreter::new(CHECK_BYTES, REDIS_VERSION)
+            .map_err(|error| error.to_string())
+            .and_then(|mut lua| lua.compile(&sha, body));
+        compiled.map_err(|why| {
+            Error::owned(format!("ERR Error compiling script (new function): {why}"))
+        })?;
+        let script = Script::new(sha.clone(), body, flags);
+        ctx.server.scripts.add(script, true);
+    }
+    ctx.reply.bulk(sha.as_bytes());
+    Ok(())
+}
+
+fn exists(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    ctx.reply.array(args.len() - 2);
+    for sha in &args[2..] {
+        let sha = String::from_utf8_lossy(sha).to_ascii_lowercase();
+        ctx.reply.int(ctx.server.scripts.contains(&sha).into());
+    }
+    Ok(())
+}
+
+fn flush(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    match args.get(2..) {
+        None | Some([]) => {}
+        Some([how]) if args::is(how, "SYNC") || args::is(how, "ASYNC") => {}
+        _ => {
+            return Err(Error::text(
+                "ERR SCRIPT FLUSH only support SYNC|ASYNC option",
+            ));
+        }
+    }
+    ctx.server.scripts.flush();
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn kill(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    kill_running(ctx, false)
+}
+
+/// SCRIPT KILL and FUNCTION KILL.
+pub(super) fn kill_running(ctx: &mut SessionCtx<'_>, function: bool) -> CmdResult {
+    let config = ctx.server.config.load();
+    let threshold = Duration::from_millis(config.busy_reply_threshold_ms);
+    ctx.server
+        .scripts
+        .kill(function, threshold)
+        .map_err(|why| match (why, function) {
+            (NotKilled::NotBusy, _) => NOT_BUSY,
+            (NotKilled::Unkillable, _) => UNKILLABLE,
+            (NotKilled::OtherSort, false) => BUSY_FUNCTION,
+            (NotKilled::OtherSort, true) => BUSY,
+        })?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn debug(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let how = args[2];
+    if args::is(how, "NO") {
+        ctx.reply.ok();
+        return Ok(());
+    }
+    if args::is(how, "YES") || args::is(how, "SYNC") {
+        // A debugger would hold the thread, with all its clients, for as long as
+        // somebody thinks.
+        return Err(Error::text(
+            "ERR the script debugger is not available in this server",
+        ));
+    }
+    Err(Error::text("ERR Use SCRIPT DEBUG YES/SYNC/NO"))
+}
+
+const TOPICS: &[Topic] = &[
+    (
+        "DEBUG (YES|SYNC|NO)",
+        &["Set the debug mode for subsequent scripts executed."],
+    ),
+    (
+        "EXISTS <sha1> [<sha1> ...]",
+        &["Return information about the existence of the scripts in the script cache."],
+    ),
+    (
+        "FLUSH [ASYNC|SYNC]",
+        &[
+            "Flush the Lua scripts cache. Very dangerous on replicas.",
+            "When called without the optional mode argument, the behavior is determined by the",
+            "lazyfree-lazy-user-flush configuration directive. Valid modes are:",
+            "* ASYNC: Asynchronously flush the scripts cache.",
+            "* SYNC: Synchronously flush the scripts cache.",
+        ],
+    ),
+    ("KILL", &["Kill the currently executing Lua script."]),
+    (
+        "LOAD <script>",
+        &["Load a script into the scripts cache without executing it."],
+    ),
+];
+
+fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+    help::write(ctx.reply, "SCRIPT", TOPICS);
+    Ok(())
+}
+
+const RUNS: Flags = Flags::NOSCRIPT
+    .union(Flags::STALE)
+    .union(Flags::SKIP_MONITOR);
+const WRITES: &[KeySpec] = &[KeySpec::numkeys(
+    2,
+    KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE),
+)];
+const READS: &[KeySpec] = &[KeySpec::numkeys(2, KeyFlags::RO.union(KeyFlags::ACCESS))];
+
+const fn row(
+    name: &'static str,
+    call: ScriptCall,
+    since: &'static str,
+    summary: &'static str,
+) -> Command {
+    let command = Command::own(name, -3, Own::Script(call)).doc(Group::Scripting, since, summary);
+    match call {
+        ScriptCall::Eval | ScriptCall::EvalSha | ScriptCall::Fcall => {
+            command.flags(RUNS.union(Flags::MAY_REPLICATE)).keys(WRITES)
+        }
+        _ => command.flags(RUNS).keys(READS),
+    }
+}
+
+const fn sub(
+    command: Command,
+    flags: Flags,
+    since: &'static str,
+    summary: &'static str,
+) -> Command {
+    command.flags(flags).doc(Group::Scripting, since, summary)
+}
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    row("eval", ScriptCall::Eval, "2.6.0", "Runs a script"),
+    row(
+        "evalsha",
+        ScriptCall::EvalSha,
+        "2.6.0",
+        "Runs a script that the server knows by its SHA-1",
+    ),
+    row(
+        "eval_ro",
+        ScriptCall::EvalRo,
+        "7.0.0",
+        "Runs a script that only reads",
+    ),
+    row(
+        "evalsha_ro",
+        ScriptCall::EvalShaRo,
+        "7.0.0",
+        "Runs a script that only reads and that the server knows by its SHA-1",
+    ),
+    row("fcall", ScriptCall::Fcall, "7.0.0", "Runs a function"),
+    row(
+        "fcall_ro",
+        ScriptCall::FcallRo,
+        "7.0.0",
+        "Runs a function that only reads",
+    ),
+    Command::container(
+        "script",
+        -2,
+        &[
+            sub(
+                Command::session("debug", 3, debug),
+                Flags::NOSCRIPT,
+                "3.2.0",
+                "Sets the debug mode of scripts",
+            ),
+            sub(
+                Command::session("exists", -3, exists),
+                Flags::NOSCRIPT,
+                "2.6.0",
+                "Says which scripts are cached",
+            ),
+            sub(
+                Command::session("flush", -2, flush),
+                Flags::NOSCRIPT,
+                "2.6.0",
+                "Forgets all cached scripts",
+            ),
+            sub(
+                Command::session("help", 2, help),
+                Flags::LOADING.union(Flags::STALE),
+                "5.0.0",
+                "Explains the subcommands",
+            ),
+            sub(
+                Command::session("kill", 2, kill),
+                Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
+                "2.6.0",
+                "Ends a script that runs too long and has written nothing",
+            ),
+            sub(
+                Command::session("load", 3, load),
+                Flags::NOSCRIPT.union(Flags::STALE),
+                "2.6.0",
+                "Caches a script",
+            ),
+        ],
+    )
+    .doc(Group::Scripting, "2.6.0", "Commands about cached scripts"),
+];

@@ -1,0 +1,332 @@
+//! Scripts against a whole server.
+
+use crate::exec::testing::Client;
+use crate::resp::Value;
+use crate::state::scripts::{EVAL_SCRIPTS, NotKilled};
+use crate::storage::{DbIndex, Txn};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+fn eval(client: &mut Client, script: &str, keys: &[&str]) -> Value {
+    let count = keys.len().to_string();
+    let mut args: Vec<&[u8]> = vec![b"EVAL", script.as_bytes(), count.as_bytes()];
+    args.extend(keys.iter().map(|key| key.as_bytes()));
+    client.args(&args)
+}
+
+#[track_caller]
+fn fails(reply: &Value, expected: &str) {
+    let error = reply.as_error().unwrap_or_else(|| panic!("{reply:?}"));
+    assert!(error.starts_with(expected), "{error}");
+}
+
+#[test]
+fn a_script_is_one_batch_and_an_error_takes_nothing_back() {
+    let mut client = Client::new();
+    let script = "redis.call('SET', KEYS[1], 1) redis.call('INCR', KEYS[1]) \
+                  return redis.call('GET', KEYS[1])";
+    assert_eq!(
+        eval(&mut client, script, &["a"]),
+        Value::Bulk(b"2".to_vec())
+    );
+    assert_eq!(client.logged(), ["MULTI", "SET a 1", "INCR a", "EXEC"]);
+    let script = "redis.call('SET', KEYS[1], 'x') redis.call('INCR', KEYS[1])";
+    fails(
+        &eval(&mut client, script, &["b"]),
+        "ERR value is not an integer or out of range script: ",
+    );
+    assert_eq!(client.run("GET b"), Value::Bulk(b"x".to_vec()));
+    let script = "redis.call('SELECT', 3) redis.call('SET', 'k', 1)";
+    eval(&mut client, script, &[]);
+    assert_eq!(client.run("EXISTS k"), Value::Int(0));
+    client.run("SELECT 3");
+    assert_eq!(client.run("EXISTS k"), Value::Int(1));
+    client.check();
+}
+
+#[test]
+fn an_undeclared_key_that_others_hold_makes_the_script_run_alone() {
+    let mut client = Client::new();
+    client.run("SET held 1");
+    let script = "redis.call('INCR', KEYS[1]) return redis.call('INCR', 'held')";
+    let engine = client.server().engine.clone();
+    let holds = Arc::new(Barrier::new(2));
+    let held = holds.clone();
+    let let_go = std::thread::spawn(move || {
+        let mut other = Txn::new(engine);
+        other.begin(0);
+        let held_key = other.key_hash(DbIndex(0), b"held");
+        other.lock([held_key].into_iter()).unwrap();
+        held.wait();
+        std::thread::sleep(Duration::from_millis(100));
+        other.commit().unwrap();
+    });
+    holds.wait();
+    assert_eq!(eval(&mut client, script, &["own"]), Value::Int(2));
+    let_go.join().unwrap();
+    // What the first attempt did was taken back.
+    assert_eq!(client.run("GET own"), Value::Bulk(b"1".to_vec()));
+    let whole = "redis.call('SET', 'x', 1) return redis.call('DBSIZE')";
+    assert_eq!(eval(&mut client, whole, &[]), Value::Int(3));
+    assert_eq!(
+        eval(
+            &mut client,
+            "redis.call('FLUSHALL') return redis.call('DBSIZE')",
+            &[]
+        ),
+        Value::Int(0)
+    );
+    client.check();
+}
+
+#[test]
+fn what_scripts_may_not_do() {
+    let mut client = Client::new();
+    for (script, expected) in [
+        (
+            "redis.call('NOPE')",
+            "ERR Unknown Redis command called from script script: ",
+        ),
+        (
+            "redis.call('GET')",
+            "ERR Wrong number of args calling Redis command from script script: ",
+        ),
+        (
+            "redis.call('CONFIG')",
+            "ERR Wrong number of args calling Redis command from script script: ",
+        ),
+        (
+            "redis.call('MULTI')",
+            "ERR This Redis command is not allowed from script script: ",
+        ),
+        (
+            "redis.call('EVAL', 'return 1', 0)",
+            "ERR This Redis command is not allowed from script",
+        ),
+        (
+            "#!lua flags=no-writes\nredis.call('SET', 'a', 1)",
+            "ERR Write commands are not allowed from read-only scripts. script: ",
+        ),
+        (
+            "#!lua flags=none\nreturn 1",
+            "ERR Unexpected flag in script shebang: none",
+        ),
+        (
+            "return (",
+            "ERR Error compiling script (new function): user_script:1: unexpected symbol near '<eof>'",
+        ),
+    ] {
+        fails(&eval(&mut client, script, &[]), expected);
+    }
+    fails(
+        &client.args(&[b"EVAL_RO", b"redis.call('SET', 'a', 1)", b"0"]),
+        "ERR Write commands",
+    );
+    fails(
+        &client.args(&[b"EVAL_RO", b"#!lua\nreturn 1", b"0"]),
+        "ERR Can not execute a script with write flag",
+    );
+    fails(&client.run("EVAL x y"), "ERR value is not an integer");
+    fails(
+        &client.run("EVAL x 1"),
+        "ERR Number of keys can't be greater",
+    );
+    fails(
+        &client.run("EVAL x -1"),
+        "ERR Number of keys can't be negative",
+    );
+    fails(
+        &client.run("EVALSHA abc 0"),
+        "NOSCRIPT No matching script. Please use EVAL.",
+    );
+    assert!(client.logged().is_empty());
+}
+
+#[test]
+fn scripts_are_cached_by_their_sha() {
+    let mut client = Client::new();
+    let sha = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+    let loaded = client.args(&[b"SCRIPT", b"LOAD", b"return 1"]);
+    assert_eq!(loaded.as_bytes(), Some(sha.as_bytes()));
+    assert_eq!(
+        client.run(&format!("EVALSHA {} 0", sha.to_uppercase())),
+        Value::Int(1)
+    );
+    for n in 0..EVAL_SCRIPTS + 20 {
+        assert_eq!(
+            eval(&mut client, &format!("return {n}"), &[]),
+            Value::Int(n as i64)
+        );
+    }
+    let server = client.server();
+    // `return 1` is among them, and stays.
+    assert_eq!(server.scripts.cached().0, EVAL_SCRIPTS + 1);
+    assert_eq!(server.scripts.evicted(), 19);
+    let exists = client.run(&format!("SCRIPT EXISTS {sha} x"));
+    assert_eq!(exists, Value::Array(vec![Value::Int(1), Value::Int(0)]));
+    client.run("SCRIPT FLUSH");
+    fails(&client.run(&format!("EVALSHA {sha} 0")), "NOSCRIPT");
+}
+
+#[test]
+fn functions_are_rows_of_the_database() {
+    let mut client = Client::new();
+    let code = b"#!lua name=lib\nredis.register_function('f', function(keys, args) \
+        return redis.call('INCRBY', keys[1], args[1]) end)";
+    let loaded = client.args(&[b"FUNCTION", b"LOAD", code]);
+    assert_eq!(loaded, Value::Bulk(b"lib".to_vec()));
+    assert_eq!(client.run("FCALL f 1 n 5"), Value::Int(5));
+    fails(
+        &client.run("FCALL_RO f 1 n 5"),
+        "ERR Can not execute a script with write flag",
+    );
+    fails(
+        &client.args(&[b"FUNCTION", b"LOAD", code]),
+        "ERR Library 'lib' already exists",
+    );
+    let dump = client.run("FUNCTION DUMP");
+    let dump = dump.as_bytes().unwrap().to_vec();
+    client.run("FUNCTION FLUSH");
+    fails(&client.run("FCALL f 1 n 5"), "ERR Function not found");
+    client.args(&[b"FUNCTION", b"RESTORE", &dump]);
+    assert_eq!(client.run("FCALL f 1 n 5"), Value::Int(10));
+    let server = client.server();
+    server.scripts.set_libraries(Default::default());
+    crate::commands::load_libraries(&server).unwrap();
+    assert_eq!(client.run("FCALL f 1 n 5"), Value::Int(15));
+    let mut rows = Vec::new();
+    let tag = crate::encoding::own::LIBRARY_TAG;
+    let engine = &server.engine;
+    engine
+        .own_rows(tag, |name, value| {
+            rows.push((name.to_vec(), value.to_vec()))
+        })
+        .unwrap();
+    assert_eq!(rows, [(b"lib".to_vec(), code.to_vec())]);
+    client.run("FUNCTION DELETE lib");
+    fails(&client.run("FUNCTION DELETE lib"), "ERR Library not found");
+    let logged = client.logged();
+    let heads: Vec<&str> = logged
+        .iter()
+        .map(|line| line.split('\n').next().unwrap())
+        .collect();
+    let expected = [
+        "FUNCTION LOAD #!lua name=lib",
+        "INCRBY n 5",
+        "FUNCTION FLUSH",
+    ];
+    assert_eq!(heads[..3], expected);
+    client.check();
+}
+
+#[test]
+fn functions_reject_broken_payloads() {
+    let mut client = Client::new();
+    fails(
+        &client.args(&[b"FUNCTION", b"RESTORE", b"x"]),
+        "ERR DUMP payload version or checksum are wrong",
+    );
+    let dump = client.run("FUNCTION DUMP");
+    let dump = dump.as_bytes().unwrap().to_vec();
+    assert_eq!(
+        client.args(&[b"FUNCTION", b"RESTORE", &dump]),
+        Value::Simple("OK".into())
+    );
+    for (i, _) in dump.iter().enumerate() {
+        let mut broken = dump.clone();
+        broken[i] ^= 1;
+        fails(
+            &client.args(&[b"FUNCTION", b"RESTORE", &broken]),
+            "ERR DUMP payload",
+        );
+    }
+}
+
+#[test]
+fn scripts_within_exec_are_part_of_it() {
+    let mut client = Client::new();
+    client.run("MULTI");
+    client.run("SET a 1");
+    client.args(&[b"EVAL", b"return redis.call('INCR', KEYS[1])", b"1", b"a"]);
+    client.args(&[b"EVAL", b"return redis.call('INCR', 'b')", b"0"]);
+    client.args(&[b"EVAL", b"return redis.call('DBSIZE')", b"0"]);
+    let replies = client.run("EXEC");
+    let expected = [
+        Value::Simple("OK".into()),
+        Value::Int(2),
+        Value::Int(1),
+        Value::Int(2),
+    ];
+    assert_eq!(replies.as_slice().unwrap(), expected);
+    assert_eq!(
+        client.logged(),
+        ["MULTI", "SET a 1", "INCR a", "INCR b", "EXEC"]
+    );
+    client.check();
+}
+
+#[test]
+fn errors_are_counted_once() {
+    let mut client = Client::new();
+    client.run("SET s x");
+    let failing = "return redis.call('INCR', KEYS[1])";
+    eval(&mut client, failing, &["s"]);
+    let count = |client: &Client, code: &str| {
+        let server = client.server();
+        let errors = server.stats.errors.lock();
+        errors.get(code).copied().unwrap_or(0)
+    };
+    assert_eq!(count(&client, "ERR"), 1);
+    eval(&mut client, "return redis.pcall('INCR', KEYS[1])", &["s"]);
+    assert_eq!(count(&client, "ERR"), 2);
+    eval(&mut client, "return {err = 'MY error'}", &[]);
+    assert_eq!(count(&client, "MY"), 1);
+    eval(&mut client, "return redis.call('NOPE')", &[]);
+    assert_eq!(count(&client, "ERR"), 3);
+    eval(&mut client, "error('x')", &[]);
+    assert_eq!(count(&client, "ERR"), 4);
+}
+
+#[test]
+fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
+    let mut client = Client::new();
+    client.run("CONFIG SET busy-reply-threshold 0");
+    let server = client.server();
+    let watcher = std::thread::spawn(move || {
+        let kill = |function| {
+            let started = std::time::Instant::now();
+            loop {
+                match server.scripts.kill(function, Duration::ZERO) {
+                    Err(NotKilled::NotBusy) if started.elapsed().as_secs() < 60 => {
+                        std::thread::yield_now();
+                    }
+                    other => return other,
+                }
+            }
+        };
+        let first = kill(false);
+        while server.scripts.any_running() {
+            std::thread::yield_now();
+        }
+        let wrong_sort = kill(true);
+        let second = kill(false);
+        server.scripts.kill_all();
+        (first, wrong_sort, second)
+    });
+    let killed = "ERR Script killed by user with SCRIPT KILL.";
+    let endless = "while true do pcall(function() while true do end end) end";
+    fails(&eval(&mut client, endless, &[]), killed);
+    let writing = "redis.call('SET', KEYS[1], 1) while true do end";
+    fails(&eval(&mut client, writing, &["a"]), killed);
+    let seen = watcher.join().unwrap();
+    let expected = (
+        Ok(()),
+        Err(NotKilled::OtherSort),
+        Err(NotKilled::Unkillable),
+    );
+    assert_eq!(seen, expected);
+    // Who stops the server leaves nothing half done.
+    assert_eq!(client.run("EXISTS a"), Value::Int(0));
+    assert!(client.logged().is_empty());
+    client.check();
+}

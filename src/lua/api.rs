@@ -1,0 +1,459 @@
+//! The table `redis`: what scripts, functions and libraries being loaded find in it.
+
+use super::header::{BAD_NAME, ScriptFlags, is_name};
+use super::host::{Args, Raise, Returned, answer, as_number, function};
+use super::watch::Watch;
+use super::{Host, Resp3, convert, raw};
+use crate::base::num;
+use crate::resp::Reply;
+use mlua::{Function, Lua, MultiValue, Table, Value};
+use sha1::{Digest, Sha1};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What a script asks of its host, as the first argument of the host's function.
+const CALL: i64 = 1;
+const PCALL: i64 = 2;
+const MAY_CALL: i64 = 3;
+
+/// Longest line that `redis.log` writes.
+const MAX_LOG_LINE: usize = 1024;
+
+/// What a library registered.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The function's name.
+    pub name: Vec<u8>,
+    /// What it is for.
+    pub description: Option<Vec<u8>>,
+    /// What it says of itself.
+    pub flags: ScriptFlags,
+    /// What runs.
+    pub callback: Function,
+}
+
+/// The functions of the table, and what they share.
+pub struct Api {
+    lua: Lua,
+    /// Where the host's function stands while a script runs, at 1.
+    pub slot: Table,
+    /// What `redis.setresp` chose.
+    pub resp3: Resp3,
+    /// What the library being loaded has registered; `None`: none is.
+    loading: Rc<RefCell<Option<Vec<Loaded>>>>,
+}
+
+impl Api {
+    /// For one interpreter.
+    pub fn new(lua: &Lua) -> mlua::Result<Api> {
+        Ok(Api {
+            lua: lua.clone(),
+            slot: lua.create_table()?,
+            resp3: Resp3::default(),
+            loading: Rc::default(),
+        })
+    }
+
+    /// The table for EVAL.
+    pub fn for_scripts(&self, version: &str) -> mlua::Result<Table> {
+        let (lua, table) = (&self.lua, self.for_functions(version)?);
+        let yes = function(lua, "replicate_commands", |_| Ok(true))?;
+        table.raw_set("replicate_commands", yes)?;
+        table.raw_set("breakpoint", function(lua, "breakpoint", |_| Ok(false))?)?;
+        table.raw_set("debug", function(lua, "debug", |_| Ok(()))?)?;
+        Ok(table)
+    }
+
+    /// The table for functions.
+    pub fn for_functions(&self, version: &str) -> mlua::Result<Table> {
+        let (lua, table) = (&self.lua, self.basic(version)?);
+        for (name, tag) in [
+            ("call", CALL),
+            ("pcall", PCALL),
+            ("acl_check_cmd", MAY_CALL),
+        ] {
+            let call = raw::closure(lua, raw::call_host, (&self.slot, tag))?;
+            table.raw_set(name, call)?;
+        }
+        for (name, value) in [
+            ("REPL_NONE", 0),
+            ("REPL_AOF", 1),
+            ("REPL_SLAVE", 2),
+            ("REPL_REPLICA", 2),
+            ("REPL_ALL", 3),
+        ] {
+            table.raw_set(name, value)?;
+        }
+        let resp3 = self.resp3.clone();
+        let setresp = function(lua, "setresp", move |args| setresp(args, &resp3))?;
+        table.raw_set("setresp", setresp)?;
+        table.raw_set("set_repl", function(lua, "set_repl", set_repl)?)?;
+        let error_reply = function(lua, "error_reply", |args| single(args, error_reply))?;
+        table.raw_set("error_reply", error_reply)?;
+        let status_reply = function(lua, "status_reply", |args| {
+            single(args, |args, text| {
+                let table = args.lua.create_table()?;
+                table.raw_set("ok", args.lua.create_string(text)?)?;
+                Ok(table)
+            })
+        })?;
+        table.raw_set("status_reply", status_reply)?;
+        table.raw_set("sha1hex", function(lua, "sha1hex", sha1hex)?)?;
+        Ok(table)
+    }
+
+    /// The table for libraries that are being loaded.
+    pub fn for_loading(&self, version: &str) -> mlua::Result<Table> {
+        let table = self.basic(version)?;
+        let loading = self.loading.clone();
+        let register = function(&self.lua, "register_function", move |args| {
+            register(args, &loading)
+        })?;
+        table.raw_set("register_function", register)?;
+        Ok(table)
+    }
+
+    fn basic(&self, version: &str) -> mlua::Result<Table> {
+        let (lua, table) = (&self.lua, self.lua.create_table()?);
+        table.raw_set("log", function(lua, "log", log)?)?;
+        for (level, name) in ["DEBUG", "VERBOSE", "NOTICE", "WARNING"].iter().enumerate() {
+            table.raw_set(format!("LOG_{name}"), level)?;
+        }
+        let number = version
+            .split('.')
+            .fold(0u32, |n, part| n << 8 | part.parse::<u32>().unwrap_or(0));
+        table.raw_set("REDIS_VERSION", version)?;
+        table.raw_set("REDIS_VERSION_NUM", number)?;
+        Ok(table)
+    }
+
+    /// A library starts to register functions.
+    pub fn start_loading(&self) {
+        *self.loading.borrow_mut() = Some(Vec::new());
+    }
+
+    /// What the library registered.
+    pub fn finish_loading(&self) -> Vec<Loaded> {
+        self.loading.borrow_mut().take().unwrap_or_default()
+    }
+}
+
+/// An error that scripts see as a table, as from a command.
+fn refuse(lua: &Lua, text: &str) -> Raise {
+    match convert::error_table(lua, text.as_bytes(), false) {
+        Ok(table) => Raise::Value(Value::Table(table)),
+        Err(error) => Raise::Lua(error),
+    }
+}
+
+/// What the host's function does: runs a command for the script.
+pub fn call_host(
+    lua: &Lua,
+    values: MultiValue,
+    host: &RefCell<&mut dyn Host>,
+    watch: &Rc<Watch>,
+    resp3: bool,
+) -> mlua::Result<MultiValue> {
+    let mut values = values.into_iter();
+    let tag = values
+        .next()
+        .and_then(|tag| tag.as_integer())
+        .unwrap_or(CALL);
+    let fail = |text: &[u8]| {
+        let table = Value::Table(convert::error_table(lua, text, true)?);
+        match tag {
+            PCALL => answer(lua, Ok(table)),
+            _ => answer::<Value>(lua, Err(Raise::Value(table))),
+        }
+    };
+    if values.len() == 0 {
+        return fail(b"ERR Please specify at least one argument for this redis lib call");
+    }
+    let mut strings: smallvec::SmallVec<[mlua::String; 8]> = smallvec::SmallVec::new();
+    for value in values {
+        match argument(lua, value)? {
+            Some(string) => strings.push(string),
+            None => {
+                return fail(b"ERR Lua redis lib command arguments must be strings or integers");
+            }
+        }
+    }
+    let bytes: smallvec::SmallVec<[_; 8]> = strings.iter().map(|s| s.as_bytes()).collect();
+    let args: smallvec::SmallVec<[&[u8]; 8]> = bytes.iter().map(|bytes| &**bytes).collect();
+    let mut host = host.borrow_mut();
+    if tag == MAY_CALL {
+        return match host.may_call(&args) {
+            Some(allowed) => answer(lua, Ok(allowed)),
+            None => fail(b"ERR Invalid command passed to redis.acl_check_cmd()"),
+        };
+    }
+    let mut reply = Reply::new(resp3);
+    if let Err(halted) = host.call(&args, &mut reply) {
+        return Err(watch.halt(lua, halted));
+    }
+    drop(host);
+    let value = convert::from_reply(lua, &reply.buf)?;
+    match reply.buf.first() {
+        Some(b'-') if tag == CALL => answer::<Value>(lua, Err(Raise::Value(value))),
+        _ => answer(lua, Ok(value)),
+    }
+}
+
+fn argument(lua: &Lua, value: Value) -> mlua::Result<Option<mlua::String>> {
+    Ok(Some(match value {
+        Value::String(string) => string,
+        Value::Integer(n) => lua.create_string(itoa::Buffer::new().format(n))?,
+        Value::Number(n) => {
+            let mut text = Vec::new();
+            num::format_f64(n, &mut text);
+            lua.create_string(&text)?
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn setresp(args: &Args<'_>, resp3: &Resp3) -> Returned<()> {
+    if args.len() != 1 {
+        return Err(refuse(
+            args.lua,
+            "ERR redis.setresp() requires one argument.",
+        ));
+    }
+    match as_number(args.get(1)).map(|version| version as i64) {
+        Some(version @ (2 | 3)) => {
+            resp3.set(version == 3);
+            Ok(())
+        }
+        _ => Err(refuse(args.lua, "ERR RESP version must be 2 or 3.")),
+    }
+}
+
+fn set_repl(args: &Args<'_>) -> Returned<()> {
+    if args.len() != 1 {
+        return Err(refuse(
+            args.lua,
+            "ERR redis.set_repl() requires two arguments.",
+        ));
+    }
+    // What is logged is what happened: there is no choice to make.
+    match as_number(args.get(1)).unwrap_or(0.0) as i64 {
+        0..=3 => Ok(()),
+        _ => Err(refuse(
+            args.lua,
+            "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
+        )),
+    }
+}
+
+/// A function of one string; with other arguments it returns an error.
+fn single(args: &Args<'_>, make: fn(&Args<'_>, &[u8]) -> mlua::Result<Table>) -> Returned<Table> {
+    let table = match (args.len(), args.get(1)) {
+        (1, Value::String(text)) => make(args, &text.as_bytes()),
+        _ => convert::error_table(args.lua, b"ERR wrong number or type of arguments", false),
+    };
+    Ok(table?)
+}
+
+fn error_reply(args: &Args<'_>, text: &[u8]) -> mlua::Result<Table> {
+    let text = text.strip_prefix(b"-").unwrap_or(text);
+    let last = text.iter().rposition(|b| !matches!(b, b'\r' | b'\n'));
+    let text = &text[..last.map_or(0, |last| last + 1)];
+    match text.contains(&b' ') {
+        true => convert::error_table(args.lua, text, false),
+        false => convert::error_table(args.lua, &[b"ERR ", text].concat(), false),
+    }
+}
+
+fn sha1hex(args: &Args<'_>) -> Returned<String> {
+    if args.len() != 1 {
+        return Err(refuse(args.lua, "ERR wrong number of arguments"));
+    }
+    Ok(match args.get(1) {
+        Value::String(_) | Value::Integer(_) | Value::Number(_) => {
+            sha1_hex(&args.string(1)?.as_bytes())
+        }
+        _ => sha1_hex(b""),
+    })
+}
+
+/// The SHA-1 of bytes, in hexadecimal digits.
+pub fn sha1_hex(bytes: &[u8]) -> String {
+    let digest = Sha1::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn log(args: &Args<'_>) -> Returned<()> {
+    if args.len() < 2 {
+        return Err(refuse(
+            args.lua,
+            "ERR redis.log() requires two arguments or more.",
+        ));
+    }
+    let Some(level) = as_number(args.get(1)) else {
+        return Err(refuse(
+            args.lua,
+            "ERR First argument must be a number (log level).",
+        ));
+    };
+    let level = match level as i64 {
+        0 => log::Level::Trace,
+        1 => log::Level::Debug,
+        2 => log::Level::Info,
+        3 => log::Level::Warn,
+        _ => return Err(refuse(args.lua, "ERR Invalid debug level.")),
+    };
+    let mut line = Vec::new();
+    for i in 2..=args.len() {
+        if let Value::String(_) | Value::Integer(_) | Value::Number(_) = args.get(i) {
+            if i > 2 {
+                line.push(b' ');
+            }
+            line.extend_from_slice(&args.string(i)?.as_bytes());
+        }
+    }
+    line.truncate(MAX_LOG_LINE);
+    log::log!(target: "script", level, "{}", String::from_utf8_lossy(&line));
+    Ok(())
+}
+
+type Loading = Rc<RefCell<Option<Vec<Loaded>>>>;
+
+fn register(args: &Args<'_>, loading: &Loading) -> Returned<()> {
+    let refuse = |text: &str| Err(refuse(args.lua, &format!("ERR {text}")));
+    let loaded = match (args.len(), args.get(1), args.get(2)) {
+        (1, Value::Table(named), _) => match named_arguments(args, named)? {
+            Ok(loaded) => loaded,
+            Err(text) => return refuse(text),
+        },
+        (1, ..) => {
+            return refuse(
+                "calling redis.register_function with a single argument is only applicable to Lua table (representing named arguments).",
+            );
+        }
+        (2, name, callback) => {
+            let Some(name) = text(args, name)? else {
+                return refuse("first argument to redis.register_function must be a string");
+            };
+            let Value::Function(callback) = callback else {
+                return refuse("second argument to redis.register_function must be a function");
+            };
+            Loaded {
+                name,
+                description: None,
+                flags: ScriptFlags::empty(),
+                callback: callback.clone(),
+            }
+        }
+        _ => return refuse("wrong number of arguments to redis.register_function"),
+    };
+    if !is_name(&loaded.name) {
+        return refuse(BAD_NAME);
+    }
+    let mut loading = loading.borrow_mut();
+    let Some(all) = loading.as_mut() else {
+        return refuse("redis.register_function can only be called on FUNCTION LOAD command");
+    };
+    if all
+        .iter()
+        .any(|other| other.name.eq_ignore_ascii_case(&loaded.name))
+    {
+        return refuse("Function already exists in the library");
+    }
+    all.push(loaded);
+    Ok(())
+}
+
+/// A string, or a number as one.
+fn text(args: &Args<'_>, value: &Value) -> Returned<Option<Vec<u8>>> {
+    Ok(match value {
+        Value::String(_) | Value::Integer(_) | Value::Number(_) => {
+            let text = args.lua.coerce_string(value.clone())?;
+            text.map(|text| text.as_bytes().to_vec())
+        }
+        _ => None,
+    })
+}
+
+/// The form with named arguments; the inner error is the text of a refusal.
+fn named_arguments(
+    args: &Args<'_>,
+    named: &Table,
+) -> Returned<std::result::Result<Loaded, &'static str>> {
+    let (mut name, mut description, mut callback) = (None, None, None);
+    let mut flags = ScriptFlags::empty();
+    for pair in named.pairs::<Value, Value>() {
+        let (key, value) = pair?;
+        let Value::String(key) = key else {
+            return Ok(Err(
+                "named argument key given to redis.register_function is not a string",
+            ));
+        };
+        match &*key.as_bytes() {
+            b"function_name" => match text(args, &value)? {
+                Some(text) => name = Some(text),
+                None => {
+                    return Ok(Err(
+                        "function_name argument given to redis.register_function must be a string",
+                    ));
+                }
+            },
+            b"description" => match text(args, &value)? {
+                Some(text) => description = Some(text),
+                None => {
+                    return Ok(Err(
+                        "description argument given to redis.register_function must be a string",
+                    ));
+                }
+            },
+            b"callback" => match value {
+                Value::Function(function) => callback = Some(function),
+                _ => {
+                    return Ok(Err(
+                        "callback argument given to redis.register_function must be a function",
+                    ));
+                }
+            },
+            b"flags" => match value {
+                Value::Table(table) => match flags_in(&table)? {
+                    Some(read) => flags = read,
+                    None => return Ok(Err("unknown flag given")),
+                },
+                _ => {
+                    return Ok(Err(
+                        "flags argument to redis.register_function must be a table representing function flags",
+                    ));
+                }
+            },
+            _ => return Ok(Err("unknown argument given to redis.register_function")),
+        }
+    }
+    let Some(name) = name else {
+        return Ok(Err(
+            "redis.register_function must get a function name argument",
+        ));
+    };
+    let Some(callback) = callback else {
+        return Ok(Err("redis.register_function must get a callback argument"));
+    };
+    Ok(Ok(Loaded {
+        name,
+        description,
+        flags,
+        callback,
+    }))
+}
+
+fn flags_in(table: &Table) -> Returned<Option<ScriptFlags>> {
+    let mut flags = ScriptFlags::empty();
+    for i in 1.. {
+        match table.raw_get::<Value>(i)? {
+            Value::Nil => break,
+            Value::String(name) => match ScriptFlags::named(&name.as_bytes()) {
+                Some(flag) => flags |= flag,
+                None => return Ok(None),
+            },
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(flags))
+}

@@ -1,0 +1,196 @@
+//! Functions that scripts call and Rust runs: how they read their arguments and
+//! say what is wrong with them, in the words of Lua's own library.
+
+use super::raw;
+use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Value};
+
+/// How a function of ours fails: by an error that the script sees.
+#[derive(Debug)]
+pub enum Raise {
+    /// A text, before which the position in the script is put.
+    At(Vec<u8>),
+    /// Any value as it is.
+    Value(Value),
+    /// Lua itself failed, most likely for lack of memory.
+    Lua(mlua::Error),
+}
+
+impl Raise {
+    /// A text with the position in the script before it.
+    pub fn at(text: impl Into<Vec<u8>>) -> Raise {
+        Raise::At(text.into())
+    }
+}
+
+impl From<mlua::Error> for Raise {
+    fn from(error: mlua::Error) -> Raise {
+        Raise::Lua(error)
+    }
+}
+
+/// Bytes that a value may take when it is encoded.
+const MAX_ENCODED: usize = 256 << 20;
+/// Values that are encoded as one, or make one reply: tables that hold another
+/// one twice, and so on, would never end.
+pub const MAX_VALUES: u32 = 16 << 20;
+/// Values that a table counts for besides what it holds.
+pub const TABLE_COST: u32 = 8;
+
+/// A value being encoded.
+#[derive(Default)]
+pub struct Encoded {
+    bytes: Vec<u8>,
+    values: u32,
+}
+
+impl Encoded {
+    /// A value follows.
+    pub fn count(&mut self, value: &Value) -> Returned<()> {
+        self.values += if value.is_table() { TABLE_COST } else { 1 };
+        match self.bytes.len() > MAX_ENCODED || self.values > MAX_VALUES {
+            true => Err(Raise::at("not enough memory")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl std::ops::Deref for Encoded {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Vec<u8> {
+        &self.bytes
+    }
+}
+
+impl std::ops::DerefMut for Encoded {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}
+
+/// What a function of ours returns.
+pub type Returned<T> = std::result::Result<T, Raise>;
+
+/// The arguments of a call.
+pub struct Args<'a> {
+    /// The interpreter.
+    pub lua: &'a Lua,
+    /// The function's name, for errors.
+    pub name: &'static str,
+    /// The arguments.
+    pub values: Vec<Value>,
+}
+
+/// A Lua function that runs `run`.
+pub fn function<R: IntoLuaMulti>(
+    lua: &Lua,
+    name: &'static str,
+    run: impl Fn(&Args<'_>) -> Returned<R> + 'static,
+) -> mlua::Result<Function> {
+    let host = lua.create_function(move |lua, values: MultiValue| {
+        let args = Args {
+            lua,
+            name,
+            values: values.into_iter().collect(),
+        };
+        answer(lua, run(&args))
+    })?;
+    raw::closure(lua, raw::call_host, host)
+}
+
+/// A call's outcome in the form that [`raw::call_host`] understands.
+pub fn answer<R: IntoLuaMulti>(lua: &Lua, returned: Returned<R>) -> mlua::Result<MultiValue> {
+    let raised = match returned {
+        Ok(results) => {
+            let mut results = results.into_lua_multi(lua)?;
+            results.push_front(Value::Boolean(true));
+            return Ok(results);
+        }
+        Err(Raise::Lua(error)) => return Err(error),
+        Err(Raise::Value(value)) => (false, value, false),
+        Err(Raise::At(text)) => (false, Value::String(lua.create_string(&text)?), true),
+    };
+    raised.into_lua_multi(lua)
+}
+
+impl Args<'_> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The `i`-th, counted from 1; nil if it is not there.
+    pub fn get(&self, i: usize) -> &Value {
+        self.values.get(i - 1).unwrap_or(&Value::Nil)
+    }
+
+    /// The error that the `i`-th argument is not what it should be.
+    pub fn bad(&self, i: usize, why: &str) -> Raise {
+        let name = self.name;
+        Raise::at(format!("bad argument #{i} to '{name}' ({why})"))
+    }
+
+    fn wrong_type(&self, i: usize, expected: &str) -> Raise {
+        let got = match self.values.get(i - 1) {
+            Some(value) => type_name(value),
+            None => "no value",
+        };
+        self.bad(i, &format!("{expected} expected, got {got}"))
+    }
+
+    /// A string, or a number as one.
+    pub fn string(&self, i: usize) -> Returned<mlua::String> {
+        match self.get(i) {
+            Value::String(string) => Ok(string.clone()),
+            number @ (Value::Integer(_) | Value::Number(_)) => {
+                let string = self.lua.coerce_string(number.clone())?;
+                string.ok_or_else(|| self.wrong_type(i, "string"))
+            }
+            _ => Err(self.wrong_type(i, "string")),
+        }
+    }
+
+    /// A number, or a string that reads as one.
+    pub fn number(&self, i: usize) -> Returned<f64> {
+        match self.get(i) {
+            Value::Integer(n) => Ok(*n as f64),
+            Value::Number(n) => Ok(*n),
+            text @ Value::String(_) => {
+                let number = self.lua.coerce_number(text.clone())?;
+                number.ok_or_else(|| self.wrong_type(i, "number"))
+            }
+            _ => Err(self.wrong_type(i, "number")),
+        }
+    }
+
+    /// An integer; fractions are cut off.
+    pub fn integer(&self, i: usize) -> Returned<i64> {
+        Ok(self.number(i)? as i64)
+    }
+
+    /// An integer, `default` if it is not given.
+    pub fn integer_or(&self, i: usize, default: i64) -> Returned<i64> {
+        match self.get(i) {
+            Value::Nil => Ok(default),
+            _ => self.integer(i),
+        }
+    }
+}
+
+/// Lua's name for the type of a value.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Integer(_) => "number",
+        Value::LightUserData(_) | Value::UserData(_) | Value::Error(_) => "userdata",
+        other => other.type_name(),
+    }
+}
+
+/// A number as one `f64`, if the value is one.
+pub fn as_number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Integer(n) => Some(*n as f64),
+        Value::Number(n) => Some(*n),
+        _ => None,
+    }
+}

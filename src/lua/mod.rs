@@ -1,0 +1,468 @@
+//! Scripts: an interpreter of Lua 5.1 with the sandbox, the libraries and the
+//! `redis` table that scripts of Redis count on. It knows replies, but no
+//! commands: whoever runs a script lends it a [`Host`] that does.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `raw` | what needs Lua's C interface |
+//! | `host` | functions that scripts call and Rust runs |
+//! | `sandbox` | the globals, none of which a script can change |
+//! | [`api`] | the table `redis` |
+//! | `convert` | replies to Lua values and back |
+//! | [`header`] | the first line of scripts and libraries |
+//! | `watch` | how a script that runs too long is stopped |
+//! | `cjson` `cmsgpack` `structs` `bit` | the libraries of these names |
+//!
+//! Bounds: an interpreter's memory has a limit, which covers all that scripts
+//! make; replies and encoded values are held to the same one. Recursion of
+//! patterns, coroutines and nested values is bounded, for the thread's stack.
+//! Nothing that loads bytecode, opens files or starts processes can be reached.
+
+pub mod api;
+mod bit;
+mod cjson;
+mod cmsgpack;
+mod convert;
+pub mod header;
+mod host;
+mod number;
+mod random;
+mod raw;
+mod sandbox;
+mod structs;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use crate::resp::Reply;
+use api::{Api, Loaded};
+use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
+use rustc_hash::FxHashMap;
+use sandbox::{Sandbox, compile};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use watch::Watch;
+pub use watch::{Limits, Long, Trip};
+
+/// How long the body of a library may run when it is loaded.
+const LOAD_TIME: Duration = Duration::from_millis(500);
+
+/// Who runs the commands of a script.
+pub trait Host {
+    /// Runs a command and writes its reply, an error too.
+    ///
+    /// # Errors
+    /// The script must not go on; it cannot prevent that.
+    fn call(&mut self, args: &[&[u8]], reply: &mut Reply) -> Result<(), Halted>;
+
+    /// Whether the script's user may run a command; `None`: there is none such.
+    fn may_call(&mut self, args: &[&[u8]]) -> Option<bool>;
+}
+
+/// Why a command of a script was not run: the script has to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Halted;
+
+/// How a script ended that did not return.
+#[derive(Debug)]
+pub enum Failure {
+    /// By an error: the text of the error reply, and whether that is counted already.
+    Error {
+        /// With its code, without a dash.
+        text: Vec<u8>,
+        /// Whether the statistics know of it.
+        counted: bool,
+    },
+    /// It was stopped from outside.
+    Stopped(Trip),
+}
+
+/// What to run.
+#[derive(Debug, Clone, Copy)]
+pub enum Which<'a> {
+    /// The script with this SHA-1, which was compiled here.
+    Script(&'a str),
+    /// The function of this name.
+    Function(&'a [u8]),
+}
+
+/// An error as the script raised it.
+struct Caught {
+    text: Vec<u8>,
+    place: Option<(String, Option<usize>)>,
+    counted: bool,
+}
+
+/// The interpreter of one thread.
+pub struct Interpreter {
+    lua: Lua,
+    sandbox: Sandbox,
+    api: Api,
+    /// Globals of scripts, and what stands behind them.
+    script_globals: (Table, Table),
+    function_globals: (Table, Table),
+    /// What the globals of libraries read from while they are loaded.
+    loading_globals: Table,
+    call_protected: Function,
+    handler: Function,
+    caught: Rc<RefCell<Option<Caught>>>,
+    watch: Rc<Watch>,
+    scripts: FxHashMap<String, Function>,
+    functions: FxHashMap<Vec<u8>, Function>,
+    max_bytes: usize,
+    fields: convert::Fields,
+}
+
+impl Interpreter {
+    /// An interpreter that may use `max_bytes` of memory, of a server of this
+    /// version (`7.4.0`).
+    ///
+    /// # Errors
+    /// There is not that much memory.
+    pub fn new(max_bytes: usize, version: &str) -> mlua::Result<Interpreter> {
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
+        let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
+        let sandbox = Sandbox::new(&lua)?;
+        let api = Api::new(&lua)?;
+        let script_globals = sandbox.globals(&api.for_scripts(version)?)?;
+        let function_globals = sandbox.globals(&api.for_functions(version)?)?;
+        let loading_globals = lua.create_table()?;
+        let redis = api.for_loading(version)?;
+        sandbox.refuse_unknown(&redis)?;
+        loading_globals.raw_set("redis", sandbox.protect(&redis)?)?;
+        sandbox.refuse_unknown(&loading_globals)?;
+        let caught = Rc::new(RefCell::new(None));
+        let handler = error_handler(&lua, caught.clone())?;
+        let watch = Rc::new(Watch::default());
+        watch.install(&lua)?;
+        lua.set_memory_limit(max_bytes)?;
+        Ok(Interpreter {
+            fields: convert::Fields::new(&lua)?,
+            call_protected: raw::closure(&lua, raw::call_protected, ())?,
+            lua,
+            sandbox,
+            api,
+            script_globals,
+            function_globals,
+            loading_globals,
+            handler,
+            caught,
+            watch,
+            scripts: FxHashMap::default(),
+            functions: FxHashMap::default(),
+            max_bytes,
+        })
+    }
+
+    /// Bytes that it uses.
+    pub fn used_memory(&self) -> usize {
+        self.lua.used_memory()
+    }
+
+    /// Whether the script with this SHA-1 is compiled.
+    pub fn has_script(&self, sha: &str) -> bool {
+        self.scripts.contains_key(sha)
+    }
+
+    /// How many scripts are compiled.
+    pub fn scripts(&self) -> usize {
+        self.scripts.len()
+    }
+
+    /// Compiles a script under its SHA-1.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn compile(&mut self, sha: &str, body: &[u8]) -> Result<(), String> {
+        let body = header::without_header(body);
+        let function = compile(&self.lua, body, "@user_script", &self.script_globals.0)?;
+        self.scripts.insert(sha.to_owned(), function);
+        Ok(())
+    }
+
+    /// Forgets all scripts but those that `keep` wants.
+    pub fn retain_scripts(&mut self, keep: impl Fn(&str) -> bool) {
+        self.scripts.retain(|sha, _| keep(sha));
+    }
+
+    /// Forgets all functions.
+    pub fn clear_functions(&mut self) {
+        self.functions.clear();
+    }
+
+    /// Makes functions callable.
+    pub fn add_functions(&mut self, loaded: Vec<Loaded>) {
+        let named = loaded.into_iter().map(|f| (f.name, f.callback));
+        self.functions.extend(named);
+    }
+
+    /// Runs the body of a library, which registers functions; they can be
+    /// called once they are added.
+    ///
+    /// # Errors
+    /// The error reply.
+    pub fn load_library(&mut self, code: &[u8]) -> Result<Vec<Loaded>, Vec<u8>> {
+        let body = header::without_header(code);
+        let (globals, _) = &self.function_globals;
+        let function = compile(&self.lua, body, "@user_function", globals)
+            .map_err(|why| format!("ERR Error compiling function: {why}").into_bytes())?;
+        let failed = |error: mlua::Error| {
+            let text = format!("ERR Error registering functions: {error}");
+            text.into_bytes()
+        };
+        self.show_globals(&self.loading_globals).map_err(failed)?;
+        self.api.start_loading();
+        let limits = Limits {
+            time: Some(LOAD_TIME),
+            ..Limits::default()
+        };
+        let done = self.protected(&function, (), limits);
+        let loaded = self.api.finish_loading();
+        self.show_globals(&self.function_globals.1)
+            .map_err(failed)?;
+        match done {
+            Ok(_) if loaded.is_empty() => Err(b"ERR No functions registered".to_vec()),
+            Ok(_) => Ok(loaded),
+            Err(Failure::Stopped(_)) => {
+                Err(b"ERR Error registering functions: ERR FUNCTION LOAD timeout".to_vec())
+            }
+            Err(Failure::Error { text, .. }) => {
+                Err([b"ERR Error registering functions: ", text.as_slice()].concat())
+            }
+        }
+    }
+
+    /// What the globals of libraries read from.
+    fn show_globals(&self, real: &Table) -> mlua::Result<()> {
+        match self.function_globals.0.metatable() {
+            Some(metatable) => metatable.raw_set("__index", real),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs a script or function and writes its reply.
+    ///
+    /// # Errors
+    /// It failed or was stopped; nothing is written then.
+    pub fn run(
+        &mut self,
+        which: Which<'_>,
+        keys: &[&[u8]],
+        args: &[&[u8]],
+        limits: Limits,
+        host: &mut dyn Host,
+        reply: &mut Reply,
+    ) -> Result<(), Failure> {
+        let function = match which {
+            Which::Script(sha) => self.scripts.get(sha),
+            Which::Function(name) => self.functions.get(name),
+        };
+        let Some(function) = function.cloned() else {
+            return Err(plain_failure(b"ERR Function not found"));
+        };
+        let start = reply.len();
+        let done = self.run_with(&function, which, keys, args, limits, host);
+        let place = |name: &str| format!(" script: {name}, on ");
+        match done {
+            Ok(value) => {
+                let written = convert::to_reply(
+                    &value,
+                    &self.fields,
+                    reply,
+                    self.api.resp3.get(),
+                    self.max_bytes,
+                );
+                self.tidy();
+                match written {
+                    Ok(errors) => match errors.into_iter().next() {
+                        Some(text) if reply.buf.get(start) == Some(&b'-') => {
+                            reply.truncate(start);
+                            Err(Failure::Error {
+                                text,
+                                counted: false,
+                            })
+                        }
+                        _ => Ok(()),
+                    },
+                    Err(error) => {
+                        reply.truncate(start);
+                        Err(plain_failure(&text_of(&error)))
+                    }
+                }
+            }
+            Err(Failure::Error { mut text, counted }) => {
+                let caught = self.caught.borrow_mut().take();
+                if let Some((source, line)) = caught.and_then(|caught| caught.place) {
+                    let name = match which {
+                        Which::Script(sha) => place(sha),
+                        Which::Function(name) => place(&String::from_utf8_lossy(name)),
+                    };
+                    text.extend_from_slice(name.as_bytes());
+                    let line = line.map_or("-1".to_owned(), |line| line.to_string());
+                    text.extend_from_slice(format!("{source}:{line}.").as_bytes());
+                }
+                self.tidy();
+                Err(Failure::Error { text, counted })
+            }
+            stopped => {
+                self.tidy();
+                stopped.map(|_| ())
+            }
+        }
+    }
+
+    fn run_with(
+        &self,
+        function: &Function,
+        which: Which<'_>,
+        keys: &[&[u8]],
+        args: &[&[u8]],
+        limits: Limits,
+        host: &mut dyn Host,
+    ) -> Result<Value, Failure> {
+        self.sandbox.json.reset();
+        self.api.resp3.set(false);
+        let host = RefCell::new(host);
+        let watch = &self.watch;
+        let mut result = Err(plain_failure(b"ERR the interpreter failed"));
+        let scoped = self.lua.scope(|scope| {
+            let callback = scope.create_function(|lua, values: MultiValue| {
+                api::call_host(lua, values, &host, watch, self.api.resp3.get())
+            })?;
+            self.api.slot.raw_set(1, callback)?;
+            let keys = strings(&self.lua, keys)?;
+            let args = strings(&self.lua, args)?;
+            result = match which {
+                Which::Script(_) => {
+                    self.script_globals.1.raw_set("KEYS", keys)?;
+                    self.script_globals.1.raw_set("ARGV", args)?;
+                    self.protected(function, (), limits)
+                }
+                Which::Function(_) => self.protected(function, (keys, args), limits),
+            };
+            self.api.slot.raw_set(1, Value::Nil)
+        });
+        match scoped {
+            Ok(()) => result,
+            Err(error) => Err(plain_failure(&text_of(&error))),
+        }
+    }
+
+    /// Calls a function of a script and keeps its first result.
+    fn protected(
+        &self,
+        function: &Function,
+        args: impl mlua::IntoLuaMulti,
+        limits: Limits,
+    ) -> Result<Value, Failure> {
+        raw::start();
+        self.lua.gc_restart();
+        *self.caught.borrow_mut() = None;
+        let started = self.watch.start(&self.lua, limits);
+        let mut values = match started.and_then(|()| args.into_lua_multi(&self.lua)) {
+            Ok(values) => values,
+            Err(error) => return Err(plain_failure(&text_of(&error))),
+        };
+        values.push_front(Value::Function(function.clone()));
+        values.push_front(Value::Function(self.handler.clone()));
+        let done = self.call_protected.call::<(bool, Value)>(values);
+        if let Some(trip) = self.watch.tripped() {
+            return Err(Failure::Stopped(trip));
+        }
+        match done {
+            Ok((true, value)) => Ok(value),
+            Ok((false, value)) => Err(match &*self.caught.borrow() {
+                Some(caught) => Failure::Error {
+                    text: caught.text.clone(),
+                    counted: caught.counted,
+                },
+                None => plain_failure(&error_text(&value).0),
+            }),
+            Err(error) => Err(plain_failure(&text_of(&error))),
+        }
+    }
+
+    /// After a script: gives back the memory of a large one.
+    fn tidy(&self) {
+        self.watch.stop();
+        if self.lua.used_memory() > self.max_bytes / 4 {
+            let _ = self.lua.gc_collect();
+        }
+    }
+}
+
+fn plain_failure(text: &[u8]) -> Failure {
+    Failure::Error {
+        text: text.to_vec(),
+        counted: false,
+    }
+}
+
+fn strings(lua: &Lua, strings: &[&[u8]]) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(strings.len(), 0)?;
+    for (i, string) in strings.iter().enumerate() {
+        table.raw_set(i + 1, lua.create_string(string)?)?;
+    }
+    Ok(table)
+}
+
+/// The function that sees an error where it is raised.
+fn error_handler(lua: &Lua, caught: Rc<RefCell<Option<Caught>>>) -> mlua::Result<Function> {
+    lua.create_function(move |lua, error: Value| {
+        let (text, counted) = error_text(&error);
+        let place = |level: usize| {
+            lua.inspect_stack(level, |debug| {
+                let source = debug.source();
+                let name = source.source.unwrap_or_default().into_owned();
+                (source.what == "C", name, debug.current_line())
+            })
+        };
+        let place = match place(1) {
+            Some((true, ..)) => place(2),
+            other => other,
+        };
+        *caught.borrow_mut() = Some(Caught {
+            text,
+            counted,
+            place: place.map(|(_, source, line)| (source, line)),
+        });
+        Ok(())
+    })
+}
+
+/// The text of an error value, with its code, and whether it is counted already.
+fn error_text(error: &Value) -> (Vec<u8>, bool) {
+    match error {
+        Value::Table(table) => {
+            let counted = table.raw_get::<Value>("ignore_error_stats_update");
+            let counted = counted.ok() == Some(Value::Boolean(true));
+            match table.raw_get::<Value>("err") {
+                Ok(Value::String(text)) => (text.as_bytes().to_vec(), counted),
+                _ => (b"ERR unknown error".to_vec(), counted),
+            }
+        }
+        Value::String(text) => ([b"ERR ", &*text.as_bytes()].concat(), false),
+        Value::Error(error) => (text_of(error), false),
+        other => {
+            let text = other.to_string().unwrap_or_default();
+            (format!("ERR {text}").into_bytes(), false)
+        }
+    }
+}
+
+fn text_of(error: &mlua::Error) -> Vec<u8> {
+    match error {
+        mlua::Error::MemoryError(_) => b"ERR not enough memory".to_vec(),
+        mlua::Error::CallbackError { cause, .. } => text_of(cause),
+        other => {
+            let text = other.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            format!("ERR {line}").into_bytes()
+        }
+    }
+}
+
+/// The protocol version that a script chose; shared by its functions.
+type Resp3 = Rc<Cell<bool>>;

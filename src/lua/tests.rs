@@ -1,0 +1,339 @@
+//! The sandbox from the inside: what scripts see, and what they cannot do.
+
+use super::*;
+use crate::resp::{Value as Decoded, decode};
+use std::time::Instant;
+
+/// Answers a few commands.
+struct Commands;
+
+impl Host for Commands {
+    fn call(&mut self, args: &[&[u8]], reply: &mut Reply) -> Result<(), Halted> {
+        match args[0] {
+            b"echo" => reply.bulk(args[1]),
+            b"ok" => reply.ok(),
+            b"null" => reply.null(),
+            b"types" => {
+                reply.array(5);
+                reply.map(1);
+                reply.bulk(b"f");
+                reply.double(1.5);
+                reply.set(1);
+                reply.bulk(b"m");
+                reply.boolean(true);
+                reply.big_number("123");
+                reply.verbatim("txt", b"v");
+            }
+            b"halt" => return Err(Halted),
+            _ => reply.error("ERR no"),
+        }
+        Ok(())
+    }
+
+    fn may_call(&mut self, args: &[&[u8]]) -> Option<bool> {
+        (args[0] == b"echo").then_some(true)
+    }
+}
+
+const MEMORY: usize = 32 << 20;
+
+fn interpreter() -> Interpreter {
+    Interpreter::new(MEMORY, "7.4.0").unwrap()
+}
+
+/// Runs a script with `KEYS` a, b and `ARGV` c.
+fn run_in(lua: &mut Interpreter, script: &str, resp3: bool) -> Result<Vec<u8>, Failure> {
+    lua.compile("sha", script.as_bytes()).unwrap();
+    let mut reply = Reply::new(resp3);
+    let limits = Limits {
+        time: Some(Duration::from_millis(300)),
+        ..Limits::default()
+    };
+    let which = Which::Script("sha");
+    lua.run(
+        which,
+        &[b"a", b"b"],
+        &[b"c"],
+        limits,
+        &mut Commands,
+        &mut reply,
+    )?;
+    let whole = decode(&reply.buf).unwrap().unwrap();
+    assert_eq!(whole.1, reply.len(), "{script}");
+    Ok(reply.buf)
+}
+
+#[track_caller]
+fn gives(script: &str, expected: &str) {
+    let reply = run_in(&mut interpreter(), script, false).unwrap();
+    assert_eq!(String::from_utf8_lossy(&reply), expected, "{script}");
+}
+
+#[track_caller]
+fn fails(script: &str, expected: &str) {
+    match run_in(&mut interpreter(), script, false) {
+        Err(Failure::Error { text, .. }) => {
+            let text = String::from_utf8_lossy(&text);
+            assert!(text.starts_with(expected), "{script}: {text}");
+        }
+        other => panic!("{script}: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn is_stopped(script: &str, why: Trip) {
+    let started = Instant::now();
+    match run_in(&mut interpreter(), script, false) {
+        Err(Failure::Stopped(trip)) => assert_eq!(trip, why, "{script}"),
+        other => panic!("{script}: {other:?}"),
+    }
+    assert!(started.elapsed() < Duration::from_secs(20), "{script}");
+}
+
+#[test]
+fn values_and_replies() {
+    gives("return 3.99", ":3\r\n");
+    gives("return KEYS", "*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+    gives("return ARGV[1]", "$1\r\nc\r\n");
+    gives("return {1,2,nil,3}", "*2\r\n:1\r\n:2\r\n");
+    gives("return false", "$-1\r\n");
+    gives("return {ok='fine'}", "+fine\r\n");
+    gives("return redis.call('ok')", "+OK\r\n");
+    gives("return redis.call('null')", "$-1\r\n");
+    gives("return redis.call('echo', 0.1)", "$3\r\n0.1\r\n");
+    gives("return redis.pcall('no').err", "$6\r\nERR no\r\n");
+    gives("return {redis.pcall('no')}", "*1\r\n-ERR no\r\n");
+    fails("return {err='MY text'}", "MY text");
+    fails(
+        "\nredis.call('no')",
+        "ERR no script: sha, on @user_script:2.",
+    );
+    fails(
+        "error('x')",
+        "ERR user_script:1: x script: sha, on @user_script:1.",
+    );
+    fails("error({err='MY x'})", "MY x script: sha");
+    fails("error({})", "ERR unknown error");
+}
+
+#[test]
+fn types_of_resp3_go_both_ways() {
+    let all = "%1\r\n$1\r\nf\r\n,1.5\r\n~1\r\n$1\r\nm\r\n#t\r\n(123\r\n=5\r\ntxt:v\r\n";
+    let script = "redis.setresp(3) return redis.call('types')";
+    let reply = run_in(&mut interpreter(), script, true).unwrap();
+    assert_eq!(String::from_utf8_lossy(&reply), format!("*5\r\n{all}"));
+    let kinds = "redis.setresp(3) local t = redis.call('types')
+        return {t[1].map.f.double == 1.5, t[2].set.m, t[3], t[4].big_number, t[5].verbatim_string.format}";
+    let reply = run_in(&mut interpreter(), kinds, true).unwrap();
+    let (decoded, _) = decode(&reply).unwrap().unwrap();
+    let yes = Decoded::Bool(true);
+    let expected = [yes.clone(), yes.clone(), yes];
+    assert_eq!(decoded.as_slice().unwrap()[..3], expected);
+    gives(
+        "return redis.call('types')[1]",
+        "*2\r\n$1\r\nf\r\n$3\r\n1.5\r\n",
+    );
+}
+
+#[test]
+fn nothing_shared_can_be_changed() {
+    let read_only = "ERR user_script:1: Attempt to modify a readonly table";
+    for script in [
+        "x = 1",
+        "redis = nil",
+        "_G.x = 1",
+        "redis.call = nil",
+        "string.rep = nil",
+        "getmetatable('').__index = nil",
+        "getmetatable('').__index.rep = nil",
+        "getmetatable(_G).__index = nil",
+        "for k in pairs(string) do string[k] = nil end",
+        "local _, t = pairs(redis) t.call = nil",
+        "table.foreach(redis, function(k) redis[k] = nil end)",
+    ] {
+        fails(script, read_only);
+    }
+    for script in [
+        "rawset(_G, 'x', 1)",
+        "rawset(string, 'rep', nil)",
+        "setmetatable(_G, {})",
+        "setmetatable(redis, nil)",
+        "table.insert(redis, 1)",
+        "setmetatable(getmetatable(''), {})",
+    ] {
+        fails(script, "ERR Attempt to modify a readonly table");
+    }
+    gives("return type(rawget(redis, 'call'))", "$8\r\nfunction\r\n");
+    gives("return {getmetatable(redis)}", "*0\r\n");
+    gives("return next(redis) ~= nil and 1", ":1\r\n");
+}
+
+#[test]
+fn what_is_not_there() {
+    for name in [
+        "print", "dofile", "loadfile", "require", "module", "package", "io", "debug", "setfenv",
+        "getfenv", "newproxy", "x",
+    ] {
+        let expected = format!(
+            "ERR user_script:1: Script attempted to access nonexistent global variable '{name}'"
+        );
+        fails(&format!("return {name}"), &expected);
+    }
+    gives(
+        "local n = 0 for k in pairs(os) do n = n + 1 end return n",
+        ":1\r\n",
+    );
+    gives("return {loadstring(string.dump(function() end))}", "*0\r\n");
+    gives("return {loadstring('\\27Lua')}", "*0\r\n");
+    gives("return loadstring('return 1')()", ":1\r\n");
+    fails(
+        "return loadstring('return x')()",
+        "ERR [string \"return x\"]:1: Script attempted",
+    );
+    let piecewise = "local t = {'return ', '7'} local i = 0
+        return load(function() i = i + 1 return t[i] end)()";
+    gives(piecewise, ":7\r\n");
+}
+
+#[test]
+fn stops_cannot_be_caught() {
+    for script in [
+        "while true do end",
+        "while true do pcall(function() while true do end end) end",
+        "xpcall(function() while true do end end, function() while true do end end)",
+        "local c = coroutine.create(function() while true do end end) coroutine.resume(c) return 1",
+        "return tostring(setmetatable({}, {__tostring = function() while true do end end}))",
+        "repeat until false",
+        "local function f() return f() end return f()",
+    ] {
+        is_stopped(script, Trip::Time);
+    }
+    for script in [
+        "redis.call('halt')",
+        "pcall(redis.call, 'halt')\nreturn 1",
+        "while true do redis.pcall('halt') end",
+        "return coroutine.wrap(function() redis.call('halt') end)()",
+    ] {
+        is_stopped(script, Trip::Halted);
+    }
+    let mut lua = interpreter();
+    assert!(run_in(&mut lua, "while true do end", false).is_err());
+    assert_eq!(run_in(&mut lua, "return 1", false).unwrap(), b":1\r\n");
+}
+
+#[test]
+fn memory_and_stack_are_bounded() {
+    // As much stack as the server's threads have.
+    let thread = std::thread::Builder::new().stack_size(8 << 20);
+    let run = thread.spawn(bounds_of_memory_and_stack).unwrap();
+    run.join().unwrap();
+}
+
+fn bounds_of_memory_and_stack() {
+    let memory = "ERR not enough memory";
+    fails("return string.rep('x', 1e10)", memory);
+    fails("local s = 'x' while true do s = s .. s end", memory);
+    fails(
+        "local t = {1} for i = 1, 60 do t = {t, t} end return t",
+        memory,
+    );
+    fails(
+        "local t = {1} for i = 1, 60 do t = {t, t} end return cjson.encode(t)",
+        "ERR user_script:1: not enough memory",
+    );
+    let wide = "local t = {} for i = 1, 99 do t[i] = i end
+        for i = 1, 15 do local u = {} for j = 1, 99 do u[j] = t end t = u end
+        return cmsgpack.pack(t)";
+    fails(wide, "ERR user_script:3: not enough memory");
+    gives("return string.rep('', 1e15)", "$0\r\n\r\n");
+    fails(
+        "local function f() return 1 + f() end return f()",
+        "ERR user_script:1: stack overflow",
+    );
+    for script in [
+        "local function f() return coroutine.wrap(f)() end return f()",
+        "local g = string.gsub local function f() return g('a', 'a', f) end return f()",
+        "return string.find(string.rep('a', 9999), string.rep('a?', 9999))",
+        "return unpack({}, 1, 1e8)",
+        "cjson.decode_max_depth(1e6) return cjson.decode(string.rep('[', 1e5))",
+        "cjson.encode_max_depth(1e6) local t = {} for i = 1, 1e5 do t = {t} end return cjson.encode(t)",
+        "return cmsgpack.unpack(string.rep('\\145', 1e5))",
+        "local t = {} t[1] = t return cjson.encode(t)",
+    ] {
+        fails(script, "ERR ");
+    }
+    gives(
+        "return type(loadstring(string.rep('(', 1e5)))",
+        "$3\r\nnil\r\n",
+    );
+    let mut lua = interpreter();
+    lua.compile("deep", b"local t = {} t[1] = t return t")
+        .unwrap();
+    let (which, mut reply) = (Which::Script("deep"), Reply::new(false));
+    lua.run(
+        which,
+        &[],
+        &[],
+        Limits::default(),
+        &mut Commands,
+        &mut reply,
+    )
+    .unwrap();
+    assert!(reply.buf.ends_with(b"-ERR reached lua stack limit\r\n"));
+    assert!(lua.used_memory() < MEMORY);
+}
+
+#[test]
+fn libraries_are_loaded_on_their_own_terms() {
+    let mut lua = interpreter();
+    let code = b"#!lua name=l\nlocal n = 0
+        redis.register_function('count', function() n = n + 1 return n end)
+        redis.register_function{function_name='echo', description='d', flags={'no-writes'},
+            callback=function(keys, args) return {keys[1], args[1]} end}";
+    let loaded = lua.load_library(code).unwrap();
+    let names: Vec<_> = loaded.iter().map(|f| f.name.as_slice()).collect();
+    assert_eq!(names, [&b"count"[..], b"echo"]);
+    assert_eq!(loaded[1].flags, header::ScriptFlags::NO_WRITES);
+    lua.add_functions(loaded);
+    let mut reply = Reply::new(false);
+    for name in [&b"count"[..], b"count", b"echo"] {
+        let which = Which::Function(name);
+        lua.run(
+            which,
+            &[b"k"],
+            &[b"v"],
+            Limits::default(),
+            &mut Commands,
+            &mut reply,
+        )
+        .unwrap();
+    }
+    assert_eq!(reply.buf, b":1\r\n:2\r\n*2\r\n$1\r\nk\r\n$1\r\nv\r\n");
+    for (body, expected) in [
+        ("", "ERR No functions registered"),
+        (
+            "while true do end",
+            "ERR Error registering functions: ERR FUNCTION LOAD timeout",
+        ),
+        (
+            "(",
+            "ERR Error compiling function: user_function:2: unexpected symbol near '<eof>'",
+        ),
+        (
+            "redis.call('ok')",
+            "ERR Error registering functions: ERR user_function:2: Script attempted to access nonexistent global variable 'call'",
+        ),
+        (
+            "redis.register_function('a')",
+            "ERR Error registering functions: ERR calling redis.register_function",
+        ),
+    ] {
+        let error = lua
+            .load_library(format!("#!lua name=l\n{body}").as_bytes())
+            .unwrap_err();
+        assert!(
+            String::from_utf8_lossy(&error).starts_with(expected),
+            "{body}"
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! Looks after a script that runs: how long, and whether it shall stop.
+//!
+//! A stop cannot be caught: from then on every line of the script fails again.
+
+use super::Halted;
+use mlua::{HookTriggers, Lua, VmState};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Instructions between two looks at the clock.
+const LOOK_EVERY: u32 = 2_000;
+
+/// Why a script was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trip {
+    /// Its time was over.
+    Time,
+    /// Somebody wants it to end.
+    Killed,
+    /// A command could not be run.
+    Halted,
+}
+
+/// What a script may take.
+#[derive(Debug, Default, Clone)]
+pub struct Limits {
+    /// How long it may run.
+    pub time: Option<Duration>,
+    /// Set when it shall end.
+    pub kill: Option<Arc<AtomicBool>>,
+    /// Called once if it is not over by then.
+    pub long: Option<Long>,
+}
+
+/// After how long a script is a long one, and who wants to know.
+#[derive(Clone)]
+pub struct Long {
+    /// How long.
+    pub after: Duration,
+    /// Told of it, on the script's thread.
+    pub tell: Rc<dyn Fn()>,
+}
+
+impl std::fmt::Debug for Long {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Long({:?})", self.after)
+    }
+}
+
+/// When to tell whom.
+type Due = (Instant, Rc<dyn Fn()>);
+
+/// See the module.
+#[derive(Default)]
+pub struct Watch {
+    until: Cell<Option<Instant>>,
+    kill: RefCell<Option<Arc<AtomicBool>>>,
+    long: RefCell<Option<Due>>,
+    tripped: Cell<Option<Trip>>,
+    strict: Cell<bool>,
+}
+
+impl Watch {
+    /// Makes the interpreter ask every so often.
+    pub fn install(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<()> {
+        let watch = self.clone();
+        let triggers = HookTriggers::new().every_nth_instruction(LOOK_EVERY);
+        lua.set_global_hook(triggers, move |lua, _| watch.look(lua))
+    }
+
+    fn look(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<VmState> {
+        if self.tripped.get().is_none() {
+            let is_long = |(at, _): &mut Due| Instant::now() >= *at;
+            let long = self.long.borrow_mut().take_if(is_long);
+            if let Some((_, tell)) = long {
+                tell();
+            }
+            let killed = |flag: &Arc<AtomicBool>| flag.load(Ordering::Acquire);
+            if self.kill.borrow().as_ref().is_some_and(killed) {
+                self.trip(Trip::Killed);
+            } else if self
+                .until
+                .get()
+                .is_some_and(|until| Instant::now() >= until)
+            {
+                self.trip(Trip::Time);
+            } else {
+                return Ok(VmState::Continue);
+            }
+        }
+        self.tighten(lua)?;
+        Err(mlua::Error::runtime("the script was stopped"))
+    }
+
+    /// Asks before every line from now on.
+    fn tighten(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<()> {
+        if self.strict.replace(true) {
+            return Ok(());
+        }
+        let watch = self.clone();
+        let triggers = HookTriggers::EVERY_LINE.every_nth_instruction(1);
+        lua.set_global_hook(triggers, move |lua, _| watch.look(lua))
+    }
+
+    fn trip(&self, why: Trip) {
+        self.tripped.set(Some(why));
+    }
+
+    /// A script starts.
+    pub fn start(self: &Rc<Watch>, lua: &Lua, limits: Limits) -> mlua::Result<()> {
+        self.until
+            .set(limits.time.map(|time| Instant::now() + time));
+        *self.kill.borrow_mut() = limits.kill;
+        let long = limits
+            .long
+            .map(|long| (Instant::now() + long.after, long.tell));
+        *self.long.borrow_mut() = long;
+        self.tripped.set(None);
+        match self.strict.replace(false) {
+            true => self.install(lua),
+            false => Ok(()),
+        }
+    }
+
+    /// The script is over.
+    pub fn stop(&self) {
+        self.until.set(None);
+        *self.kill.borrow_mut() = None;
+        *self.long.borrow_mut() = None;
+    }
+
+    /// Why the script was stopped, if it was.
+    pub fn tripped(&self) -> Option<Trip> {
+        self.tripped.get()
+    }
+
+    /// A command could not be run: the script ends. Returns the error for it.
+    pub fn halt(self: &Rc<Watch>, lua: &Lua, _: Halted) -> mlua::Error {
+        self.trip(Trip::Halted);
+        match self.tighten(lua) {
+            Ok(()) => mlua::Error::runtime("the script was stopped"),
+            Err(error) => error,
+        }
+    }
+}
