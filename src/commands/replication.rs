@@ -1,4 +1,5 @@
-//! REPLICAOF, ROLE, and what a replica says to its master: REPLCONF, PSYNC.
+//! REPLICAOF, FAILOVER, ROLE, and what a replica says to its master: REPLCONF,
+//! PSYNC, SYNC.
 //!
 //! The handlers state what is wanted and show how things stand; the link to a
 //! master and the feeding of replicas are the work of threads above.
@@ -12,7 +13,7 @@ use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
 use crate::state::config::{Config, MasterAddr};
-use crate::state::replication::{Feeding, LinkPhase, Psync};
+use crate::state::replication::{Failover, Feeding, LinkPhase, Psync};
 use crate::storage::StorageError;
 use std::sync::atomic::Ordering;
 
@@ -35,17 +36,25 @@ pub fn follow(server: &Server, master: Option<MasterAddr>) -> Result<(), Storage
         // A history of its own, before the first write of it.
         None => server.engine.begin_history(),
     })?;
+    note_master(server, noted);
+    Ok(())
+}
+
+/// Notes in the configuration whom this server follows.
+pub fn note_master(server: &Server, master: Option<MasterAddr>) {
     let done = server.config.update(|config| {
         Ok::<_, std::convert::Infallible>(Config {
-            replicaof: noted,
+            replicaof: master,
             ..config.clone()
         })
     });
     let Ok(_) = done;
-    Ok(())
 }
 
 fn replicaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if ctx.server.replication.desired().failover.is_some() {
+        return Err(Error::text("ERR REPLICAOF not allowed while failing over."));
+    }
     if args::is(args[1], "NO") && args::is(args[2], "ONE") {
         if ctx.server.replication.is_replica() {
             follow(ctx.server, None)?;
@@ -136,9 +145,39 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
     Ok(true)
 }
 
+/// The master hands over to this server: from here on it is one.
+fn take_over(server: &Server, id: &[u8]) -> CmdResult {
+    if !server.replication.is_replica() {
+        return Err(Error::text("ERR PSYNC FAILOVER can't be sent to a master."));
+    }
+    if server.engine.replication_id().as_bytes() != id {
+        return Err(Error::text(
+            "ERR PSYNC FAILOVER replid must match my replid.",
+        ));
+    }
+    follow(server, None)?;
+    log::info!("MASTER MODE enabled (failover request from the master)");
+    Ok(())
+}
+
+/// The dialect of old replicas, and of tools that want a file of the data set.
+fn sync(_: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
+    Err(no_dialect())
+}
+
+fn no_dialect() -> Error {
+    Error::owned(format!(
+        "ERR this server feeds replicas that say REPLCONF capa {}",
+        dialect()
+    ))
+}
+
 fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let server = ctx.server;
     let replication = &server.replication;
+    if args.get(3).is_some_and(|word| args::is(word, "FAILOVER")) {
+        take_over(server, args[1])?;
+    }
     if replication.is_replica() && replication.link.phase() != LinkPhase::Connected {
         return Err(Error::text(
             "NOMASTERLINK Can't SYNC while not connected with my master",
@@ -157,12 +196,7 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
                 "ERR the replica reads rows of format version {other}, this server has version {FORMAT_VERSION}"
             )));
         }
-        None => {
-            return Err(Error::owned(format!(
-                "ERR this server feeds replicas that say REPLCONF capa {}",
-                dialect()
-            )));
-        }
+        None => return Err(no_dialect()),
     }
     let id = args.get(1).copied().unwrap_or(b"?");
     let next = args.get(2).and_then(|next| num::parse_i64(next));
@@ -171,6 +205,94 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         next: next.and_then(|next| u64::try_from(next).ok()),
         announced: *announced,
     }));
+    Ok(())
+}
+
+fn failover(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let replication = &ctx.server.replication;
+    let mut options = Options::new(args, 1);
+    let (mut target, mut timeout_ms) = (None, None);
+    let (mut force, mut abort) = (false, false);
+    while !options.is_empty() {
+        if timeout_ms.is_none() && options.left() > 1 && options.word("TIMEOUT") {
+            let ms = args::int_from(
+                options.value()?,
+                1,
+                "ERR FAILOVER timeout must be greater than 0",
+            )?;
+            timeout_ms = Some(ms.unsigned_abs());
+        } else if target.is_none() && options.left() > 2 && options.word("TO") {
+            let host = String::from_utf8_lossy(options.value()?).into_owned();
+            let port = u16::try_from(options.int()?).map_err(|_| Error::Syntax)?;
+            target = Some(MasterAddr { host, port });
+        } else if options.word("FORCE") && !force {
+            force = true;
+        } else if args.len() == 2 && options.word("ABORT") {
+            abort = true;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    let mut desired = replication.desired();
+    if abort {
+        if desired.failover.is_none() {
+            return Err(Error::text("ERR No failover in progress."));
+        }
+        drop(desired);
+        end_failover(ctx.server)?;
+        ctx.reply.ok();
+        return Ok(());
+    }
+    if force && (target.is_none() || timeout_ms.is_none()) {
+        return Err(Error::text(
+            "ERR FAILOVER with force option requires both a timeout and target HOST and IP.",
+        ));
+    }
+    if desired.failover.is_some() {
+        return Err(Error::text("ERR FAILOVER already in progress."));
+    }
+    if desired.master.is_some() {
+        return Err(Error::text(
+            "ERR FAILOVER is not valid when server is a replica.",
+        ));
+    }
+    let replicas = replication.replicas();
+    if replicas.is_empty() {
+        return Err(Error::text("ERR FAILOVER requires connected replicas."));
+    }
+    if let Some(target) = &target {
+        let mut found = replicas.iter();
+        let found = found.find(|r| r.ip == target.host && r.port == target.port);
+        let found = found.ok_or(Error::text(
+            "ERR FAILOVER target HOST and PORT is not a replica.",
+        ))?;
+        if found.feeding() != Feeding::Online {
+            return Err(Error::text("ERR FAILOVER target replica is not online."));
+        }
+    }
+    let now_ms = crate::base::clock::unix_ms();
+    desired.failover = Some(Failover {
+        target,
+        deadline_ms: timeout_ms.map(|ms| now_ms.saturating_add(ms)),
+        force,
+        in_progress: false,
+    });
+    drop(desired);
+    ctx.server.pause_for_failover(true);
+    replication.look();
+    log::info!("FAILOVER requested by {}", ctx.session.info.addr);
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Ends a failover that is not done: this server is the master again.
+pub fn end_failover(server: &Server) -> Result<(), StorageError> {
+    let failover = server.replication.desired().failover.clone();
+    if failover.is_some_and(|failover| failover.in_progress) {
+        follow(server, None)?;
+    }
+    server.replication.set_failover(None);
+    server.pause_for_failover(false);
     Ok(())
 }
 
@@ -231,6 +353,13 @@ const FOLLOW: Flags = Flags::ADMIN
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
+    Command::session("failover", -1, failover)
+        .flags(Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::STALE))
+        .doc(
+            Group::Server,
+            "6.2.0",
+            "Lets a replica that has everything take over as master",
+        ),
     Command::session("psync", -3, psync)
         .flags(
             Flags::ADMIN
@@ -271,6 +400,18 @@ pub const COMMANDS: &[Command] = &[
             Group::Server,
             "2.8.12",
             "Says whether the server is a master or a replica, and how replication stands",
+        ),
+    Command::session("sync", 1, sync)
+        .flags(
+            Flags::ADMIN
+                .union(Flags::NOSCRIPT)
+                .union(Flags::NO_ASYNC_LOADING)
+                .union(Flags::NO_MULTI),
+        )
+        .doc(
+            Group::Server,
+            "1.0.0",
+            "Asks a master for a file of the data set; refused, see PSYNC",
         ),
     Command::session("slaveof", 3, replicaof).flags(FOLLOW).doc(
         Group::Server,

@@ -28,6 +28,7 @@ use std::sync::atomic::Ordering;
 /// A key may not be written to now, and the command cannot wait for that.
 pub(super) const ON_ITS_WAY: Error =
     Error::text("TRYAGAIN a key of this command is on its way to another server");
+const READONLY: Error = Error::text("READONLY You can't write against a read only replica.");
 
 /// Whether a request was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -350,15 +351,22 @@ impl Executor {
         }
     }
 
+    /// Between the ladder and the locks the server may have begun to follow; from
+    /// the locks to the commit it cannot.
+    fn check_still_master(&self) -> Result<(), Error> {
+        match self.server.engine.is_following() && self.config.replica_read_only {
+            true => Err(READONLY),
+            false => Ok(()),
+        }
+    }
+
     /// What a replica, or a master without enough of them, refuses.
     fn check_role(&self, command: &Command, writes: bool) -> Result<(), Error> {
         let replication = &self.server.replication;
         let config = &self.config;
         if replication.is_replica() {
             if writes && config.replica_read_only {
-                return Err(Error::text(
-                    "READONLY You can't write against a read only replica.",
-                ));
+                return Err(READONLY);
             }
             if !config.replica_serve_stale_data
                 && !command.flags.contains(Flags::STALE)
@@ -511,6 +519,7 @@ impl Executor {
     ) -> Result<(), Stop> {
         self.lock(session, command, args)?;
         self.refuse_migrating(session, command, args)?;
+        self.check_still_master()?;
         let savepoint = self.txn.savepoint();
         self.txn.start_command();
         self.txn.set_origin(session.info.id.0);

@@ -26,7 +26,7 @@ const OUTPUT_PAUSE: usize = 1 << 20;
 /// Bytes of the binlog that one turn reads.
 const TURN_BYTES: usize = 512 << 10;
 /// The longest sleep.
-const NAP: Duration = Duration::from_secs(1);
+const NAP: Duration = Duration::from_millis(250);
 /// What a replica says is short.
 const MAX_INPUT: usize = 64 << 10;
 

@@ -11,9 +11,10 @@
 //! The old data set is served until the new one is installed, in one batch. A
 //! link that breaks before leaves nothing behind.
 
+use super::failover;
 use super::wire::{self, FromMaster};
 use crate::base::clock;
-use crate::commands::replication::dialect;
+use crate::commands::replication::{dialect, end_failover, note_master};
 use crate::exec::{ApplyError, Executor};
 use crate::resp::{Limits, Parser, Progress};
 use crate::state::clients::ClientFlags;
@@ -62,6 +63,8 @@ enum End {
     Refused(&'static str, String),
     #[error("the master said what no master says")]
     Malformed,
+    #[error("it was told to go")]
+    Killed,
     #[error("another master is wanted")]
     Unwanted,
 }
@@ -78,10 +81,15 @@ pub(super) fn run(server: &Arc<Server>) {
                 }
                 seen = server.replication.desired().clone();
             }
+            None if seen.failover.is_some() => {
+                if let Err(error) = failover::coordinate(server) {
+                    log::error!("FAILOVER: {error}");
+                }
+                seen = server.replication.desired().clone();
+            }
             None => {
-                seen = server
-                    .replication
-                    .wait_for_change(&seen, Duration::from_secs(60))
+                let long = Duration::from_secs(60);
+                seen = server.replication.wait_for_change(&seen, long);
             }
         }
     }
@@ -108,9 +116,18 @@ impl<'s> Follower<'s> {
         let mut executor = Executor::new(server.clone());
         let begin = |engine: &Engine| {
             let wanted = server.replication.desired();
-            (*wanted == *desired).then(|| engine.begin_following())
+            if !wanted.is_still(desired) {
+                return None;
+            }
+            // What was written since the replica had everything would be lost.
+            let lost = matches!(&wanted.failover, Some(failover) if !failover.force)
+                && !failover::has_everything(server, master);
+            (!lost).then(|| engine.begin_following())
         };
         let Some(following) = executor.begin_following(begin)? else {
+            if server.replication.desired().is_still(desired) {
+                end_failover(server)?;
+            }
             return Ok(());
         };
         let link = &server.replication.link;
@@ -124,12 +141,13 @@ impl<'s> Follower<'s> {
             clock::unix_ms(),
             ClientFlags::MASTER,
         );
+        let info = Arc::new(info);
         let mut follower = Follower {
             server,
             desired,
             master,
             executor,
-            session: Session::new(Arc::new(info), true),
+            session: Session::new(info, true),
             following,
             distrusted: false,
         };
@@ -139,6 +157,7 @@ impl<'s> Follower<'s> {
                 Err(end) => end,
             };
             link.set_socket(None);
+            server.clients.remove(follower.session.info.id);
             link.set_phase(LinkPhase::Connect, clock::unix_ms());
             // What a broken link left half done must not be committed with what
             // the next one brings.
@@ -147,6 +166,10 @@ impl<'s> Follower<'s> {
                 break;
             }
             log::warn!("link to {}:{}: {end}", master.host, master.port);
+            if server.replication.desired().failover.is_some() {
+                end_failover(server)?;
+                break;
+            }
             if let Err(error) = pending {
                 log::warn!("link to {}:{}: {error}", master.host, master.port);
             }
@@ -162,7 +185,7 @@ impl<'s> Follower<'s> {
     }
 
     fn is_wanted(&self) -> bool {
-        *self.server.replication.desired() == *self.desired
+        self.server.replication.desired().is_still(self.desired)
     }
 
     fn follow(&mut self) -> Result<std::convert::Infallible, End> {
@@ -174,6 +197,9 @@ impl<'s> Follower<'s> {
             return Err(End::Unwanted);
         }
         link.set_phase(LinkPhase::Handshake, clock::unix_ms());
+        let info = &self.session.info;
+        info.kill.store(false, Ordering::Release);
+        self.server.clients.add(info.clone());
         let mut peer = Peer::new(socket, self.server);
         let answer = self.handshake(&mut peer)?;
         let mut words = answer.split(' ');
@@ -268,14 +294,32 @@ impl<'s> Follower<'s> {
         let engine = &self.server.engine;
         let id = engine.replication_id();
         let next = engine.binlog.range().next_position.to_string();
+        let failing_over = self.server.replication.desired().failover.is_some();
         let answer = match self.distrusted {
             true => peer.ask(&[b"PSYNC", b"?", b"-1"])?,
+            false if failing_over => {
+                let psync: [&[u8]; 4] = [b"PSYNC", id.as_bytes(), next.as_bytes(), b"FAILOVER"];
+                let answer = peer.ask(&psync)?;
+                if answer.starts_with('+') {
+                    self.handed_over();
+                }
+                answer
+            }
             false => peer.ask(&[b"PSYNC", id.as_bytes(), next.as_bytes()])?,
         };
         match answer.starts_with('+') {
             true => Ok(answer),
             false => refused("PSYNC", answer),
         }
+    }
+
+    /// A failover is done: the other one is the master.
+    fn handed_over(&self) {
+        let server = self.server;
+        server.replication.set_failover(None);
+        note_master(server, Some(self.master.clone()));
+        server.pause_for_failover(false);
+        log::info!("FAILOVER: {} has taken over", self.session.info.addr);
     }
 
     /// Does what the master says, until the link ends.
@@ -292,6 +336,9 @@ impl<'s> Follower<'s> {
         loop {
             if !self.is_wanted() {
                 return Err(End::Unwanted);
+            }
+            if self.session.info.kill.load(Ordering::Acquire) {
+                return Err(End::Killed);
             }
             let mut ask = false;
             if heard {

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`wire`] | what goes over a link |
 //! | [`feeder`] | one thread per replica: data set and stream |
+//! | [`failover`] | hands over to a replica |
 //! | [`link`] | one thread that follows the master, if there is one |
 //!
 //! What others see of it, and what commands want of it, is in
 //! [`crate::state::replication`].
 
+mod failover;
 mod feeder;
 mod link;
 mod wire;

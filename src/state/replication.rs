@@ -230,6 +230,29 @@ pub struct Desired {
     pub version: u64,
     /// The threads shall end.
     pub stop: bool,
+    /// The failover under way.
+    pub failover: Option<Failover>,
+}
+
+impl Desired {
+    /// Whether the same master is wanted, and any at all.
+    pub fn is_still(&self, earlier: &Desired) -> bool {
+        self.version == earlier.version && !self.stop
+    }
+}
+
+/// A failover under way: the server waits until a replica has everything, then
+/// they change roles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failover {
+    /// Which replica; `None`: the first that has everything.
+    pub target: Option<MasterAddr>,
+    /// When to give up, or to go on without waiting, Unix ms.
+    pub deadline_ms: Option<u64>,
+    /// At the deadline, go on.
+    pub force: bool,
+    /// The replica is being told.
+    pub in_progress: bool,
 }
 
 type Take = dyn Fn(Taken) + Send + Sync;
@@ -254,6 +277,7 @@ impl Replication {
                 master,
                 version: 1,
                 stop: false,
+                failover: None,
             }),
             changed: Condvar::new(),
             link: Link::default(),
@@ -281,6 +305,7 @@ impl Replication {
     ) -> Result<(), E> {
         let mut desired = self.desired.lock();
         with()?;
+        desired.failover = None;
         self.is_replica.store(master.is_some(), Ordering::SeqCst);
         desired.master = master;
         desired.version += 1;
@@ -288,6 +313,33 @@ impl Replication {
         self.link.hang_up();
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Wakes the link thread.
+    pub fn look(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Begins, changes or ends a failover.
+    pub fn set_failover(&self, failover: Option<Failover>) {
+        let mut desired = self.desired.lock();
+        desired.failover = failover;
+        self.changed.notify_all();
+    }
+
+    /// Hands over to `target`, if a failover is under way: follows it, and tells
+    /// it to be a master. Says whether that was begun.
+    pub fn hand_over(&self, target: MasterAddr) -> bool {
+        let mut desired = self.desired.lock();
+        let Some(failover) = &mut desired.failover else {
+            return false;
+        };
+        failover.in_progress = true;
+        failover.target = Some(target.clone());
+        desired.master = Some(target);
+        desired.version += 1;
+        self.is_replica.store(true, Ordering::SeqCst);
+        true
     }
 
     /// Tells the link thread to end.

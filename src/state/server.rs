@@ -46,6 +46,15 @@ pub struct Pause {
     pub mode: PauseMode,
 }
 
+/// All reasons to hold clients back.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pauses {
+    /// CLIENT PAUSE.
+    client: Option<Pause>,
+    /// A failover waits for a replica to have everything.
+    failover: bool,
+}
+
 /// How a client asked the server to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shutdown {
@@ -107,7 +116,7 @@ pub struct Server {
     mailboxes: OnceLock<Vec<Mailbox>>,
     /// Wakes the main thread.
     main_waker: OnceLock<Arc<mio::Waker>>,
-    pause: RwLock<Option<Pause>>,
+    pauses: RwLock<Pauses>,
     paused: AtomicBool,
     /// Until when all IO threads stand still, in monotonic µs (DEBUG SLEEP).
     stalled_until_us: AtomicU64,
@@ -164,7 +173,7 @@ impl Server {
             port: AtomicU64::new(0),
             mailboxes: OnceLock::new(),
             main_waker: OnceLock::new(),
-            pause: RwLock::new(None),
+            pauses: RwLock::default(),
             paused: AtomicBool::new(false),
             stalled_until_us: AtomicU64::new(0),
             clients_added_up_us: AtomicU64::new(0),
@@ -278,14 +287,25 @@ impl Server {
 
     /// Starts or prolongs a pause.
     pub fn pause(&self, pause: Pause) {
-        *self.pause.write() = Some(pause);
-        self.paused.store(true, Ordering::Release);
+        self.change_pauses(|pauses| pauses.client = Some(pause));
     }
 
     /// Ends a pause and lets the IO threads look at their paused clients.
     pub fn unpause(&self) {
-        self.paused.store(false, Ordering::Release);
-        *self.pause.write() = None;
+        self.change_pauses(|pauses| pauses.client = None);
+    }
+
+    /// Holds writes back for a failover, or no longer.
+    pub fn pause_for_failover(&self, on: bool) {
+        self.change_pauses(|pauses| pauses.failover = on);
+    }
+
+    fn change_pauses(&self, change: impl FnOnce(&mut Pauses)) {
+        let mut pauses = self.pauses.write();
+        change(&mut pauses);
+        let paused = pauses.failover || pauses.client.is_some();
+        self.paused.store(paused, Ordering::Release);
+        drop(pauses);
         self.resume_clients();
     }
 
@@ -313,8 +333,16 @@ impl Server {
         if !self.paused.load(Ordering::Acquire) {
             return None;
         }
-        let pause = *self.pause.read();
-        pause.filter(|p| now_ms < p.until_ms)
+        let pauses = *self.pauses.read();
+        let client = pauses.client.filter(|pause| now_ms < pause.until_ms);
+        let failover = pauses.failover.then_some(Pause {
+            until_ms: u64::MAX,
+            mode: PauseMode::Writes,
+        });
+        client
+            .filter(|pause| pause.mode == PauseMode::All)
+            .or(failover)
+            .or(client)
     }
 
     /// Asks the main thread to stop the server.

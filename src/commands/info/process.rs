@@ -54,7 +54,8 @@ pub(super) fn clients(text: &mut Text, server: &Server) {
     let largest = |size: fn(&crate::state::ClientInfo) -> usize| {
         all.iter().map(|c| size(c)).max().unwrap_or(0)
     };
-    text.field("connected_clients", server.clients.len());
+    let links = with(ClientFlags::REPLICA) + with(ClientFlags::MASTER);
+    text.field("connected_clients", all.len() - links.min(all.len()));
     text.field("cluster_connections", 0);
     text.field("maxclients", server.config.load().max_clients);
     text.field(

@@ -19,7 +19,13 @@ pub(super) fn replication(text: &mut Text, server: &Server) {
         None => text.field("role", "master"),
     }
     replicas(text, server, now_ms);
-    text.field("master_failover_state", "no-failover");
+    let failover = server.replication.desired().failover.clone();
+    let failover = match failover.map(|failover| failover.in_progress) {
+        None => "no-failover",
+        Some(false) => "waiting-for-sync",
+        Some(true) => "failover-in-progress",
+    };
+    text.field("master_failover_state", failover);
     history(text, server);
 }
 

@@ -6,11 +6,13 @@
 //!
 //! - here: what all of them need
 //! - `sync`: full and partial syncs, kills, trims, what a replica refuses
+//! - `sentinel`: Redis' Sentinel over them
 //! - `topology`: chains, promotions, histories that part
 //!
 //! Environment: `KEDIS_REPLICATION_ROUNDS` (3), `KEDIS_REPLICATION_SEED`.
 
 mod load;
+mod sentinel;
 mod sync;
 mod topology;
 
@@ -41,7 +43,8 @@ pub fn follow_from_start(replica: &mut Server, master: &Server) {
 
 /// A field of INFO.
 pub fn info(server: &Server, section: &str, name: &str) -> String {
-    let text = server.connect().must(&format!("INFO {section}")).text();
+    // Sentinel closes connections when it changes a server's role.
+    let text = eventually(server, &format!("INFO {section}")).text();
     let prefix = format!("{name}:");
     let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
     line.unwrap_or_else(|| panic!("INFO {section} has no {name}:\n{text}"))

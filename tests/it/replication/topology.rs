@@ -2,7 +2,8 @@
 
 use super::load::Load;
 use super::{assert_same, figure, follow, follow_from_start, info, is_caught_up, server, syncs};
-use crate::support::{Server, Value, wait_for};
+use crate::support::{Conn, Server, Value, wait_for};
+use std::time::Duration;
 
 fn linked(master: &Server, replica: &Server) {
     follow(replica, master);
@@ -137,4 +138,95 @@ fn writes_of_a_writable_replica_are_in_no_binlog() {
     master.connect().must("SET theirs x");
     wait_for("the stream", || is_caught_up(&master, &replica));
     assert_eq!(replica.connect().cmd("GET own"), Value::bulk("x"));
+}
+
+/// FAILOVER: the replica takes over, the master follows it, no write is lost and
+/// nobody begins anew.
+#[test]
+fn a_failover_changes_the_roles_and_loses_no_write() {
+    let master = server(&[]);
+    let replica = server(&[]);
+    let mut conn = master.connect();
+    let refused = |conn: &mut Conn, line: &str| conn.cmd(line).error().expect(line);
+    assert_eq!(
+        refused(&mut conn, "FAILOVER"),
+        "ERR FAILOVER requires connected replicas."
+    );
+    assert_eq!(
+        refused(&mut conn, "FAILOVER ABORT"),
+        "ERR No failover in progress."
+    );
+    linked(&master, &replica);
+    assert_eq!(
+        refused(&mut conn, "FAILOVER TO 127.0.0.1 1"),
+        "ERR FAILOVER target HOST and PORT is not a replica."
+    );
+    assert_eq!(
+        refused(&mut conn, "FAILOVER FORCE"),
+        "ERR FAILOVER with force option requires both a timeout and target HOST and IP."
+    );
+    assert_eq!(
+        refused(&mut conn, "FAILOVER TIMEOUT 0"),
+        "ERR FAILOVER timeout must be greater than 0"
+    );
+    assert_eq!(
+        refused(&mut replica.connect(), "FAILOVER"),
+        "ERR FAILOVER is not valid when server is a replica."
+    );
+    // Who counts up sees every acknowledged step afterwards.
+    let address = master.address();
+    let counter = std::thread::spawn(move || {
+        let mut conn = Conn::open(&address).unwrap();
+        let mut last = 0;
+        while let Value::Int(n) = conn.cmd("INCR counter") {
+            last = n;
+        }
+        last
+    });
+    let full = syncs(&master).0;
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(conn.cmd("FAILOVER TIMEOUT 20000"), Value::ok());
+    wait_for("the roles change", || {
+        info(&replica, "replication", "role") == "master"
+            && info(&master, "replication", "role") == "slave"
+            && info(&master, "replication", "master_failover_state") == "no-failover"
+    });
+    let last = counter.join().unwrap();
+    assert!(last > 0);
+    let found = replica.connect().must("GET counter").text();
+    assert_eq!(found, last.to_string());
+    replica.connect().must("SET after x");
+    assert_same(&replica, &master);
+    assert_eq!((syncs(&replica).0, syncs(&master).0), (0, full));
+}
+
+/// A replica that does not answer: the failover waits, and writes with it.
+#[test]
+fn a_failover_ends_at_its_timeout_or_when_told_to() {
+    let master = server(&[]);
+    let replica = server(&[]);
+    linked(&master, &replica);
+    replica.signal("STOP");
+    let mut conn = master.connect();
+    conn.must("SET k v");
+    for end in ["FAILOVER TIMEOUT 300", "FAILOVER"] {
+        assert_eq!(conn.cmd(end), Value::ok());
+        let state = || info(&master, "replication", "master_failover_state");
+        assert_eq!(state(), "waiting-for-sync");
+        let again = conn.cmd("FAILOVER").error().expect("refused");
+        assert_eq!(again, "ERR FAILOVER already in progress.");
+        let mut writer = master.connect();
+        writer.send(&["INCR", "held"]).unwrap();
+        assert_eq!(
+            conn.cmd("EXISTS held"),
+            Value::Int(i64::from(end == "FAILOVER"))
+        );
+        if end == "FAILOVER" {
+            assert_eq!(conn.cmd("FAILOVER ABORT"), Value::ok());
+        }
+        wait_for("the end", || state() == "no-failover");
+        assert!(matches!(writer.read(), Ok(Value::Int(_))));
+    }
+    replica.signal("CONT");
+    assert_same(&master, &replica);
 }

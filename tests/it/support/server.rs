@@ -63,6 +63,11 @@ pub fn oracle(extra: &[&str]) -> Server {
     Server::start_binary(oracle_binary(), &flags)
 }
 
+/// Starts Redis' Sentinel with this configuration file.
+pub fn sentinel(file: &str) -> Server {
+    Server::start_binary(oracle_binary(), &[file, "--sentinel"])
+}
+
 /// Our server: the one built with these tests, or `KEDIS_SERVER`.
 pub fn binary() -> PathBuf {
     let built = env!("CARGO_BIN_EXE_kedis-server");

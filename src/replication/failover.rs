@@ -1,0 +1,85 @@
+//! FAILOVER: writes are held back until a replica has everything; then this
+//! server follows it, and tells it to be the master.
+//!
+//! ```text
+//! no-failover → waiting-for-sync ─ a replica has everything ─→ failover-in-progress
+//!      ↑               │ ABORT, TIMEOUT                              │
+//!      └───────────────┴───── PSYNC … FAILOVER answered, or failed ──┘
+//! ```
+
+use crate::base::clock;
+use crate::commands::replication::end_failover;
+use crate::state::Server;
+use crate::state::config::MasterAddr;
+use crate::state::replication::{Failover, Feeding, Replica};
+use crate::storage::StorageError;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Between two looks at the replicas.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Whether a replica has all that is logged here.
+pub(super) fn has_everything(server: &Server, target: &MasterAddr) -> bool {
+    let next = server.engine.binlog.range().next_position;
+    let replicas = server.replication.replicas();
+    let found = replicas.iter().find(|replica| is(replica, target));
+    found.is_some_and(|replica| replica.acked.load(Ordering::Acquire) == next)
+}
+
+fn is(replica: &Replica, target: &MasterAddr) -> bool {
+    replica.ip == target.host && replica.port == target.port
+}
+
+/// Waits for a replica that has everything and begins to hand over to it; ends
+/// when that is done or the failover is over.
+pub(super) fn coordinate(server: &Arc<Server>) -> Result<(), StorageError> {
+    loop {
+        let desired = server.replication.desired().clone();
+        let Some(failover) = desired.failover.clone().filter(|f| !f.in_progress) else {
+            return Ok(());
+        };
+        if desired.stop {
+            return Ok(());
+        }
+        let late = failover
+            .deadline_ms
+            .is_some_and(|deadline_ms| clock::unix_ms() >= deadline_ms);
+        let ready = candidates(server, &failover)
+            .into_iter()
+            .find(|target| has_everything(server, target));
+        let target = match (ready, late) {
+            (Some(target), _) => Some(target),
+            (None, true) if failover.force => failover.target,
+            (None, true) => {
+                log::warn!("FAILOVER: no replica had everything in time");
+                return end_failover(server);
+            }
+            (None, false) => None,
+        };
+        if let Some(target) = target {
+            log::info!("FAILOVER: {}:{} takes over", target.host, target.port);
+            server.replication.hand_over(target);
+            return Ok(());
+        }
+        for replica in server.replication.replicas() {
+            replica.ask();
+        }
+        server.replication.wait_for_change(&desired, LOOK_EVERY);
+    }
+}
+
+/// The replicas that may take over.
+fn candidates(server: &Server, failover: &Failover) -> Vec<MasterAddr> {
+    let mut replicas = server.replication.replicas();
+    replicas.retain(|replica| {
+        let wanted = failover.target.as_ref().is_none_or(|t| is(replica, t));
+        wanted && replica.feeding() == Feeding::Online && replica.port != 0
+    });
+    let address = |replica: &Arc<Replica>| MasterAddr {
+        host: replica.ip.clone(),
+        port: replica.port,
+    };
+    replicas.iter().map(address).collect()
+}
