@@ -198,6 +198,7 @@ fn cron(server: &Server) {
     {
         log::error!("fsync: {error}");
     }
+    server.end_ack_waits();
 }
 
 fn start_io_threads(

@@ -1,5 +1,5 @@
 //! REPLICAOF, FAILOVER, ROLE, and what a replica says to its master: REPLCONF,
-//! PSYNC, SYNC.
+//! PSYNC, SYNC; WAIT and WAITAOF.
 //!
 //! The handlers state what is wanted and show how things stand; the link to a
 //! master and the feeding of replicas are the work of threads above.
@@ -8,13 +8,16 @@ use super::args::{self, Options};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
-use crate::encoding::FORMAT_VERSION;
+use crate::encoding::{FORMAT_VERSION, Kind};
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
 use crate::state::config::{Config, MasterAddr};
-use crate::state::replication::{Failover, Feeding, LinkPhase, Psync};
+use crate::state::replication::{AckWait, Failover, Feeding, LinkPhase, Psync};
+use crate::state::request::Request;
+use crate::state::waiters::Wanted;
 use crate::storage::StorageError;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The word of `REPLCONF capa` by which a replica says that it reads rows of
@@ -36,6 +39,9 @@ pub fn follow(server: &Server, master: Option<MasterAddr>) -> Result<(), Storage
         // A history of its own, before the first write of it.
         None => server.engine.begin_history(),
     })?;
+    if noted.is_some() {
+        server.unblock_all();
+    }
     note_master(server, noted);
     Ok(())
 }
@@ -296,6 +302,83 @@ pub fn end_failover(server: &Server) -> Result<(), StorageError> {
     Ok(())
 }
 
+/// WAIT's timeout, in ms.
+fn wait_ms(arg: &[u8]) -> Result<u64, Error> {
+    let ms =
+        num::parse_i64(arg).ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
+    u64::try_from(ms).map_err(|_| Error::text("ERR timeout is negative"))
+}
+
+fn wait(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if ctx.server.replication.is_replica() {
+        return Err(Error::text(
+            "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to be writable (which is not the default) writes to replicas are just local and are not propagated.",
+        ));
+    }
+    let replicas = args::int(args[1])?;
+    let timeout_ms = wait_ms(args[2])?;
+    wait_for_acks(ctx, args, replicas, None, timeout_ms);
+    Ok(())
+}
+
+fn waitaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    const HERE: Error = Error::text("ERR value is out of range, value must between 0 and 1");
+    const REPLICAS: Error = Error::text("ERR value is out of range, must be positive");
+    let here = args::int(args[1])?;
+    if !(0..=1).contains(&here) {
+        return Err(HERE);
+    }
+    let replicas = args::int(args[2])?;
+    if replicas < 0 {
+        return Err(REPLICAS);
+    }
+    let timeout_ms = wait_ms(args[3])?;
+    if ctx.server.replication.is_replica() {
+        return Err(Error::text(
+            "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local and are not propagated.",
+        ));
+    }
+    wait_for_acks(ctx, args, replicas, Some(here == 1), timeout_ms);
+    Ok(())
+}
+
+/// Answers at once if enough replicas have what the client wrote; otherwise the
+/// client waits for them.
+fn wait_for_acks(
+    ctx: &mut SessionCtx<'_>,
+    args: &[&[u8]],
+    replicas: i64,
+    synced: Option<bool>,
+    timeout_ms: u64,
+) {
+    let server = ctx.server;
+    if std::mem::take(&mut ctx.session.wrote) {
+        ctx.session.written_to = server.engine.binlog.range().next_position;
+    }
+    let replicas = usize::try_from(replicas).unwrap_or(0);
+    let wait = Arc::new(AckWait::new(ctx.session.written_to, replicas, synced));
+    let synced_here = server.engine.synced_position();
+    if server.replication.is_over(&wait, synced_here) || ctx.session.deny_blocking {
+        ctx.reply.raw(&wait.reply());
+        return;
+    }
+    let client = (ctx.session.db(), ctx.session.resp3);
+    let wanted = Wanted {
+        keys: Vec::new(),
+        kind: Kind::String,
+        timeout_ms,
+        acks: Some(wait.clone()),
+    };
+    let now_ms = crate::base::clock::unix_ms();
+    let request = Request::new(args);
+    let info = &ctx.session.info;
+    let waiter = server.waiters.enter(info, client, request, wanted, now_ms);
+    ctx.session.waiting = Some(waiter);
+    server.replication.look_after(ctx.session.info.id, &wait);
+    // What came before the replicas were asked is not told again.
+    server.end_ack_waits();
+}
+
 fn role(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     let server = ctx.server;
     let master = server.replication.desired().master.clone();
@@ -412,6 +495,20 @@ pub const COMMANDS: &[Command] = &[
             Group::Server,
             "1.0.0",
             "Asks a master for a file of the data set; refused, see PSYNC",
+        ),
+    Command::session("wait", 3, wait)
+        .flags(Flags::BLOCKING.union(Flags::SLOW))
+        .doc(
+            Group::Generic,
+            "3.0.0",
+            "Waits until so many replicas have what this client wrote",
+        ),
+    Command::session("waitaof", 4, waitaof)
+        .flags(Flags::BLOCKING.union(Flags::SLOW))
+        .doc(
+            Group::Generic,
+            "7.2.0",
+            "Waits until what this client wrote is on the disk here, or on those of so many replicas",
         ),
     Command::session("slaveof", 3, replicaof).flags(FOLLOW).doc(
         Group::Server,

@@ -48,6 +48,7 @@ impl Executor {
     ) -> Result<(), Stop> {
         self.lock(session, command, args)?;
         self.refuse_migrating(session, command, args)?;
+        self.check_still_master()?;
         let start = reply.len();
         let attempt = self.attempt(session, command, args, reply, run)?;
         if let Attempt::Wait(wait) = attempt {
@@ -99,6 +100,7 @@ impl Executor {
             keys: keys.collect(),
             kind: wait.kind,
             timeout_ms: wait.timeout_ms,
+            acks: None,
         };
         let client = (db, session.resp3);
         let request = Request::new(args);

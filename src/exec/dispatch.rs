@@ -353,7 +353,7 @@ impl Executor {
 
     /// Between the ladder and the locks the server may have begun to follow; from
     /// the locks to the commit it cannot.
-    fn check_still_master(&self) -> Result<(), Error> {
+    pub(super) fn check_still_master(&self) -> Result<(), Error> {
         match self.server.engine.is_following() && self.config.replica_read_only {
             true => Err(READONLY),
             false => Ok(()),
@@ -511,7 +511,7 @@ impl Executor {
 
     fn write(
         &mut self,
-        session: &Session,
+        session: &mut Session,
         command: &Command,
         args: &[&[u8]],
         reply: &mut Reply,

@@ -266,7 +266,10 @@ impl Connection {
         if wanted {
             match verdict {
                 Verdict::Reply(bytes) => self.reply.raw(&bytes),
-                Verdict::TimedOut => self.reply.null_array(),
+                Verdict::TimedOut => match waiter.as_ref().and_then(|w| w.acks.as_ref()) {
+                    Some(acks) => self.reply.raw(&acks.reply()),
+                    None => self.reply.null_array(),
+                },
                 Verdict::Error(text) => self.reply.error(&text),
             }
         }

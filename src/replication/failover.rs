@@ -60,7 +60,9 @@ pub(super) fn coordinate(server: &Arc<Server>) -> Result<(), StorageError> {
         };
         if let Some(target) = target {
             log::info!("FAILOVER: {}:{} takes over", target.host, target.port);
-            server.replication.hand_over(target);
+            if server.replication.hand_over(target) {
+                server.unblock_all();
+            }
             return Ok(());
         }
         for replica in server.replication.replicas() {

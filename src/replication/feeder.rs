@@ -238,6 +238,10 @@ impl<'s> Feeder<'s> {
                 self.say_command(&[b"REPL_PING", next.as_bytes(), now_ms.as_bytes()]);
                 ping_every = ping();
             }
+            // Behind all that there is: the answer is about that.
+            if !more && self.replica.ask.swap(false, Ordering::AcqRel) {
+                self.say_command(&[b"REPLCONF", b"GETACK", b"*"]);
+            }
             if more || self.flush()? {
                 continue;
             }
@@ -309,9 +313,6 @@ impl<'s> Feeder<'s> {
     fn turn(&mut self) -> Result<(), End> {
         self.flush()?;
         self.listen()?;
-        if self.replica.ask.swap(false, Ordering::AcqRel) {
-            self.say_command(&[b"REPLCONF", b"GETACK", b"*"]);
-        }
         if self.server.replication.desired().stop {
             return Err(End::Stopping);
         }
@@ -430,6 +431,7 @@ impl<'s> Feeder<'s> {
                             replica.synced.fetch_max(synced, Ordering::AcqRel);
                         }
                         replica.acked_ms.store(clock::unix_ms(), Ordering::Relaxed);
+                        self.server.end_ack_waits();
                     }
                     self.parser.reset();
                     self.input.drain(..consumed);

@@ -4,13 +4,14 @@
 //! Commands change [`Replication::desired`] and look at figures; the threads
 //! that do the work live in [`crate::replication`](../../replication/index.html).
 
-use super::ClientInfo;
 use super::config::MasterAddr;
 use super::mailbox::Socket;
+use super::waiters::{Verdict, Waiters};
+use super::{ClientId, ClientInfo};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// What a replica says of itself before it asks to be fed.
@@ -134,6 +135,63 @@ impl Replica {
     /// Wakes its feeder.
     pub fn wake(&self) {
         (self.wake)();
+    }
+}
+
+/// What WAIT and WAITAOF wait for.
+#[derive(Debug)]
+pub struct AckWait {
+    /// Up to this position.
+    pub target: u64,
+    /// How many replicas.
+    pub replicas: usize,
+    /// WAITAOF: on their disks; and whether on the disk here too.
+    pub synced: Option<bool>,
+    /// How many there are as of the last look.
+    found: AtomicUsize,
+    found_here: AtomicBool,
+}
+
+impl AckWait {
+    /// A wait that nobody has looked after yet.
+    pub fn new(target: u64, replicas: usize, synced: Option<bool>) -> AckWait {
+        AckWait {
+            target,
+            replicas,
+            synced,
+            found: AtomicUsize::new(0),
+            found_here: AtomicBool::new(false),
+        }
+    }
+
+    /// The reply, as things stood at the last look.
+    pub fn reply(&self) -> Vec<u8> {
+        let found = self.found.load(Ordering::Relaxed);
+        match self.synced {
+            None => format!(":{found}\r\n"),
+            Some(_) => {
+                let here = u8::from(self.found_here.load(Ordering::Relaxed));
+                format!("*2\r\n:{here}\r\n:{found}\r\n")
+            }
+        }
+        .into_bytes()
+    }
+
+    /// Looks how far replicas are, and this server's disk; says whether that is
+    /// enough.
+    fn look(&self, replicas: &[Arc<Replica>], synced_here: u64) -> bool {
+        let is_there = |replica: &&Arc<Replica>| {
+            let position = match self.synced {
+                None => &replica.acked,
+                Some(_) => &replica.synced,
+            };
+            replica.feeding() == Feeding::Online && position.load(Ordering::Acquire) >= self.target
+        };
+        let found = replicas.iter().filter(is_there).count();
+        let here = synced_here >= self.target;
+        self.found.store(found, Ordering::Relaxed);
+        self.found_here.store(here, Ordering::Relaxed);
+        found >= self.replicas && (here || self.synced != Some(true))
     }
 }
 
@@ -266,6 +324,9 @@ pub struct Replication {
     pub link: Link,
     replicas: RwLock<Vec<Arc<Replica>>>,
     take: OnceLock<Box<Take>>,
+    waits: Mutex<Vec<(ClientId, Weak<AckWait>)>>,
+    /// How many those are.
+    waiting: AtomicUsize,
 }
 
 impl Replication {
@@ -283,7 +344,50 @@ impl Replication {
             link: Link::default(),
             replicas: RwLock::default(),
             take: OnceLock::new(),
+            waits: Mutex::default(),
+            waiting: AtomicUsize::new(0),
         }
+    }
+
+    /// Whether a wait is over already.
+    pub fn is_over(&self, wait: &AckWait, synced_here: u64) -> bool {
+        wait.look(&self.replicas.read(), synced_here)
+    }
+
+    /// From now on [`Replication::end_waits`] looks after a client's wait, for as
+    /// long as somebody keeps it. All replicas are asked how far they are.
+    pub fn look_after(&self, client: ClientId, wait: &Arc<AckWait>) {
+        let mut waits = self.waits.lock();
+        waits.push((client, Arc::downgrade(wait)));
+        self.waiting.store(waits.len(), Ordering::SeqCst);
+        drop(waits);
+        for replica in self.replicas() {
+            replica.ask();
+        }
+    }
+
+    /// Ends the waits that are over, after something has moved. Returns the
+    /// threads whose clients they were.
+    pub fn end_waits(&self, waiters: &Waiters, synced_here: u64) -> Vec<usize> {
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
+        let replicas = self.replicas();
+        let mut threads = Vec::new();
+        let mut waits = self.waits.lock();
+        waits.retain(|(client, wait)| {
+            let Some(wait) = wait.upgrade() else {
+                return false;
+            };
+            let over = wait.look(&replicas, synced_here);
+            if over {
+                let verdict = Verdict::Reply(wait.reply());
+                threads.extend(waiters.interrupt(*client, verdict));
+            }
+            !over
+        });
+        self.waiting.store(waits.len(), Ordering::SeqCst);
+        threads
     }
 
     /// Whether this server is a replica; looked at for every write.

@@ -345,6 +345,15 @@ impl Server {
             .or(client)
     }
 
+    /// A replica is further, or this server's disk: WAITs may be over.
+    pub fn end_ack_waits(&self) {
+        let synced_here = self.engine.synced_position();
+        let threads = self.replication.end_waits(&self.waiters, synced_here);
+        if !threads.is_empty() {
+            self.wake_threads(threads);
+        }
+    }
+
     /// Asks the main thread to stop the server.
     pub fn request_shutdown(&self, how: Shutdown) {
         *self.shutdown.lock() = Some(how);

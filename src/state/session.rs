@@ -64,6 +64,10 @@ pub struct Session {
     pub overtaken: Vec<u8>,
     /// A command may not wait for other clients: it runs within EXEC or a script.
     pub deny_blocking: bool,
+    /// Whether it has written since it last asked how far replicas are.
+    pub wrote: bool,
+    /// Binlog position by which all that it had written then stood.
+    pub written_to: u64,
     /// What it waits for, while it waits.
     pub waiting: Option<Arc<Waiter>>,
     /// Whether this is the session of a script, see [`Session::for_script`].
@@ -92,6 +96,8 @@ impl Session {
             tracking: None,
             overtaken: Vec::new(),
             deny_blocking: false,
+            wrote: false,
+            written_to: 0,
             waiting: None,
             is_script: false,
             multi: None,

@@ -18,6 +18,7 @@
 //! ```
 
 use super::clients::{ClientId, ClientInfo};
+use super::replication::AckWait;
 use super::request::Request;
 use crate::encoding::Kind;
 use crate::storage::DbIndex;
@@ -75,6 +76,8 @@ pub struct Waiter {
     pub kind: Kind,
     /// Until when, Unix ms; `None`: for ever.
     pub deadline_ms: Option<u64>,
+    /// It waits for replicas (WAIT), and not for a key.
+    pub acks: Option<Arc<AckWait>>,
     keys: Vec<WaitKey>,
     ticket: u64,
     phase: Mutex<Phase>,
@@ -127,6 +130,8 @@ pub struct Wanted {
     pub kind: Kind,
     /// For how long, in ms; 0: for ever.
     pub timeout_ms: u64,
+    /// For replicas, and not for a key.
+    pub acks: Option<Arc<AckWait>>,
 }
 
 type Queue = BTreeMap<u64, Arc<Waiter>>;
@@ -202,6 +207,7 @@ impl Waiters {
             db,
             resp3,
             kind: wanted.kind,
+            acks: wanted.acks,
             deadline_ms: (wanted.timeout_ms != 0).then_some(deadline_ms),
             keys,
             ticket: self.next_ticket.fetch_add(1, Ordering::Relaxed),

@@ -7,7 +7,7 @@ use super::{
     assert_same, binlog, cut_links, eventually, families, figure, follow, follow_from_start, info,
     is_caught_up, server, syncs,
 };
-use crate::support::{Server, Value, env_number, seed, wait_for};
+use crate::support::{Conn, Server, Value, env_number, seed, wait_for};
 
 const READONLY: &str = "READONLY You can't write against a read only replica.";
 
@@ -306,4 +306,103 @@ fn a_password_is_said() {
     assert_eq!(info(&replica, "replication", "master_link_status"), "down");
     other.must("CONFIG SET masterauth sesame");
     wait_for("the data", || other.cmd("GET k") == Value::bulk("v"));
+}
+
+#[test]
+fn wait_counts_replicas_that_have_what_the_client_wrote() {
+    let master = server(&["--appendfsync", "always"]);
+    let mut conn = master.connect();
+    conn.must("SET k v");
+    assert_eq!(conn.cmd("WAIT 0 100"), Value::Int(0));
+    assert_eq!(conn.cmd("WAIT 1 100"), Value::Int(0));
+    assert_eq!(conn.cmd("WAITAOF 1 0 0").items(), [Value::Int(1), Value::Int(0)]);
+    let replicas = [
+        server(&["--appendfsync", "always"]),
+        server(&["--appendfsync", "always"]),
+    ];
+    for replica in &replicas {
+        follow(replica, &master);
+    }
+    wait_for("the links", || {
+        replicas.iter().all(|replica| is_caught_up(&master, replica))
+    });
+    for n in 0..50 {
+        conn.must(&format!("SET k{n} v"));
+        assert_eq!(conn.cmd("WAIT 2 20000"), Value::Int(2));
+        let found = replicas[1].connect().cmd(&format!("GET k{n}"));
+        assert_eq!(found, Value::bulk("v"), "acknowledged and not there");
+    }
+    conn.must("SET on disks");
+    let both = [Value::Int(1), Value::Int(2)];
+    assert_eq!(conn.cmd("WAITAOF 1 2 20000").items(), both);
+    replicas[0].signal("STOP");
+    conn.must("SET one is stopped");
+    assert_eq!(conn.cmd("WAIT 2 300"), Value::Int(1));
+    assert_eq!(conn.cmd("WAITAOF 1 2 300").items(), [Value::Int(1), Value::Int(1)]);
+    conn.send(&["WAIT", "2", "0"]).unwrap();
+    replicas[0].signal("CONT");
+    assert_eq!(conn.read().unwrap(), Value::Int(2));
+    // Within EXEC nobody waits.
+    for line in ["MULTI", "SET k w", "WAIT 5 0"] {
+        conn.must(line);
+    }
+    assert_eq!(conn.must("EXEC").items().len(), 2);
+    let refused = |line: &str| replicas[0].connect().cmd(line).error().expect(line);
+    assert!(refused("WAIT 0 0").starts_with("ERR WAIT cannot be used with replica"));
+    assert!(refused("WAITAOF 0 0 0").starts_with("ERR WAITAOF cannot be used with replica"));
+    let error = |conn: &mut Conn, line: &str| conn.cmd(line).error().expect(line);
+    assert_eq!(error(&mut conn, "WAIT 1 -1"), "ERR timeout is negative");
+    assert_eq!(
+        error(&mut conn, "WAIT 1 x"),
+        "ERR timeout is not an integer or out of range"
+    );
+    assert_eq!(
+        error(&mut conn, "WAIT x 1"),
+        "ERR value is not an integer or out of range"
+    );
+}
+
+#[test]
+fn who_waits_for_a_key_is_told_when_the_server_becomes_a_replica() {
+    let master = server(&[]);
+    let other = server(&[]);
+    let mut conn = other.connect();
+    conn.send(&["BLPOP", "list", "0"]).unwrap();
+    wait_for("the wait", || figure(&other, "clients", "blocked_clients") == 1);
+    follow(&other, &master);
+    let reply = conn.read().unwrap().error().expect("an error");
+    assert!(reply.starts_with("UNBLOCKED "), "{reply}");
+}
+
+/// What EXEC and scripts do is one row, and one batch on the replica.
+#[test]
+fn what_exec_does_arrives_as_one() {
+    let master = server(&[]);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    wait_for("a link", || is_caught_up(&master, &replica));
+    let address = replica.address();
+    let reader = std::thread::spawn(move || {
+        let mut conn = Conn::open(&address).unwrap();
+        loop {
+            let found = conn.must("MGET {t}a {t}b");
+            let [a, b] = found.items() else {
+                panic!("{found:?}");
+            };
+            assert_eq!(a, b, "half of a transaction");
+            if a == &Value::bulk("400") {
+                return;
+            }
+        }
+    });
+    let mut conn = master.connect();
+    for n in 0..=400 {
+        let all = if n % 50 == 0 { "FLUSHALL" } else { "PING" };
+        for line in ["MULTI", all, &format!("SET {{t}}a {n}"), &format!("SET {{t}}b {n}")] {
+            conn.must(line);
+        }
+        conn.must("EXEC");
+    }
+    reader.join().unwrap();
+    assert_same(&master, &replica);
 }
