@@ -498,6 +498,7 @@ pub const COMMANDS: &[Command] = &[
         ),
     Command::session("wait", 3, wait)
         .flags(Flags::BLOCKING.union(Flags::SLOW))
+        .categories(&["connection"])
         .doc(
             Group::Generic,
             "3.0.0",
@@ -505,6 +506,7 @@ pub const COMMANDS: &[Command] = &[
         ),
     Command::session("waitaof", 4, waitaof)
         .flags(Flags::BLOCKING.union(Flags::SLOW))
+        .categories(&["connection"])
         .doc(
             Group::Generic,
             "7.2.0",

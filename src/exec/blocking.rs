@@ -51,6 +51,7 @@ impl Executor {
         self.check_still_master()?;
         let start = reply.len();
         let attempt = self.attempt(session, command, args, reply, run)?;
+        session.wrote = true;
         if let Attempt::Wait(wait) = attempt {
             debug_assert_eq!(reply.len(), start, "who waits has not answered");
             self.enter(session, args, wait);

@@ -535,7 +535,10 @@ impl Executor {
             args,
         );
         match &done {
-            Ok(()) => self.finish_command(db, command, args),
+            Ok(()) => {
+                session.wrote |= self.txn.dirty() > 0;
+                self.finish_command(db, command, args);
+            }
             Err(_) => self.txn.rollback(&savepoint),
         }
         if !self.in_unit() {

@@ -315,7 +315,10 @@ fn wait_counts_replicas_that_have_what_the_client_wrote() {
     conn.must("SET k v");
     assert_eq!(conn.cmd("WAIT 0 100"), Value::Int(0));
     assert_eq!(conn.cmd("WAIT 1 100"), Value::Int(0));
-    assert_eq!(conn.cmd("WAITAOF 1 0 0").items(), [Value::Int(1), Value::Int(0)]);
+    assert_eq!(
+        conn.cmd("WAITAOF 1 0 0").items(),
+        [Value::Int(1), Value::Int(0)]
+    );
     let replicas = [
         server(&["--appendfsync", "always"]),
         server(&["--appendfsync", "always"]),
@@ -324,7 +327,9 @@ fn wait_counts_replicas_that_have_what_the_client_wrote() {
         follow(replica, &master);
     }
     wait_for("the links", || {
-        replicas.iter().all(|replica| is_caught_up(&master, replica))
+        replicas
+            .iter()
+            .all(|replica| is_caught_up(&master, replica))
     });
     for n in 0..50 {
         conn.must(&format!("SET k{n} v"));
@@ -338,7 +343,10 @@ fn wait_counts_replicas_that_have_what_the_client_wrote() {
     replicas[0].signal("STOP");
     conn.must("SET one is stopped");
     assert_eq!(conn.cmd("WAIT 2 300"), Value::Int(1));
-    assert_eq!(conn.cmd("WAITAOF 1 2 300").items(), [Value::Int(1), Value::Int(1)]);
+    assert_eq!(
+        conn.cmd("WAITAOF 1 2 300").items(),
+        [Value::Int(1), Value::Int(1)]
+    );
     conn.send(&["WAIT", "2", "0"]).unwrap();
     replicas[0].signal("CONT");
     assert_eq!(conn.read().unwrap(), Value::Int(2));
@@ -368,7 +376,9 @@ fn who_waits_for_a_key_is_told_when_the_server_becomes_a_replica() {
     let other = server(&[]);
     let mut conn = other.connect();
     conn.send(&["BLPOP", "list", "0"]).unwrap();
-    wait_for("the wait", || figure(&other, "clients", "blocked_clients") == 1);
+    wait_for("the wait", || {
+        figure(&other, "clients", "blocked_clients") == 1
+    });
     follow(&other, &master);
     let reply = conn.read().unwrap().error().expect("an error");
     assert!(reply.starts_with("UNBLOCKED "), "{reply}");
@@ -398,7 +408,12 @@ fn what_exec_does_arrives_as_one() {
     let mut conn = master.connect();
     for n in 0..=400 {
         let all = if n % 50 == 0 { "FLUSHALL" } else { "PING" };
-        for line in ["MULTI", all, &format!("SET {{t}}a {n}"), &format!("SET {{t}}b {n}")] {
+        for line in [
+            "MULTI",
+            all,
+            &format!("SET {{t}}a {n}"),
+            &format!("SET {{t}}b {n}"),
+        ] {
             conn.must(line);
         }
         conn.must("EXEC");
