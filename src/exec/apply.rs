@@ -164,10 +164,19 @@ impl Executor {
             if name.eq_ignore_ascii_case(b"multi") || name.eq_ignore_ascii_case(b"exec") {
                 continue;
             }
-            let command = find(&args).ok_or_else(|| {
-                let name = String::from_utf8_lossy(name);
-                malformed(&format!("the command {name:?}, which is not known here"))
-            })?;
+            // Rows are often many times the same.
+            let same = parsed.last().filter(|last: &&Parsed<'_>| {
+                last.args.first() == Some(name)
+                    && last.args.len() == args.len()
+                    && last.command.subcommands.is_empty()
+            });
+            let command = match same {
+                Some(last) if !is_subcommand(last) => last.command,
+                _ => find(&args).ok_or_else(|| {
+                    let name = String::from_utf8_lossy(name);
+                    malformed(&format!("the command {name:?}, which is not known here"))
+                })?,
+            };
             parsed.push(Parsed { db, command, args });
         }
         Ok(parsed)
@@ -183,6 +192,7 @@ impl Executor {
             let other = command.other_db.and_then(|other| other(&parsed.args));
             for index in indices {
                 let key = parsed.args.get(index).copied().unwrap_or_default();
+                self.txn.prefetch(parsed.db, key);
                 hashes.push(self.txn.key_hash(parsed.db, key));
                 hashes.extend(other.map(|db| self.txn.key_hash(db, key)));
             }
@@ -234,6 +244,11 @@ impl Executor {
             }),
         }
     }
+}
+
+/// Whether it was found by its second argument too.
+fn is_subcommand(parsed: &Parsed<'_>) -> bool {
+    parsed.command.full_name.contains('|')
 }
 
 /// The command of these arguments, whatever name clients know it by.

@@ -39,6 +39,8 @@ const RETRY_DIVERGED: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_millis(100);
 /// How often the master is told how far this is.
 const ACK_EVERY: Duration = Duration::from_secs(1);
+/// And while it gets further.
+const ACK_PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// Bytes read at once.
 const READ_BYTES: usize = 256 << 10;
 /// Longest argument that a master may send: no row can be longer.
@@ -350,7 +352,11 @@ impl<'s> Follower<'s> {
                     .store(now_ms, Ordering::Relaxed);
                 ask = self.obey_what_is_here(peer, &mut incoming)?;
             }
-            if ask || acked.elapsed() >= ACK_EVERY {
+            let due = match heard {
+                true => ACK_PROGRESS_EVERY,
+                false => ACK_EVERY,
+            };
+            if ask || acked.elapsed() >= due {
                 acked = Instant::now();
                 self.acknowledge(peer)?;
             }

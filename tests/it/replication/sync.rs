@@ -341,7 +341,7 @@ fn wait_counts_replicas_that_have_what_the_client_wrote() {
     let both = [Value::Int(1), Value::Int(2)];
     assert_eq!(conn.cmd("WAITAOF 1 2 20000").items(), both);
     replicas[0].signal("STOP");
-    conn.must("SET one is stopped");
+    conn.must("SET one stopped");
     assert_eq!(conn.cmd("WAIT 2 300"), Value::Int(1));
     assert_eq!(
         conn.cmd("WAITAOF 1 2 300").items(),
