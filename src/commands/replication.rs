@@ -93,7 +93,6 @@ fn replicaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ctx.session.info.addr
     );
     follow(ctx.server, Some(master))?;
-    ctx.server.unblock_all();
     ctx.reply.ok();
     Ok(())
 }
