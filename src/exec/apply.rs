@@ -115,6 +115,7 @@ impl Executor {
         }
         // Whoever wants to know of changes hears of them when the row is whole.
         self.txn.announce_changes();
+        self.collect_events();
         self.txn.log_received(position, value);
         self.commands += commands.len() as u32;
         self.last_us = crate::base::clock::mono_us();

@@ -433,7 +433,7 @@ impl Executor {
     }
 
     /// Puts the events of the commands so far in line with what they published.
-    fn collect_events(&mut self) {
+    pub(super) fn collect_events(&mut self) {
         if self.txn.has_events() {
             let events = self.txn.take_events();
             let notify = self.config.notify_keyspace_events;
