@@ -266,7 +266,7 @@ impl Connection {
         if wanted {
             match verdict {
                 Verdict::Reply(bytes) => self.reply.raw(&bytes),
-                Verdict::TimedOut => match waiter.as_ref().and_then(|w| w.acks.as_ref()) {
+                Verdict::TimedOut => match &waiter.acks {
                     Some(acks) => self.reply.raw(&acks.reply()),
                     None => self.reply.null_array(),
                 },
