@@ -369,10 +369,10 @@ impl Connection {
             self.run = 0;
         }
         let waiting = self.input.len() - self.run;
-        self.session
-            .info
-            .query_bytes
-            .store(waiting, Ordering::Relaxed);
+        let info = &self.session.info;
+        info.query_bytes.store(waiting, Ordering::Relaxed);
+        info.query_capacity
+            .store(self.input.capacity(), Ordering::Relaxed);
         turn
     }
 
