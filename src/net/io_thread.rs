@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// The token of the mailbox's Waker; connections have lower ones.
 const MAILBOX: Token = Token(usize::MAX);
+/// A tick ends when it has made this many bytes of replies: they wait for its
+/// commit, and memory is added up when they are sent.
+const TICK_REPLIES: usize = 8 << 20;
 /// Who is left with this many bytes to take has the memory of all clients added up.
 const MUCH_UNSENT: usize = 64 << 10;
 /// Events taken from one poll.
@@ -52,6 +55,8 @@ pub struct IoThread {
     pending: Vec<Token>,
     /// Connections with replies of this tick.
     replied: Vec<Token>,
+    /// Bytes of replies of this tick.
+    tick_replies: usize,
     paused: Vec<Token>,
     last_cron: Instant,
     stopping: bool,
@@ -89,6 +94,7 @@ impl IoThread {
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             pending: Vec::new(),
             replied: Vec::new(),
+            tick_replies: 0,
             paused: Vec::new(),
             last_cron: Instant::now(),
             stopping: false,
@@ -222,7 +228,9 @@ impl IoThread {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
+        let before = connection.unsent();
         let turn = connection.turn(&mut self.executor, &mut self.scratch);
+        self.tick_replies += connection.unsent().saturating_sub(before);
         let sends = connection.has_replies() || connection.is_ending() || connection.is_leaving();
         if sends && !connection.in_tick {
             connection.in_tick = true;
@@ -235,7 +243,7 @@ impl IoThread {
             Turn::Blocked => self.begin_wait(token),
             Turn::Closed => self.close(token),
         }
-        if self.executor.is_full() {
+        if self.executor.is_full() || self.tick_replies >= TICK_REPLIES {
             self.finish_tick();
             self.executor.start_tick();
         }
@@ -263,6 +271,7 @@ impl IoThread {
 
     /// I1: commits, makes durable, and only then sends.
     fn finish_tick(&mut self) {
+        self.tick_replies = 0;
         let done = self.executor.finish_tick();
         let failure = done.err().map(|error| error.to_string());
         self.deliver();
@@ -295,9 +304,10 @@ impl IoThread {
             return self.close(token);
         }
         let (config, now_ms) = (self.executor.config(), self.executor.now_ms());
-        if unsent >= MUCH_UNSENT {
-            self.executor.server().evict_clients(config);
-        }
+        let evicted = match unsent >= MUCH_UNSENT {
+            true => self.executor.server().evict_clients(config),
+            false => Vec::new(),
+        };
         if connection.is_over_limit(config, now_ms) {
             return self.close_for_output(token);
         }
@@ -306,6 +316,11 @@ impl IoThread {
         }
         if held_back && unsent <= OUTPUT_PAUSE {
             self.look_again(token);
+        }
+        for client in evicted {
+            if let Some(token) = self.by_client.get(&client).copied() {
+                self.close(token);
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 //! rest fits. CLIENT NO-EVICT spares a client. Without `maxmemory-clients` the
 //! limit is the memory budget itself: buffers are part of it.
 
-use super::clients::{ClientFlags, ClientInfo};
+use super::clients::{ClientFlags, ClientId, ClientInfo};
 use super::config::Config;
 use super::{Message, Server};
 use crate::base::clock;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The clients are added up at most once in this time.
-const PERIOD_US: u64 = 10_000;
+const PERIOD_US: u64 = 5_000;
 
 impl Server {
     /// What the buffers of all clients may take.
@@ -27,16 +27,18 @@ impl Server {
         }
     }
 
-    /// Closes the largest clients if all together are above the limit. Cheap
-    /// enough to be called whenever a client is left with much to take.
-    pub fn evict_clients(&self, config: &Config) {
+    /// Has the largest clients closed if all together are above the limit, and
+    /// says which: the calling thread closes its own at once. Cheap enough to be
+    /// called whenever a client is left with much to take.
+    pub fn evict_clients(&self, config: &Config) -> Vec<ClientId> {
         let now_us = clock::mono_us();
         let before_us = self.clients_added_up_us.load(Ordering::Relaxed);
         if now_us < before_us.saturating_add(PERIOD_US) {
-            return;
+            return Vec::new();
         }
         self.clients_added_up_us.store(now_us, Ordering::Relaxed);
         let clients = self.clients.all();
+        let mut evicted = Vec::new();
         for (client, bytes) in to_evict(&clients, self.clients_limit_bytes(config)) {
             log::warn!(
                 "client {} at {} takes {bytes} bytes, all clients more than maxmemory-clients: closing it",
@@ -46,7 +48,9 @@ impl Server {
             self.stats.evicted_clients.add(1);
             self.post(client.id, Message::Kill(client.id));
             self.clients.remove(client.id);
+            evicted.push(client.id);
         }
+        evicted
     }
 }
 
@@ -79,7 +83,6 @@ fn to_evict(clients: &[Arc<ClientInfo>], limit: u64) -> Vec<(Arc<ClientInfo>, u6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::ClientId;
 
     fn client(id: u64, output: usize, flags: ClientFlags) -> Arc<ClientInfo> {
         let info = ClientInfo::new(ClientId(id), String::new(), String::new(), -1, 0, 0, flags);
