@@ -128,7 +128,8 @@ impl Search<'_> {
                     if self.gave_up > 0 && few {
                         // Whoever stands behind a gap is found too often.
                         self.view.note_landmark(self.db, &candidate.key);
-                        return self.landmark();
+                        let landmark = self.landmark()?;
+                        return Ok(Some(landmark.unwrap_or(candidate.key)));
                     }
                     return Ok(Some(candidate.key));
                 }
@@ -356,6 +357,21 @@ mod tests {
             assert!(missing <= 1, "{missing} missing in pattern {pattern}");
             let most = drawn.values().max().copied().unwrap_or_default();
             assert!(most < 200, "{most} of 1200 in pattern {pattern}");
+        }
+    }
+
+    #[test]
+    fn landmarks_that_died_hide_no_key() {
+        let survivors = Deleted::patterns(30_000, 60)[0].clone();
+        let mut store = Deleted::store(30_000, &survivors);
+        for _ in 0..100 {
+            for n in 0..300 {
+                store
+                    .txn
+                    .note_landmark(DbIndex(0), format!("gone:{n}").as_bytes());
+            }
+            let (key, _) = counted_random_key(&mut store.txn, DbIndex(0)).unwrap();
+            assert!(key.is_some_and(|key| survivors.contains(&key)));
         }
     }
 
