@@ -100,6 +100,17 @@ fn add(libraries: &mut Libraries, library: Library, replace: bool) -> Result<(),
     Ok(())
 }
 
+/// Reads a library that comes with a whole data set, and adds it; returns its name.
+///
+/// # Errors
+/// It does not load, or its name or one of its functions' is taken.
+pub fn add_library(libraries: &mut Libraries, code: &[u8]) -> Result<Vec<u8>, Error> {
+    let library = read_library(code)?;
+    let name = library.name.clone();
+    add(libraries, library, false)?;
+    Ok(name)
+}
+
 /// Makes the libraries what they shall be: the rows that differ, and what threads see.
 fn change(ctx: &mut WriteCtx<'_>, new: Libraries) {
     let old = ctx.server.scripts.libraries();

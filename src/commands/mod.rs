@@ -70,7 +70,7 @@ mod session_tests;
 
 pub use context::{ReadCtx, SessionCtx, WriteCtx};
 pub use error::{CmdResult, Error};
-pub use functions::load_libraries;
+pub use functions::{add_library, load_libraries};
 pub use registry::{Registry, registry};
 pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec, Own, ScriptCall};
 

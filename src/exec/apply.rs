@@ -18,6 +18,7 @@ use crate::encoding::Corrupt;
 use crate::encoding::binlog::Row;
 use crate::resp::{Limits, Parser, Progress, Reply};
 use crate::state::Session;
+use crate::state::scripts::Libraries;
 use crate::storage::history::Following;
 use crate::storage::snapshot::DataSet;
 use crate::storage::staging::Staging;
@@ -69,15 +70,20 @@ impl Executor {
         self.txn.begin_following(now_ms, begin)
     }
 
-    /// Puts a data set that has arrived whole in the place of the old one.
+    /// Puts a data set that has arrived whole in the place of the old one, and its
+    /// libraries of functions in the place of the old ones.
     pub fn install(
         &mut self,
         staging: Staging,
         data_set: &DataSet,
+        libraries: Libraries,
         following: Following,
     ) -> Result<(), StorageError> {
         let now_ms = crate::base::clock::unix_ms();
-        self.txn.install(staging, data_set, following, now_ms)
+        let scripts = &self.server.scripts;
+        self.txn.install(staging, data_set, following, now_ms, || {
+            scripts.set_libraries(libraries);
+        })
     }
 
     /// Applies one row and says when the master committed it, in Unix ms. Nothing

@@ -5,8 +5,11 @@
 //! refuses to show a part of a file as if it were all.
 
 use crate::base::clock;
+use crate::commands::add_library;
+use crate::encoding::own;
+use crate::state::scripts::Libraries;
 use crate::storage::{Engine, StorageError, Txn};
-use crate::types::import::{ImportError, Loaded, import};
+use crate::types::import::{ImportError, Load, Loaded, import};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::Path;
@@ -24,8 +27,15 @@ const REPORT_EVERY: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// There is data already.
-    #[error("--load-rdb fills an empty server, but this one has {0} keys; give it another `dir`")]
-    NotEmpty(u64),
+    #[error(
+        "--load-rdb fills an empty server, but this one has {keys} keys and {libraries} libraries of functions; give it another `dir`"
+    )]
+    NotEmpty {
+        /// Keys in all DBs.
+        keys: u64,
+        /// Libraries of functions.
+        libraries: usize,
+    },
     /// A load was killed, and this start does not repeat it.
     #[error(
         "a load of an RDB file did not end, so only a part of it is here: start with --load-rdb FILE again, or remove the data directory"
@@ -78,25 +88,21 @@ pub fn load_rdb(engine: &Arc<Engine>, path: &Path) -> Result<Loaded, LoadError> 
     }
     let keyspaces = engine.all_keyspaces();
     let keys = keyspaces.iter().map(|(_, ks)| ks.counts().keys).sum();
-    if keys > 0 {
-        return Err(LoadError::NotEmpty(keys));
+    let libraries = library_rows(engine)?.len();
+    if keys > 0 || libraries > 0 {
+        return Err(LoadError::NotEmpty { keys, libraries });
     }
     engine.begin_load()?;
     log::info!("loading {shown}, {len} bytes");
     let started = Instant::now();
-    let mut reported = started;
+    let mut loading = Loading {
+        len,
+        reported: started,
+        libraries: Libraries::default(),
+    };
     let source = BufReader::with_capacity(BUFFER_BYTES, file);
-    let done = import(&mut txn, source, MAX_STRING, clock::unix_ms(), |so_far| {
-        if reported.elapsed() >= REPORT_EVERY {
-            reported = Instant::now();
-            log::info!(
-                "loading: {} % of the file, {} keys, {} elements",
-                so_far.bytes.saturating_mul(100) / len.max(1),
-                so_far.keys,
-                so_far.elements
-            );
-        }
-    });
+    let now_ms = clock::unix_ms();
+    let done = import(&mut txn, source, MAX_STRING, now_ms, &mut loading);
     match done {
         Ok(loaded) => {
             engine.end_load()?;
@@ -113,11 +119,41 @@ pub fn load_rdb(engine: &Arc<Engine>, path: &Path) -> Result<Loaded, LoadError> 
     }
 }
 
+/// A load under way.
+struct Loading {
+    /// Bytes of the file.
+    len: u64,
+    reported: Instant,
+    /// Those that have come.
+    libraries: Libraries,
+}
+
+impl Load for Loading {
+    fn report(&mut self, so_far: &Loaded) {
+        if self.reported.elapsed() < REPORT_EVERY {
+            return;
+        }
+        self.reported = Instant::now();
+        log::info!(
+            "loading: {} % of the file, {} keys, {} elements",
+            so_far.bytes.saturating_mul(100) / self.len.max(1),
+            so_far.keys,
+            so_far.elements
+        );
+    }
+
+    fn library(&mut self, code: &[u8]) -> Result<Vec<u8>, String> {
+        let name = add_library(&mut self.libraries, code);
+        name.map_err(|error| error.to_string())
+    }
+}
+
 fn report(loaded: &Loaded, time: Duration) {
     log::info!(
-        "loaded {} keys with {} elements in {} ms",
+        "loaded {} keys with {} elements and {} libraries of functions in {} ms",
         loaded.keys,
         loaded.elements,
+        loaded.functions,
         time.as_millis()
     );
     for (count, what) in [
@@ -127,7 +163,6 @@ fn report(loaded: &Loaded, time: Duration) {
             loaded.timed_fields,
             "fields of hashes had a time of their own: those past it were left out, the others have lost it",
         ),
-        (loaded.functions, "libraries of functions were left out"),
         (loaded.modules, "pieces of modules' own data were left out"),
     ] {
         if count > 0 {
@@ -144,6 +179,20 @@ fn clear(txn: &mut Txn) -> Result<(), StorageError> {
     for (db, _) in engine.all_keyspaces() {
         txn.clear_db(db)?;
     }
+    for row in library_rows(&engine)? {
+        txn.put_own_row(row, None);
+    }
     txn.commit()?;
     engine.make_durable()
+}
+
+/// The keys of the rows that hold libraries of functions.
+fn library_rows(engine: &Engine) -> Result<Vec<Vec<u8>>, StorageError> {
+    let mut rows = Vec::new();
+    engine.own_rows(own::LIBRARY_TAG, |name, _| {
+        rows.push(own::library_row(name));
+    })?;
+    // The mark of a load that did not end has the tag and no name.
+    rows.retain(|row| row != own::LOADING);
+    Ok(rows)
 }

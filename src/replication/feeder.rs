@@ -12,7 +12,7 @@ use crate::state::clients::ClientFlags;
 use crate::state::mailbox::Socket;
 use crate::state::replication::{Feeding, Psync, Replica, Taken};
 use crate::storage::binlog::{Hold, Watcher};
-use crate::storage::{DbIndex, StorageError};
+use crate::storage::{DbIndex, StorageError, fail_point};
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -206,11 +206,18 @@ impl<'s> Feeder<'s> {
         self.say(format!("+FULLRESYNC {} {offset}\r\n", set.history_id).as_bytes());
         wire::snapshot_begin(&mut self.out, set, snapshot.keys);
         self.replica.set_feeding(Feeding::Snapshot);
+        fail_point("feed-snapshot")?;
+        for (_, text) in &snapshot.libraries {
+            wire::snapshot_library(&mut self.out, text);
+            self.pass_on()?;
+        }
         snapshot.chunks(|db: DbIndex, rows: &[u8]| {
             wire::snapshot_rows(&mut self.out, db, rows);
+            fail_point("feed-chunk")?;
             self.pass_on()
         })?;
         wire::snapshot_complete(&mut self.out, set, snapshot.keys);
+        fail_point("feed-complete")?;
         Ok(hold)
     }
 
@@ -285,6 +292,7 @@ impl<'s> Feeder<'s> {
             return Err(End::Trimmed);
         }
         self.said = Instant::now();
+        fail_point("feed-rows")?;
         Ok(self.next < end)
     }
 
@@ -425,6 +433,10 @@ impl<'s> Feeder<'s> {
                 Ok(Progress::Complete { consumed }) => {
                     let said = wire::from_replica(&self.parser.args(&self.input));
                     if let Some(ack) = said {
+                        // It cannot have more than it was sent.
+                        if ack.applied.max(ack.synced.unwrap_or(0)) > self.next.max(1) {
+                            return Err(End::Malformed);
+                        }
                         let replica = &self.replica;
                         replica.acked.fetch_max(ack.applied, Ordering::AcqRel);
                         if let Some(synced) = ack.synced {

@@ -14,12 +14,14 @@
 use super::failover;
 use super::wire::{self, FromMaster};
 use crate::base::clock;
+use crate::commands::add_library;
 use crate::commands::replication::{dialect, end_failover, note_master};
 use crate::exec::{ApplyError, Executor};
 use crate::resp::{Limits, Parser, Progress};
 use crate::state::clients::ClientFlags;
 use crate::state::config::MasterAddr;
 use crate::state::replication::{Desired, LinkPhase};
+use crate::state::scripts::Libraries;
 use crate::state::{ClientInfo, Server, Session};
 use crate::storage::history::Following;
 use crate::storage::snapshot::DataSet;
@@ -65,6 +67,8 @@ enum End {
     Refused(&'static str, String),
     #[error("the master said what no master says")]
     Malformed,
+    #[error("a library of functions of the master does not load here: {0}")]
+    Library(crate::commands::Error),
     #[error("it was told to go")]
     Killed,
     #[error("another master is wanted")]
@@ -221,7 +225,7 @@ impl<'s> Follower<'s> {
                     figure.store(0, Ordering::Relaxed);
                 }
                 let staging = Staging::new(self.server.engine.clone());
-                self.obey(&mut peer, Some(Incoming { staging, set: None }))
+                self.obey(&mut peer, Some(Incoming::new(staging)))
             }
             _ => Err(End::Refused("PSYNC", answer)),
         }
@@ -332,7 +336,7 @@ impl<'s> Follower<'s> {
     ) -> Result<std::convert::Infallible, End> {
         let server = self.server;
         let mut acked = Instant::now();
-        self.acknowledge(peer)?;
+        self.acknowledge(peer, incoming.is_some())?;
         // What came with the answer to PSYNC is here already.
         let mut heard = true;
         loop {
@@ -358,7 +362,7 @@ impl<'s> Follower<'s> {
             };
             if ask || acked.elapsed() >= due {
                 acked = Instant::now();
-                self.acknowledge(peer)?;
+                self.acknowledge(peer, incoming.is_some())?;
             }
             heard = peer.read()?;
         }
@@ -443,6 +447,11 @@ impl<'s> Follower<'s> {
                 incoming.set = Some(set);
                 Ok(())
             }
+            (FromMaster::Library { text }, Some(incoming)) if incoming.set.is_some() => {
+                let name = add_library(&mut incoming.libraries, text).map_err(End::Library)?;
+                incoming.staging.libraries.push((name, text.to_vec()));
+                Ok(())
+            }
             (FromMaster::Rows { db, rows }, Some(incoming)) if incoming.set.is_some() => {
                 incoming.staging.put(db, rows)?;
                 let staging = &incoming.staging;
@@ -454,9 +463,11 @@ impl<'s> Follower<'s> {
                 match incoming.take() {
                     Some(Incoming {
                         staging,
+                        libraries,
                         set: Some(set),
                     }) if staging.keys() == keys && set.position == position => {
-                        self.executor.install(staging, &set, self.following)?;
+                        let following = self.following;
+                        self.executor.install(staging, &set, libraries, following)?;
                     }
                     _ => return Err(End::Malformed),
                 }
@@ -469,16 +480,22 @@ impl<'s> Follower<'s> {
         }
     }
 
-    fn acknowledge(&self, peer: &mut Peer<'_>) -> Result<(), End> {
+    /// Says how far this is; while a data set arrives: nowhere. The old one's
+    /// positions mean nothing to the master.
+    fn acknowledge(&self, peer: &mut Peer<'_>, is_syncing: bool) -> Result<(), End> {
         let engine = &self.server.engine;
-        let mut out = Vec::new();
-        wire::ack(
-            &mut out,
-            &wire::Ack {
+        let ack = match is_syncing {
+            true => wire::Ack {
+                applied: 0,
+                synced: None,
+            },
+            false => wire::Ack {
                 applied: engine.binlog.range().next_position,
                 synced: Some(engine.synced_position()),
             },
-        );
+        };
+        let mut out = Vec::new();
+        wire::ack(&mut out, &ack);
         Ok(peer.socket.write_all(&out)?)
     }
 }
@@ -486,7 +503,18 @@ impl<'s> Follower<'s> {
 /// A data set under way.
 struct Incoming {
     staging: Staging,
+    libraries: Libraries,
     set: Option<DataSet>,
+}
+
+impl Incoming {
+    fn new(staging: Staging) -> Incoming {
+        Incoming {
+            staging,
+            libraries: Libraries::default(),
+            set: None,
+        }
+    }
 }
 
 /// Connects, from a certain address of this machine if `source` names one.

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! REPL_SNAPSHOT_BEGIN    id position entry next-id keys hash-key      only after FULLRESYNC:
+//! REPL_SNAPSHOT_LIBRARY  text                                         the libraries of functions
 //! REPL_SNAPSHOT_ROWS     db rows checksum                             the data set, in chunks
 //! REPL_SNAPSHOT_COMPLETE id keys position                             all of it is there
 //! REPL_ROW               position row                                 one row of the binlog
@@ -75,6 +76,11 @@ pub(super) fn snapshot_begin(out: &mut Vec<u8>, set: &DataSet, keys: u64) {
     );
 }
 
+/// Appends a library of functions of a data set.
+pub(super) fn snapshot_library(out: &mut Vec<u8>, text: &[u8]) {
+    command(out, &[b"REPL_SNAPSHOT_LIBRARY", text]);
+}
+
 /// Appends a chunk of a data set.
 pub(super) fn snapshot_rows(out: &mut Vec<u8>, db: DbIndex, rows: &[u8]) {
     let checksum = crc64(0, rows).to_be_bytes();
@@ -102,6 +108,7 @@ pub(super) fn snapshot_complete(out: &mut Vec<u8>, set: &DataSet, keys: u64) {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FromMaster<'a> {
     Begin { set: DataSet, keys: u64 },
+    Library { text: &'a [u8] },
     Rows { db: DbIndex, rows: &'a [u8] },
     Complete { position: u64, keys: u64 },
     Row { position: u64, value: &'a [u8] },
@@ -128,6 +135,7 @@ pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
             position: number(position)?,
         },
         [b"REPLCONF", b"GETACK", _] => FromMaster::GetAck,
+        [b"REPL_SNAPSHOT_LIBRARY", text] => FromMaster::Library { text },
         [b"REPL_SNAPSHOT_ROWS", db, rows, checksum] => {
             if crc64(0, rows).to_be_bytes() != *checksum {
                 return None;
@@ -247,6 +255,12 @@ mod tests {
         snapshot_begin(&mut out, &set, 5);
         read(&out, |args| {
             let want = FromMaster::Begin { set, keys: 5 };
+            assert_eq!(from_master(args), Some(want));
+        });
+        let mut out = Vec::new();
+        snapshot_library(&mut out, b"#!lua\r\n");
+        read(&out, |args| {
+            let want = FromMaster::Library { text: b"#!lua\r\n" };
             assert_eq!(from_master(args), Some(want));
         });
         let mut out = Vec::new();

@@ -75,6 +75,15 @@ impl Keyspace {
     }
 }
 
+/// How far the disk itself is.
+#[derive(Debug, Clone, Copy)]
+struct Synced {
+    /// Everything before this binlog position is there.
+    position: u64,
+    /// Positions are of this data set: grows when a full sync installs another.
+    data_set: u64,
+}
+
 /// What only one thread at a time may do: number a commit and write it.
 #[derive(Default)]
 pub(super) struct CommitState {
@@ -104,8 +113,7 @@ pub struct Engine {
     begun: AtomicU64,
     written: AtomicU64,
     durable: AtomicU64,
-    /// Binlog position up to which everything is on the disk itself.
-    synced_position: AtomicU64,
+    synced: Mutex<Synced>,
     flush: Mutex<()>,
     fsync_each: AtomicBool,
     failed: AtomicBool,
@@ -183,7 +191,10 @@ impl Engine {
             begun: AtomicU64::new(0),
             written: AtomicU64::new(0),
             durable: AtomicU64::new(0),
-            synced_position: AtomicU64::new(state.binlog_position),
+            synced: Mutex::new(Synced {
+                position: state.binlog_position,
+                data_set: 0,
+            }),
             flush: Mutex::new(()),
             fsync_each: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -306,7 +317,7 @@ impl Engine {
             if self.has_failed() {
                 return Err(StorageError::Failed);
             }
-            let position = self.binlog.range().next_position;
+            let reached = self.reached();
             let written = self.written.load(Ordering::Acquire);
             if written < seen {
                 // Another thread is between begin and end of its write: wait for it.
@@ -321,7 +332,7 @@ impl Engine {
             }
             self.durable.store(written, Ordering::Release);
             if fsync {
-                self.synced_position.store(position, Ordering::Release);
+                self.note_synced(reached);
             }
         }
         Ok(())
@@ -330,17 +341,42 @@ impl Engine {
     /// The binlog position up to which everything is safe from a crash of the
     /// machine.
     pub fn synced_position(&self) -> u64 {
-        self.synced_position.load(Ordering::Acquire)
+        self.synced.lock().position
+    }
+
+    /// What a sync that begins now will have synced.
+    fn reached(&self) -> Synced {
+        // In this order: a position of a later data set does no harm.
+        let data_set = self.synced.lock().data_set;
+        Synced {
+            data_set,
+            position: self.binlog.range().next_position,
+        }
+    }
+
+    fn note_synced(&self, reached: Synced) {
+        let mut synced = self.synced.lock();
+        if synced.data_set == reached.data_set {
+            synced.position = synced.position.max(reached.position);
+        }
+    }
+
+    /// Another data set, all of it synced, has taken the place of the old one:
+    /// positions start over.
+    pub(super) fn note_data_set(&self, position: u64) {
+        let mut synced = self.synced.lock();
+        synced.data_set += 1;
+        synced.position = position;
     }
 
     /// Syncs the WAL to the disk (`appendfsync everysec`).
     pub fn sync_wal(&self) -> Result<()> {
         // Not under the flush lock: ticks must not wait for the disk here.
-        let position = self.binlog.range().next_position;
+        let reached = self.reached();
         let written = self.written.load(Ordering::Acquire);
         self.db.flush_wal(true)?;
         self.durable.fetch_max(written, Ordering::AcqRel);
-        self.synced_position.store(position, Ordering::Release);
+        self.note_synced(reached);
         Ok(())
     }
 
@@ -819,7 +855,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 
 /// A place where tests make the process die or a write fail: set
 /// `KEDIS_FAIL_POINT=name:count[:error]`. Free when debug assertions are off.
-pub(super) fn fail_point(name: &str) -> Result<()> {
+pub fn fail_point(name: &str) -> Result<()> {
     if cfg!(debug_assertions) {
         super::check::fail_point(name)
     } else {

@@ -50,7 +50,7 @@ pub mod txn;
 #[cfg(test)]
 mod tests;
 
-pub use engine::Engine;
+pub use engine::{Engine, fail_point};
 pub use keyspace::{KeyMeta, Value};
 pub use options::StorageConfig;
 pub use txn::{Txn, View};

@@ -48,6 +48,8 @@ pub struct Snapshot<'e> {
     counts: Vec<(u32, Counts)>,
     /// All its keys.
     pub keys: u64,
+    /// Libraries of functions: names and texts.
+    pub libraries: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// Keeps table files from being dropped while it lives.
@@ -94,7 +96,16 @@ impl Engine {
         };
         let known = self.all_keyspaces();
         let mut dbs = Vec::new();
+        let mut libraries = Vec::new();
         let mut map = rows.raw_iterator_cf(&self.own_cf);
+        map.seek([own::LIBRARY_TAG]);
+        while let Some((key, value)) = map.item()
+            && let Some(name) = key.strip_prefix(&[own::LIBRARY_TAG])
+        {
+            libraries.push((name.to_vec(), value.to_vec()));
+            map.next();
+        }
+        map.status()?;
         map.seek([own::DB_TAG]);
         while let Some((key, value)) = map.item()
             && key.first() == Some(&own::DB_TAG)
@@ -120,6 +131,7 @@ impl Engine {
             dbs,
             counts: state.counts,
             keys,
+            libraries,
         })
     }
 }

@@ -5,9 +5,10 @@
 //! is not in the WAL: it is flushed before the batch that installs it, and if
 //! that batch never comes (the link breaks, the process dies), the families are
 //! dropped, at the latest by the next start. I2 holds over the whole: map,
-//! counts, position, replication id and the key of the hash change together.
+//! counts, position, replication id, libraries of functions and the key of the
+//! hash change together.
 
-use super::engine::{ColumnFamily, Engine, Keyspace, handle};
+use super::engine::{ColumnFamily, Engine, Keyspace, fail_point, handle};
 use super::history::{Following, History};
 use super::snapshot::{ChunkRows, DataSet};
 use super::{DbIndex, Result, StorageError, Txn};
@@ -31,6 +32,8 @@ pub struct Staging {
     engine: Arc<Engine>,
     /// Bytes of rows taken.
     pub bytes: u64,
+    /// Libraries of functions: names and texts.
+    pub libraries: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Staging {
@@ -40,6 +43,7 @@ impl Staging {
             parts: BTreeMap::new(),
             engine,
             bytes: 0,
+            libraries: Vec::new(),
         }
     }
 
@@ -69,6 +73,7 @@ impl Staging {
         let mut unlogged = WriteOptions::default();
         unlogged.disable_wal(true);
         engine.db.write_opt(batch, &unlogged)?;
+        fail_point("staging")?;
         self.bytes += chunk.len() as u64;
         Ok(())
     }
@@ -110,6 +115,10 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
+        // The batch that installs them may be on the disk, or not.
+        if self.engine.has_failed() {
+            return;
+        }
         for part in self.parts.values() {
             drop_family(&self.engine, part.id);
         }
@@ -140,7 +149,8 @@ impl Txn {
         Ok(following)
     }
 
-    /// Puts a complete data set in the place of the one in use.
+    /// Puts a complete data set in the place of the one in use, and calls `then`
+    /// before anybody sees it.
     ///
     /// # Errors
     /// [`StorageError::Detached`] if this server does not follow that master any
@@ -151,11 +161,14 @@ impl Txn {
         data_set: &DataSet,
         following: Following,
         now_ms: u64,
+        then: impl FnOnce(),
     ) -> Result<()> {
         staging.flush()?;
+        fail_point("staged")?;
         self.begin_exclusive(now_ms)?;
         let installed = self.engine.install(&mut staging, data_set, following);
         if installed.is_ok() {
+            then();
             // Whoever watches a key sees that all are others now.
             self.begin(now_ms);
             for db in 0..self.engine.config.databases {
@@ -163,6 +176,7 @@ impl Txn {
             }
         }
         self.commit()?;
+        fail_point("installed")?;
         // What is in `staging` now is the old data set, or the refused new one.
         drop(staging);
         installed
@@ -206,14 +220,26 @@ impl Engine {
         state.encode(&mut row);
         batch.put_cf(&self.own_cf, own::STATE, &row);
         batch.put_cf(&self.own_cf, own::HASH_KEY, data_set.hash_key);
+        self.own_rows(own::LIBRARY_TAG, |name, _| {
+            batch.delete_cf(&self.own_cf, own::library_row(name));
+        })?;
+        for (name, text) in &staging.libraries {
+            batch.put_cf(&self.own_cf, own::library_row(name), text);
+        }
         self.add_history(&history, &mut batch);
         batch.delete_range_cf(&self.binlog_cf, [0u8; 8], [0xFFu8; 8]);
-        self.db.write(batch)?;
-        self.db.flush_wal(true)?;
-
+        let written = self.write(batch).and_then(|()| {
+            fail_point("install-written")?;
+            Ok(self.db.flush_wal(true)?)
+        });
+        if let Err(error) = &written {
+            self.fail(error);
+            return written;
+        }
         self.next_id.fetch_max(state.next_id, Ordering::Relaxed);
         commit.state = state;
         self.binlog.restart(&commit.state);
+        self.note_data_set(data_set.position);
         self.hash.set_key(&data_set.hash_key);
         self.show_history(history);
         let mut map = self.keyspaces.write();

@@ -48,6 +48,9 @@ pub fn export<W: Write>(
     for (name, text) in options.about {
         writer.aux(name.as_bytes(), text.as_bytes());
     }
+    for (_, code) in &snapshot.libraries {
+        writer.function(code);
+    }
     let mut exported = Exported::default();
     let (from, to) = (keys::meta(b""), [tag::META + 1]);
     for (db, counts) in snapshot.dbs() {

@@ -6,6 +6,7 @@
 
 use super::OpError;
 use super::restore::{Building, RestoreError};
+use crate::encoding::own;
 use crate::rdb::decode::kind_of;
 use crate::rdb::file::{Entry, FileReader, Head};
 use crate::rdb::{self, Element};
@@ -49,6 +50,14 @@ pub enum ImportError {
         /// How many there are here.
         databases: u16,
     },
+    /// A library of functions does not load.
+    #[error("a library of functions, before byte {at}: {error}")]
+    Library {
+        /// Where the reader is.
+        at: u64,
+        /// Why.
+        error: String,
+    },
     /// The database cannot take it.
     #[error(transparent)]
     Op(#[from] OpError),
@@ -73,7 +82,7 @@ pub struct Loaded {
     pub empty: u64,
     /// Fields of hashes with a time of their own.
     pub timed_fields: u64,
-    /// Libraries of functions, left out.
+    /// Libraries of functions.
     pub functions: u64,
     /// What modules keep besides keys, left out.
     pub modules: u64,
@@ -81,7 +90,19 @@ pub struct Loaded {
     pub bytes: u64,
 }
 
-/// Loads a file. `report` is told how far it is after each commit.
+/// What the one who loads a file has to do with it.
+pub trait Load {
+    /// Told how far the load is, after each commit.
+    fn report(&mut self, loaded: &Loaded);
+
+    /// Reads the text of a library of functions and gives it its name.
+    ///
+    /// # Errors
+    /// Why it cannot be taken.
+    fn library(&mut self, code: &[u8]) -> Result<Vec<u8>, String>;
+}
+
+/// Loads a file.
 ///
 /// # Errors
 /// The file is corrupt, or names what this build does not have. What was
@@ -91,7 +112,7 @@ pub fn import<R: BufRead>(
     source: R,
     max_string: u64,
     now_ms: u64,
-    mut report: impl FnMut(&Loaded),
+    load: &mut impl Load,
 ) -> Result<Loaded, ImportError> {
     let file = FileReader::open(source, max_string);
     let mut import = Import {
@@ -100,7 +121,7 @@ pub fn import<R: BufRead>(
         now_ms,
         db: DbIndex(0),
         loaded: Loaded::default(),
-        report: &mut report,
+        load,
     };
     import.run()?;
     Ok(import.loaded)
@@ -112,7 +133,7 @@ struct Import<'i, R> {
     now_ms: u64,
     db: DbIndex,
     loaded: Loaded,
-    report: &'i mut dyn FnMut(&Loaded),
+    load: &'i mut dyn Load,
 }
 
 impl<R: BufRead> Import<'_, R> {
@@ -130,7 +151,7 @@ impl<R: BufRead> Import<'_, R> {
                 Entry::Sizes { keys, expires } => {
                     log::debug!("DB {}: about {keys} keys, {expires} expire", self.db.0);
                 }
-                Entry::Function(_) => self.loaded.functions += 1,
+                Entry::Function(code) => self.load_library(code)?,
                 Entry::ModuleAux => self.loaded.modules += 1,
                 Entry::Key(head) => self.load_key(head)?,
                 Entry::End => break,
@@ -139,7 +160,7 @@ impl<R: BufRead> Import<'_, R> {
                 self.txn.commit()?;
                 begin(self.txn, self.now_ms);
                 self.loaded.bytes = self.file.position();
-                (self.report)(&self.loaded);
+                self.load.report(&self.loaded);
             }
         }
         self.txn.commit()?;
@@ -153,6 +174,15 @@ impl<R: BufRead> Import<'_, R> {
             Ok(index) if index < databases => Ok(DbIndex(index)),
             _ => Err(ImportError::Databases { db, databases }),
         }
+    }
+
+    fn load_library(&mut self, code: Vec<u8>) -> Result<(), ImportError> {
+        let at = self.file.position();
+        let name = self.load.library(&code);
+        let name = name.map_err(|error| ImportError::Library { at, error })?;
+        self.txn.put_own_row(own::library_row(&name), Some(code));
+        self.loaded.functions += 1;
+        Ok(())
     }
 
     fn load_key(&mut self, head: Head) -> Result<(), ImportError> {
@@ -190,7 +220,7 @@ impl<R: BufRead> Import<'_, R> {
             now_ms,
             db,
             loaded,
-            report,
+            load,
         } = self;
         let mut building = Building::new(txn, *db, key, kind)?;
         let (mut elements, start) = (0u64, file.position());
@@ -206,7 +236,7 @@ impl<R: BufRead> Import<'_, R> {
                     bytes: start,
                     ..*loaded
                 };
-                report(&so_far);
+                load.report(&so_far);
             }
             Ok::<(), RestoreError>(())
         })?;

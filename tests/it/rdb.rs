@@ -2,7 +2,7 @@
 //! killed; and files for redis-server.
 
 use crate::support::server::free_port;
-use crate::support::{DEADLINE, Server, Value, oracle, wait_within};
+use crate::support::{Conn, DEADLINE, Server, Value, oracle, wait_within};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ fn file_of_redis(dir: &Path) -> PathBuf {
     for n in 0..300 {
         conn.must(&format!("SET key:{n} value-{n}"));
     }
+    load_functions(&mut conn);
     let value = "v".repeat(4_000);
     for n in 0..12_000 {
         conn.must(&format!("HSET big field-{n} {n}{value}"));
@@ -27,8 +28,29 @@ fn file_of_redis(dir: &Path) -> PathBuf {
     path
 }
 
+/// Two libraries, of three functions.
+fn load_functions(conn: &mut Conn) {
+    for (name, functions) in [("one", &["f"][..]), ("two", &["g", "h"])] {
+        let mut code = format!("#!lua name={name}\n");
+        for function in functions {
+            let body = format!("function(keys, args) return '{name}.{function}' end");
+            code += &format!("redis.register_function('{function}', {body})\n");
+        }
+        let reply = conn.call(&["FUNCTION", "LOAD", &code]);
+        assert_eq!(reply, Value::bulk(name));
+    }
+}
+
+fn check_functions(conn: &mut Conn) {
+    for (function, reply) in [("f", "one.f"), ("g", "two.g"), ("h", "two.h")] {
+        let line = format!("FCALL {function} 0");
+        assert_eq!(conn.must(&line), Value::bulk(reply));
+    }
+}
+
 fn check_loaded(server: &Server) {
     let mut conn = server.connect();
+    check_functions(&mut conn);
     assert_eq!(conn.must("DBSIZE"), Value::Int(301));
     assert_eq!(conn.must("GET key:17"), Value::Bulk(b"value-17".to_vec()));
     assert_eq!(conn.must("HLEN big"), Value::Int(12_000));
@@ -94,17 +116,20 @@ fn a_file_of_redis_fills_an_empty_server_whatever_happens_on_the_way() {
 
     // Once only.
     let (ok, printed) = output(&data, &["--load-rdb", &file], None);
-    assert!(!ok && printed.contains("302 keys"), "{printed}");
+    let refused = "302 keys and 2 libraries of functions";
+    assert!(!ok && printed.contains(refused), "{printed}");
     server.flags = before;
     server.spawn();
     check_loaded(&server);
     assert!(server.log().contains("loaded 302 keys"));
+    check_functions(&mut server.connect());
 }
 
 #[test]
 fn a_file_of_ours_fills_redis() {
     let server = Server::start(&[]);
     let mut conn = server.connect();
+    load_functions(&mut conn);
     conn.must("SET text value");
     conn.must("SET soon x PX 1");
     conn.must("HSET hash f v");
@@ -136,6 +161,7 @@ fn a_file_of_ours_fills_redis() {
     fs::copy(&path, redis.data_dir().join("dump.rdb")).unwrap();
     redis.spawn();
     let mut conn = redis.connect();
+    check_functions(&mut conn);
     assert_eq!(conn.must("DBSIZE"), Value::Int(4));
     assert_eq!(conn.must("GET text"), Value::Bulk(b"value".to_vec()));
     assert_eq!(conn.must("HGET hash f"), Value::Bulk(b"v".to_vec()));

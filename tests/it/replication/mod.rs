@@ -1,16 +1,18 @@
 //! Masters and replicas, as processes.
 //!
 //! At the end of a test master and replica are equal: by DEBUG DIGEST over all
-//! that clients can see, by the server's own check of its rows, and by their
+//! that clients can see, by their libraries of functions, by the server's own check of its rows, and by their
 //! binlogs, position by position, as far as both have them.
 //!
 //! - here: what all of them need
 //! - `sync`: full and partial syncs, kills, trims, what a replica refuses
+//! - `kill_points`: either side dies at every step
 //! - `sentinel`: Redis' Sentinel over them
 //! - `topology`: chains, promotions, histories that part
 //!
 //! Environment: `KEDIS_REPLICATION_ROUNDS` (3), `KEDIS_REPLICATION_SEED`.
 
+mod kill_points;
 mod load;
 mod sentinel;
 mod sync;
@@ -23,9 +25,14 @@ use crate::support::{Conn, Server, Value, wait_for, wait_within};
 
 /// A server that tests may look into.
 pub fn server(more: &[&str]) -> Server {
+    Server::start(&flags(more))
+}
+
+/// The flags of such a server.
+pub fn flags<'a>(more: &[&'a str]) -> Vec<&'a str> {
     let mut flags = vec!["--enable-debug-command", "yes", "--io-threads", "2"];
     flags.extend_from_slice(more);
-    Server::start(&flags)
+    flags
 }
 
 /// Makes `replica` follow `master`.
@@ -67,7 +74,11 @@ pub fn assert_same(master: &Server, replica: &Server) {
     wait_for("the replica has everything", || {
         is_caught_up(master, replica)
     });
-    let digest = |server: &Server| server.connect().must("DEBUG DIGEST");
+    let digest = |server: &Server| {
+        let mut conn = server.connect();
+        let libraries = conn.must("FUNCTION LIST WITHCODE");
+        (conn.must("DEBUG DIGEST"), libraries)
+    };
     // Keys may expire between one look and the other.
     let same = wait_within(Duration::from_secs(10), || {
         digest(master) == digest(replica)

@@ -18,6 +18,8 @@ fn rounds() -> u64 {
 /// Large enough that a full sync takes a moment.
 fn fill(master: &Server) {
     let mut conn = master.connect();
+    // Most of it where the load flushes nothing.
+    conn.must("SELECT 8");
     conn.must("DEBUG POPULATE 150000 key 150");
     for db in 0..3 {
         conn.must(&format!("SELECT {db}"));
@@ -73,6 +75,83 @@ fn a_broken_link_goes_on_where_it_was_in_whatever_db() {
     assert!(partial >= 5, "{partial} partial syncs");
 }
 
+fn library(name: &str, value: u32) -> String {
+    format!(
+        "#!lua name={name}\n\
+         redis.register_function('{name}_get', function(keys, args) return {value} end)"
+    )
+}
+
+#[test]
+fn libraries_of_functions_come_with_the_data_and_with_the_stream() {
+    let master = server(&[]);
+    let mut replica = server(&[]);
+    let load = |server: &Server, name, value| {
+        let mut conn = server.connect();
+        let code = library(name, value);
+        let reply = conn.call(&["FUNCTION", "LOAD", "REPLACE", &code]);
+        assert_eq!(reply, Value::bulk(name));
+    };
+    let call = |server: &Server, name: &str| server.connect().cmd(&format!("FCALL {name}_get 0"));
+    load(&master, "both", 1);
+    load(&master, "ours", 2);
+    load(&replica, "both", 3);
+    load(&replica, "theirs", 4);
+    follow(&replica, &master);
+    follow_from_start(&mut replica, &master);
+    assert_same(&master, &replica);
+    assert_eq!(call(&replica, "both"), Value::Int(1));
+    assert_eq!(call(&replica, "ours"), Value::Int(2));
+    assert!(call(&replica, "theirs").error().is_some());
+    load(&master, "both", 5);
+    load(&master, "later", 6);
+    master.connect().must("FUNCTION DELETE ours");
+    assert_same(&master, &replica);
+    assert_eq!(call(&replica, "both"), Value::Int(5));
+    replica.kill9();
+    replica.spawn();
+    assert_same(&master, &replica);
+    assert_eq!(call(&replica, "later"), Value::Int(6));
+    assert!(call(&replica, "ours").error().is_some());
+    // A transaction that changes them is one row; a flush of nothing is one too.
+    let mut conn = master.connect();
+    for line in ["MULTI", "SET k v", "FUNCTION FLUSH"] {
+        conn.must(line);
+    }
+    conn.must("EXEC");
+    conn.must("FUNCTION FLUSH");
+    assert_same(&master, &replica);
+    let listed = replica.connect().must("FUNCTION LIST");
+    assert_eq!(listed.items().len(), 0);
+    assert_eq!(syncs(&master).0, 1);
+}
+
+/// The positions of a replica's old data mean nothing to the master that it gets
+/// new data of: it used to acknowledge them, and WAIT believed it.
+#[test]
+fn a_replica_with_a_longer_past_acknowledges_nothing_of_it() {
+    let master = server(&[]);
+    fill(&master);
+    let replica = server(&[]);
+    replica.connect().must("DEBUG POPULATE 200000 key 150");
+    let past = figure(&replica, "replication", "master_repl_offset");
+    assert!(past > figure(&master, "replication", "master_repl_offset"));
+    follow(&replica, &master);
+    wait_for("the sync", || {
+        let text = master.connect().must("INFO replication").text();
+        text.contains("state=send_bulk")
+    });
+    wait_for("the link", || is_caught_up(&master, &replica));
+    replica.signal("STOP");
+    let mut conn = master.connect();
+    conn.must("SET k v");
+    assert_eq!(conn.cmd("WAIT 1 300"), Value::Int(0));
+    assert_eq!(conn.cmd("WAITAOF 0 1 300").items()[1], Value::Int(0));
+    replica.signal("CONT");
+    assert_eq!(conn.cmd("WAIT 1 20000"), Value::Int(1));
+    assert_same(&master, &replica);
+}
+
 /// Either side dies at any moment of a full sync or of the stream after it.
 #[test]
 fn kill_9_of_either_side_loses_nothing() {
@@ -109,9 +188,9 @@ fn kill_9_of_either_side_loses_nothing() {
         replica.terminate();
         replica.spawn();
         wait_for("the link is back", || is_caught_up(&master, &replica));
-        assert_eq!(
-            families(&replica),
-            families(&master),
+        // The master may have made one that it logged nothing for.
+        assert!(
+            families(&replica) <= families(&master),
             "orphan column families"
         );
     }

@@ -82,15 +82,29 @@ impl Server {
     }
 
     fn start_binary(binary: PathBuf, flags: &[&str]) -> Server {
-        let mut server = Server {
+        let mut server = Server::new(binary, flags);
+        server.spawn();
+        server
+    }
+
+    fn new(binary: PathBuf, flags: &[&str]) -> Server {
+        Server {
             binary,
             dir: tempfile::tempdir().unwrap(),
             port: free_port(),
             flags: flags.iter().map(|f| f.to_string()).collect(),
             child: None,
             fail_point: None,
-        };
+        }
+    }
+
+    /// Starts our server on an empty directory so that it fails at a step
+    /// (`name:count:error`), until its next start. Needs debug assertions.
+    pub fn start_failing(flags: &[&str], fail_point: &str) -> Server {
+        let mut server = Server::new(binary(), flags);
+        server.fail_point = Some(fail_point.to_owned());
         server.spawn();
+        server.fail_point = None;
         server
     }
 

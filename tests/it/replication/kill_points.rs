@@ -1,0 +1,105 @@
+//! Either side dies at a step of a full sync, or of what comes after it: the
+//! replica has the old data or the new, and begins again by itself.
+
+use super::load::Load;
+use super::{assert_same, eventually, families, flags, follow, follow_from_start, is_caught_up};
+use crate::support::{Server, Value, seed, wait_for};
+
+/// Steps of the replica, and whether the old data are still there after one.
+const OF_THE_REPLICA: &[(&str, Option<bool>)] = &[
+    ("staging:1", Some(true)),
+    ("staging:5", Some(true)),
+    ("staged:1", Some(true)),
+    // Written, and on the disk or not.
+    ("install-written:1", None),
+    ("installed:1", Some(false)),
+    ("before-commit:60", Some(false)),
+    ("before-write:60", Some(false)),
+    ("after-write:60", Some(false)),
+    ("before-flush:60", Some(false)),
+    ("after-commit:60", Some(false)),
+];
+
+/// Steps of the master.
+const OF_THE_MASTER: &[&str] = &[
+    "feed-snapshot:1",
+    "feed-chunk:1",
+    "feed-chunk:4",
+    "feed-complete:1",
+    "feed-rows:1",
+    "feed-rows:20",
+];
+
+fn fill(master: &Server) {
+    // Where the load flushes nothing.
+    let mut conn = master.connect();
+    for (db, keys) in [(8, 20_000), (9, 500)] {
+        conn.must(&format!("SELECT {db}"));
+        conn.must(&format!("DEBUG POPULATE {keys} key 150"));
+    }
+}
+
+fn check(master: &Server, replica: &mut Server) {
+    assert_same(master, replica);
+    assert_eq!(replica.connect().cmd("EXISTS old"), Value::Int(0));
+    // Families that nobody has are gone at the latest after a start.
+    replica.terminate();
+    replica.spawn();
+    wait_for("the link is back", || is_caught_up(master, replica));
+    assert!(
+        families(replica) <= families(master),
+        "orphan column families"
+    );
+}
+
+#[test]
+fn the_replica_dies_at_every_step() {
+    let seed = seed("KEDIS_REPLICATION_SEED");
+    for (point, old_is_there) in OF_THE_REPLICA {
+        println!("{point}");
+        let master = super::server(&[]);
+        fill(&master);
+        let load = Load::start(&master, 2, seed);
+        let mut replica = Server::start_failing(&flags(&[]), point);
+        replica.connect().must("SET old data");
+        follow(&replica, &master);
+        assert!(!replica.wait_exit().success());
+        // By itself, before it meets its master again.
+        replica.spawn();
+        let mut conn = replica.connect();
+        let old = conn.cmd("GET old") == Value::bulk("data");
+        assert!(old_is_there.is_none_or(|there| old == there), "at {point}");
+        let keys = conn.must("DBSIZE");
+        assert!(old == (keys == Value::Int(1)), "{keys:?} keys at {point}");
+        let report = conn.must("DEBUG KEDIS-CHECK").text();
+        assert!(report.starts_with("keys: "), "{report}");
+        replica.terminate();
+        follow_from_start(&mut replica, &master);
+        replica.spawn();
+        load.stop();
+        check(&master, &mut replica);
+    }
+}
+
+#[test]
+fn the_master_dies_at_every_step() {
+    let seed = seed("KEDIS_REPLICATION_SEED");
+    for point in OF_THE_MASTER {
+        println!("{point}");
+        let mut master = super::server(&[]);
+        fill(&master);
+        let load = Load::start(&master, 2, seed);
+        master.restart_failing(point);
+        let mut replica = super::server(&[]);
+        replica.connect().must("SET old data");
+        follow_from_start(&mut replica, &master);
+        follow(&replica, &master);
+        assert!(!master.wait_exit().success());
+        let old = eventually(&replica, "GET old") == Value::bulk("data");
+        let keys = replica.connect().must("DBSIZE");
+        assert!(old == (keys == Value::Int(1)), "{keys:?} keys at {point}");
+        master.spawn();
+        load.stop();
+        check(&master, &mut replica);
+    }
+}
