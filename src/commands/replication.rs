@@ -30,6 +30,8 @@ const DIALECT: &str = "kedis";
 
 /// Longest address that a replica may announce.
 const MAX_ANNOUNCED_IP: usize = 255;
+/// Longest run id that a replica may announce.
+const MAX_ANNOUNCED_ID: usize = 64;
 
 /// Follows another master, or none, and notes that in the configuration.
 pub fn follow(server: &Server, master: Option<MasterAddr>) -> Result<(), StorageError> {
@@ -129,6 +131,12 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
                 ));
             }
             announced.ip = String::from_utf8_lossy(value).into_owned();
+        }
+        b"run-id" => {
+            if value.len() > MAX_ANNOUNCED_ID {
+                return Err(Error::Syntax);
+            }
+            announced.run_id = String::from_utf8_lossy(value).into_owned();
         }
         b"capa" => {
             let format = value.strip_prefix(DIALECT.as_bytes());

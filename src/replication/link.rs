@@ -290,6 +290,7 @@ impl<'s> Follower<'s> {
             said.push(vec![b"ip-address", ip]);
         }
         said.push(vec![b"capa", b"psync2", b"capa", dialect.as_bytes()]);
+        said.push(vec![b"run-id", self.server.run_id.as_bytes()]);
         for words in said {
             let args: Vec<&[u8]> = [&b"REPLCONF"[..]].into_iter().chain(words).collect();
             let answer = peer.ask(&args)?;

@@ -21,6 +21,8 @@ pub struct Announcement {
     pub port: u16,
     /// The address that others reach it by; empty if it did not say.
     pub ip: String,
+    /// Its `run_id`; empty if it did not say.
+    pub run_id: String,
     /// The format version of the rows that it can take; `None` if it does not
     /// speak Kedis' dialect.
     pub format: Option<u32>,
@@ -69,6 +71,7 @@ pub struct Replica {
     pub ip: String,
     /// Its port.
     pub port: u16,
+    run_id: String,
     feeding: AtomicU8,
     /// It has applied everything before this position.
     pub acked: AtomicU64,
@@ -97,6 +100,7 @@ impl Replica {
         Replica {
             ip: ip.to_owned(),
             port: announced.port,
+            run_id: announced.run_id.clone(),
             client,
             feeding: AtomicU8::new(Feeding::Waiting as u8),
             acked: AtomicU64::new(0),
@@ -472,9 +476,19 @@ impl Replication {
         self.replicas.read().clone()
     }
 
-    /// Adds a replica.
+    /// Adds a replica. If it has come back over a new connection, the old one
+    /// counts no more: else WAIT would count the same data twice.
     pub fn add_replica(&self, replica: Arc<Replica>) {
-        self.replicas.write().push(replica);
+        let mut replicas = self.replicas.write();
+        replicas.retain(|old| {
+            let gone = !old.run_id.is_empty() && old.run_id == replica.run_id;
+            if gone {
+                old.client.kill.store(true, Ordering::Release);
+                old.wake();
+            }
+            !gone
+        });
+        replicas.push(replica);
     }
 
     /// Removes a replica.

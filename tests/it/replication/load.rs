@@ -1,8 +1,8 @@
 //! Writers that keep a master busy: all types, several DBs, keys that expire,
 //! commands that concern whole DBs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,24 +11,29 @@ use crate::support::{Conn, Server, Value, args};
 /// Running writers.
 pub struct Load {
     stop: Arc<AtomicBool>,
+    target: Arc<Mutex<String>>,
     written: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Load {
     /// Starts writers on a master. Errors are theirs to ignore: the master may be
-    /// killed at any moment.
+    /// killed at any moment, or be none any more.
     pub fn start(master: &Server, writers: u64, seed: u64) -> Load {
         let stop = Arc::<AtomicBool>::default();
         let written = Arc::<AtomicU64>::default();
+        let target = Arc::new(Mutex::new(master.address()));
         let threads = (0..writers).map(|index| {
             let (stop, written) = (stop.clone(), written.clone());
-            let address = master.address();
+            let target = target.clone();
             let mut rng = fastrand::Rng::with_seed(seed ^ (index << 40));
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
+                    let address = target.lock().unwrap().clone();
                     if let Ok(mut conn) = Conn::open(&address) {
-                        work(&mut conn, &mut rng, &stop, &written);
+                        let done =
+                            || stop.load(Ordering::Relaxed) || *target.lock().unwrap() != address;
+                        work(&mut conn, &mut rng, done, &written);
                     }
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -37,6 +42,7 @@ impl Load {
         let threads = threads.collect();
         Load {
             stop,
+            target,
             written,
             threads,
         }
@@ -45,6 +51,16 @@ impl Load {
     /// Commands acknowledged so far.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
+    }
+
+    /// From now on they write to another master.
+    pub fn aim(&self, master: &Server) {
+        *self.target.lock().unwrap() = master.address();
+    }
+
+    /// They do nothing until they are aimed again.
+    pub fn pause(&self) {
+        self.target.lock().unwrap().clear();
     }
 
     /// Ends the writers.
@@ -57,18 +73,31 @@ impl Load {
     }
 }
 
-fn work(conn: &mut Conn, rng: &mut fastrand::Rng, stop: &AtomicBool, written: &AtomicU64) {
-    while !stop.load(Ordering::Relaxed) {
+/// Replies that a master gives to whoever is to write to another one.
+const ELSEWHERE: [&[u8]; 2] = [b"READONLY", b"UNBLOCKED"];
+
+fn work(conn: &mut Conn, rng: &mut fastrand::Rng, done: impl Fn() -> bool, written: &AtomicU64) {
+    // Under a failover, commands wait for as long as it takes.
+    conn.set_timeout(Duration::from_secs(2));
+    while !done() {
         let depth = rng.usize(1..24);
-        let batch: Vec<Vec<Vec<u8>>> = (0..depth).map(|_| args(&command(rng))).collect();
+        let mut batch: Vec<Vec<Vec<u8>>> = (0..depth).map(|_| args(&command(rng))).collect();
+        if rng.u32(..6) == 0 {
+            batch.insert(0, args("MULTI"));
+            batch.push(args("EXEC"));
+        }
         for reply in conn.pipeline(&batch) {
             match reply {
                 Value::Lost(_) => return,
+                Value::Error(text) if ELSEWHERE.iter().any(|e| text.starts_with(e)) => return,
                 _ => written.fetch_add(1, Ordering::Relaxed),
             };
         }
     }
 }
+
+/// Several writes, of which one is random.
+const SCRIPT: &str = "redis.call('INCR',KEYS[1]);redis.call('RPUSH',KEYS[2],ARGV[1]);return{redis.call('SPOP','m'..ARGV[1])}";
 
 /// One random command. Keys are few, so that commands meet each other's.
 pub fn command(rng: &mut fastrand::Rng) -> String {
@@ -109,6 +138,8 @@ pub fn command(rng: &mut fastrand::Rng) -> String {
         243..246 => "SWAPDB 1 2".into(),
         246..247 => "FLUSHDB".into(),
         247..252 => format!("GETDEL s{n}"),
+        252..254 => format!("EVAL {SCRIPT} 2 c{n} l{n} {m}"),
+        254..255 if m == 0 => format!("SETRANGE huge{n} 2000000 end"),
         _ => format!("INCR c{n}"),
     }
 }

@@ -6,12 +6,14 @@
 //!
 //! - here: what all of them need
 //! - `sync`: full and partial syncs, kills, trims, what a replica refuses
+//! - `chaos`: whatever can happen, at random
 //! - `kill_points`: either side dies at every step
 //! - `sentinel`: Redis' Sentinel over them
 //! - `topology`: chains, promotions, histories that part
 //!
 //! Environment: `KEDIS_REPLICATION_ROUNDS` (3), `KEDIS_REPLICATION_SEED`.
 
+mod chaos;
 mod kill_points;
 mod load;
 mod sentinel;

@@ -5,12 +5,14 @@
 
 pub mod cli;
 pub mod conn;
+pub mod proxy;
 pub mod resp;
 pub mod server;
 
 use std::time::{Duration, Instant};
 
 pub use conn::{Conn, args};
+pub use proxy::Proxy;
 pub use resp::Value;
 pub use server::{Server, oracle};
 
