@@ -364,8 +364,7 @@ impl Connection {
             self.input.clear();
             self.input.shrink_to(KEEP_BUFFER);
             self.run = 0;
-        } else if self.run >= KEEP_BUFFER {
-            self.input.drain(..self.run);
+        } else if cut_front(&mut self.input, self.run, KEEP_BUFFER) {
             self.run = 0;
         }
         let waiting = self.input.len() - self.run;
@@ -596,12 +595,49 @@ impl Connection {
         if self.sent == self.reply.len() {
             self.reply.truncate(0);
             self.reply.buf.shrink_to(KEEP_BUFFER);
-        } else if self.sent >= OUTPUT_PAUSE {
-            self.reply.buf.drain(..self.sent);
-        } else {
+        } else if !cut_front(&mut self.reply.buf, self.sent, OUTPUT_PAUSE) {
             return;
         }
         self.tick_start -= self.sent;
         self.sent = 0;
+    }
+}
+
+/// Takes what is done off the front of a buffer if that pays: if it is `least`
+/// bytes and no fewer than the rest, which has to be moved. So no byte is moved
+/// more than once on average, however long the buffer and however small the steps.
+fn cut_front(buf: &mut Vec<u8>, done: usize, least: usize) -> bool {
+    let pays = done >= least && done >= buf.len() - done;
+    if pays {
+        buf.drain(..done);
+    }
+    pays
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reply of half a gigabyte that went out in steps of a megabyte was moved
+    /// as a whole after each step, for ten seconds, while other clients waited.
+    #[test]
+    fn taking_a_long_buffer_in_small_steps_moves_little() {
+        let bytes = 8 << 20;
+        for step in [1, 4 << 10, 3 << 20] {
+            let mut buf = vec![0; bytes];
+            let (mut done, mut moved) = (0, 0);
+            while done < buf.len() {
+                done = (done + step).min(buf.len());
+                let left = buf.len() - done;
+                if cut_front(&mut buf, done, 64 << 10) {
+                    assert_eq!(buf.len(), left);
+                    moved += left;
+                    done = 0;
+                }
+                // What is done takes no more memory than what is not.
+                assert!(done < (64 << 10) || done <= buf.len() - done, "{done}");
+            }
+            assert!(moved <= bytes, "{moved} bytes moved in steps of {step}");
+        }
     }
 }

@@ -236,6 +236,7 @@ impl Scan<'_> {
         }
         self.stored = None;
         self.pending = 0..0;
+        self.last = Source::None;
     }
 
     fn stored_key(&self) -> Option<&[u8]> {
@@ -358,6 +359,55 @@ impl Crossing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::{Engine, StorageConfig, Txn};
+
+    /// A scan that gave up right after a pending row went on to step past that
+    /// row, which it had dropped: RANDOMKEY after writes of the same tick ended
+    /// the server.
+    #[test]
+    fn a_scan_can_give_up_at_any_row() {
+        const DB: DbIndex = DbIndex(0);
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let mut txn = Txn::new(engine);
+        let row = |n: u32| keys::meta(format!("{n:03}").as_bytes());
+        txn.begin(1);
+        for n in 0..100 {
+            txn.put_row(DB, &row(n), b"stored").unwrap();
+        }
+        txn.commit().unwrap();
+        txn.begin(1);
+        for n in (0..100).filter(|n| n % 10 != 0) {
+            txn.delete_row(DB, &row(n)).unwrap();
+        }
+        txn.commit().unwrap();
+        txn.begin(1);
+        for n in (0..100).filter(|n| n % 10 == 5 || n % 20 == 0) {
+            txn.put_row(DB, &row(n), b"pending").unwrap();
+        }
+        let (from, to) = ([tag::META], [tag::META + 1]);
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut alive: Vec<Vec<u8>> = (0..100).step_by(5).map(|n| row(n).to_vec()).collect();
+            if direction == Direction::Backward {
+                alive.reverse();
+            }
+            let mut lengths = Vec::new();
+            for bound in 1..200 {
+                let opened = txn.scan_within(DB, &from, &to, direction, bound);
+                let mut scan = opened.unwrap();
+                let mut found = Vec::new();
+                while let Some((key, _)) = scan.next().unwrap() {
+                    found.push(key.to_vec());
+                }
+                assert!(scan.next().unwrap().is_none());
+                assert_eq!(found, alive[..found.len()], "{direction:?} {bound}");
+                assert!(scan.gave_up() || found.len() == alive.len());
+                lengths.push(found.len());
+            }
+            lengths.dedup();
+            assert!(lengths.is_sorted() && lengths.len() > 5, "{lengths:?}");
+        }
+    }
 
     #[test]
     fn a_crossing_moves_on_whatever_its_width() {
