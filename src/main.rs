@@ -53,16 +53,19 @@ fn run(config: Config, file: Option<PathBuf>, load_rdb: Option<PathBuf>) -> Exit
         log::info!("no configuration file given: the defaults and the flags hold");
     }
     let pidfile = config.path(&config.pidfile);
+    let mut is_ours = false;
     let ran = server::run(config, file, load_rdb.as_deref(), |server| {
         server.on_log_level(Box::new(|level| log::set_max_level(filter(level))));
-        if let Some(path) = &pidfile
-            && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
-        {
-            log::error!("cannot write {}: {error}", path.display());
+        if let Some(path) = &pidfile {
+            match std::fs::write(path, format!("{}\n", std::process::id())) {
+                Ok(()) => is_ours = true,
+                Err(error) => log::error!("cannot write {}: {error}", path.display()),
+            }
         }
     });
-    if let Some(path) = &pidfile
-        && let Err(error) = std::fs::remove_file(path)
+    // A server that did not start leaves the file of the one in its way alone.
+    if let Some(path) = pidfile.filter(|_| is_ours)
+        && let Err(error) = std::fs::remove_file(&path)
     {
         log::debug!("cannot remove {}: {error}", path.display());
     }

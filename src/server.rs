@@ -7,6 +7,7 @@
 
 use crate::base::clock;
 use crate::commands::{load_libraries, registry};
+use crate::exec::check_renames;
 use crate::jobs::{self, Jobs, LoadError};
 use crate::net::{IoThread, ListenError, Listeners};
 use crate::replication;
@@ -45,6 +46,9 @@ pub enum ServerError {
     /// The network.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The configuration asks for what cannot be.
+    #[error("{0}")]
+    Config(String),
     /// The system.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -54,7 +58,7 @@ pub enum ServerError {
 /// if that is given. `ready` is told the shared state once all is up.
 ///
 /// # Errors
-/// The database cannot be opened, an address cannot be bound, a thread cannot
+/// The configuration asks for what cannot be, the database cannot be opened, an address cannot be bound, a thread cannot
 /// be started.
 pub fn run(
     config: Config,
@@ -63,6 +67,7 @@ pub fn run(
     ready: impl FnOnce(&Arc<Server>),
 ) -> Result<(), ServerError> {
     let started = Instant::now();
+    check(&config)?;
     // The database's lock comes first: who does not get it must not touch the
     // sockets of the server that has it.
     let engine = Engine::open(storage_config(&config))?;
@@ -112,6 +117,17 @@ pub fn run(
     log::info!("stopping");
     listeners.close(poll.registry());
     stop(&server, threads, jobs, links, how);
+    Ok(())
+}
+
+/// Refuses what each directive alone does not show to be wrong.
+fn check(config: &Config) -> Result<(), ServerError> {
+    check_renames(config).map_err(ServerError::Config)?;
+    if !config.users.0.is_empty() || !config.aclfile.as_os_str().is_empty() {
+        // Whoever wrote that counts on it: the server would be open to everybody.
+        let text = "there are no ACL users: remove `user` and `aclfile`, or set `requirepass`";
+        return Err(ServerError::Config(text.to_owned()));
+    }
     Ok(())
 }
 

@@ -31,19 +31,10 @@ pub struct Registry {
 const MAX_NAME: usize = 32;
 
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
-static MORE: OnceLock<&'static [&'static [Command]]> = OnceLock::new();
-
-/// Adds the tables of layers above this one; before the first use of [`registry`].
-pub fn add_tables(tables: &'static [&'static [Command]]) {
-    let _ = MORE.set(tables);
-}
 
 /// The registry.
 pub fn registry() -> &'static Registry {
-    REGISTRY.get_or_init(|| {
-        let more = MORE.get().copied().unwrap_or_default();
-        Registry::new(FAMILIES.iter().chain(more).copied())
-    })
+    REGISTRY.get_or_init(|| Registry::new(FAMILIES.iter().copied()))
 }
 
 impl Registry {

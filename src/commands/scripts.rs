@@ -143,7 +143,8 @@ fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 
 const RUNS: Flags = Flags::NOSCRIPT
     .union(Flags::STALE)
-    .union(Flags::SKIP_MONITOR);
+    .union(Flags::SKIP_MONITOR)
+    .union(Flags::NO_MANDATORY_KEYS);
 const WRITES: &[KeySpec] = &[KeySpec::numkeys(
     2,
     KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE),

@@ -225,6 +225,13 @@ fn keys_of_commands() {
         ("command getkeys zunionstore t 2 a b", &["t", "a", "b"]),
         ("command getkeys sort a by x store b", &["a", "b"]),
         ("command getkeys memory usage k", &["k"]),
+        // Scripts may name no keys, whatever number they give.
+        ("command getkeys eval return 1 k", &["k"]),
+        ("command getkeys eval return 0 k", &[]),
+        ("command getkeys eval return 5 k", &[]),
+        ("command getkeys eval return many k", &[]),
+        ("command getkeys migrate h 1 k 0 10 replace", &["k"]),
+        ("command getkeys migrate h 1 - 0 10 keys a b", &["a", "b"]),
     ] {
         let reply = client.run(line);
         let keys: Vec<String> = reply.as_slice().unwrap().iter().map(text).collect();

@@ -55,6 +55,8 @@ bitflags::bitflags! {
         const PUSHES = 1 << 21;
         /// Kedis: allowed to subscribers that speak RESP2.
         const SUBSCRIBED = 1 << 22;
+        /// Its arguments may name no key at all.
+        const NO_MANDATORY_KEYS = 1 << 23;
     }
 
     /// What a command does with a key.

@@ -20,7 +20,7 @@ use crate::state::server::PauseMode;
 use crate::state::session::ReplyMode;
 use crate::state::{Server, Session};
 use crate::storage::{DbIndex, StorageError, Txn};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -770,6 +770,31 @@ fn is_http(args: &[&[u8]]) -> bool {
     args.first().is_some_and(|name| {
         name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
     })
+}
+
+/// Whether every command that the configuration renames exists, and every new
+/// name is free.
+///
+/// # Errors
+/// Says which does not, or is not.
+pub fn check_renames(config: &Config) -> Result<(), String> {
+    let mut taken = FxHashSet::default();
+    for (name, new_name) in &config.renames.0 {
+        let reason = if registry().find(name.as_bytes()).is_none() {
+            "there is no such command"
+        } else if !new_name.is_empty() && !taken.insert(new_name) {
+            "another command has this new name"
+        } else {
+            let exists = registry().find(new_name.as_bytes()).is_some();
+            let leaves = config.renames.0.iter().any(|(name, _)| name == new_name);
+            match exists && !leaves {
+                true => "a command has this new name",
+                false => continue,
+            }
+        };
+        return Err(format!("rename-command {name} {new_name}: {reason}"));
+    }
+    Ok(())
 }
 
 fn renames(config: &Config) -> FxHashMap<Vec<u8>, Option<&'static Registered>> {

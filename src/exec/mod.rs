@@ -26,5 +26,5 @@ mod transactions;
 mod unit;
 
 pub use apply::ApplyError;
-pub use dispatch::{Executor, Outcome};
+pub use dispatch::{Executor, Outcome, check_renames};
 pub use unit::{Scope, Stop};

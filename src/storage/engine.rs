@@ -370,11 +370,19 @@ impl Engine {
     }
 
     /// Syncs the WAL to the disk (`appendfsync everysec`).
+    ///
+    /// # Errors
+    /// What the sync reports; the engine then refuses writes.
     pub fn sync_wal(&self) -> Result<()> {
         // Not under the flush lock: ticks must not wait for the disk here.
         let reached = self.reached();
         let written = self.written.load(Ordering::Acquire);
-        self.db.flush_wal(true)?;
+        let synced = fail_point("before-sync").and_then(|()| Ok(self.db.flush_wal(true)?));
+        if let Err(error) = synced {
+            // What the disk did not take may be gone from the system's memory as well.
+            self.fail(&error);
+            return Err(error);
+        }
         self.durable.fetch_max(written, Ordering::AcqRel);
         self.note_synced(reached);
         Ok(())
@@ -543,14 +551,14 @@ impl Engine {
 
     /// Writes a consistent copy of the database to `path`, which must not exist.
     pub fn checkpoint(&self, path: &Path) -> Result<()> {
-        self.db.flush_wal(true)?;
+        self.sync_wal()?;
         rocksdb::checkpoint::Checkpoint::new(&self.db)?.create_checkpoint(path)?;
         Ok(())
     }
 
     /// Flushes all memtables, so that the next start has no WAL to replay.
     pub fn flush_memtables(&self) -> Result<()> {
-        self.db.flush_wal(true)?;
+        self.sync_wal()?;
         let mut wait = rocksdb::FlushOptions::default();
         wait.set_wait(true);
         let keyspaces = self.all_keyspaces();

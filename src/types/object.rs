@@ -143,9 +143,10 @@ fn listpack_bytes(item: &[u8]) -> u64 {
     };
     let back = match encoded {
         0..=127 => 1,
-        128..=16_383 => 2,
-        16_384..=2_097_151 => 3,
-        _ => 4,
+        128..=16_382 => 2,
+        16_383..=2_097_150 => 3,
+        2_097_151..=268_435_454 => 4,
+        _ => 5,
     };
     encoded + back
 }
@@ -192,4 +193,32 @@ fn each_element(
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_at_the_bounds_of_a_listpack() {
+        for (len, bytes) in [
+            (0, 2),
+            (63, 65),
+            (64, 67),
+            (125, 128),
+            (126, 130),
+            (4095, 4099),
+            (4096, 4103),
+            // 16,383 bytes with their head take a third byte at the end.
+            (16_377, 16_384),
+            (16_378, 16_386),
+            (2_097_145, 2_097_153),
+            (2_097_146, 2_097_155),
+        ] {
+            assert_eq!(listpack_bytes(&vec![b'x'; len]), bytes, "{len}");
+        }
+        for (number, bytes) in [("127", 2), ("-1", 3), ("4096", 4), ("32768", 5)] {
+            assert_eq!(listpack_bytes(number.as_bytes()), bytes, "{number}");
+        }
+    }
 }

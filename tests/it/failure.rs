@@ -4,7 +4,7 @@
 //! What broke once: counts were shown before they were written, a failed SWAPDB
 //! stayed swapped in memory, and after a failed flush even PING was an error.
 
-use crate::support::{Server, Value};
+use crate::support::{Server, Value, wait_for};
 
 fn is_misconf(reply: &Value) -> bool {
     matches!(reply, Value::Error(text) if text.starts_with(b"MISCONF") || text.starts_with(b"ERR storage"))
@@ -51,6 +51,19 @@ fn after_a_failed_flush_only_what_needs_no_keys_is_served() {
     assert_eq!(conn.must("PING"), Value::Simple(b"PONG".to_vec()));
     conn.must("INFO server");
     assert!(is_misconf(&conn.cmd("GET b")), "b may be lost");
+    server.kill9();
+    server.spawn();
+    assert_eq!(server.connect().must("GET a"), Value::Bulk(b"1".to_vec()));
+}
+
+/// What was lost when the disk did not take it was only a line in the log.
+#[test]
+fn after_a_failed_sync_nothing_is_written() {
+    let mut server = Server::start(&["--appendfsync", "everysec"]);
+    server.connect().must("SET a 1");
+    server.restart_failing("before-sync:1:error");
+    let mut conn = server.connect();
+    wait_for("writes to be refused", || is_misconf(&conn.cmd("SET b 1")));
     server.kill9();
     server.spawn();
     assert_eq!(server.connect().must("GET a"), Value::Bulk(b"1".to_vec()));

@@ -190,6 +190,28 @@ fn mistakes_in_flags_are_named() {
         (vec!["--maxmemory", "12xb"], vec!["maxmemory"]),
         (vec!["--timeout", "-1"], vec!["timeout"]),
         (
+            vec!["--rename-command", "nosuch", "x"],
+            vec!["nosuch x", "no such"],
+        ),
+        (
+            vec!["--rename-command", "get", "SET"],
+            vec!["get set", "has this"],
+        ),
+        (
+            vec![
+                "--rename-command",
+                "get",
+                "x",
+                "--rename-command",
+                "set",
+                "x",
+            ],
+            vec!["set x", "another"],
+        ),
+        // Accepted once, and then the server was open to everybody.
+        (vec!["--user", "default", "off"], vec!["user"]),
+        (vec!["--aclfile", "users.acl"], vec!["aclfile"]),
+        (
             vec!["--bind", "not.an.address.invalid"],
             vec!["not.an.address.invalid"],
         ),
@@ -284,9 +306,14 @@ fn one_directory_serves_one_server() {
 fn a_port_in_use_is_named() {
     let first = Server::start(&[]);
     let dir = tempfile::tempdir().unwrap();
-    let text = failing_start_in(dir.path(), first.port(), &["--bind", "127.0.0.1"]);
+    let pidfile = dir.path().join("first.pid");
+    fs::write(&pidfile, "1").unwrap();
+    let flags = ["--bind", "127.0.0.1", "--pidfile"];
+    let flags = [&flags[..], &[pidfile.to_str().unwrap()]].concat();
+    let text = failing_start_in(dir.path(), first.port(), &flags);
     assert!(text.contains(&first.port().to_string()), "{text}");
     first.connect().must("PING");
+    assert!(pidfile.exists(), "it removed the file of the first server");
 }
 
 #[test]

@@ -19,7 +19,7 @@ const FLAG_NAMES: [(Flags, &str); 17] = [
     (Flags::SKIP_SLOWLOG, "skip_slowlog"),
     (Flags::FAST, "fast"),
     (Flags::NO_AUTH, "no_auth"),
-    (Flags::MAY_REPLICATE, "may_replicate"),
+    (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
     (Flags::NO_ASYNC_LOADING, "no_async_loading"),
     (Flags::NO_MULTI, "no_multi"),
     (Flags::ALLOW_BUSY, "allow_busy"),

@@ -13,10 +13,9 @@ const FACTS: &str = include_str!(concat!(
 ));
 
 /// Flags of the facts that the table has no use for.
-const UNKNOWN_FLAGS: [&str; 6] = [
+const UNKNOWN_FLAGS: [&str; 5] = [
     "asking",
     "experimental",
-    "no_mandatory_keys",
     "protected",
     "sentinel",
     "touches_arbitrary_keys",
@@ -63,8 +62,12 @@ fn spec_text(spec: &KeySpec) -> String {
 
 fn ours(registered: &'static Registered) -> Row {
     let command = registered.command;
-    let flags = describe::flag_names(command);
-    let flags = flags.into_iter().filter(|name| *name != "movablekeys");
+    let mut flags = describe::flag_names(command);
+    flags.retain(|name| *name != "movablekeys");
+    if command.flags.contains(Flags::MAY_REPLICATE) {
+        // Clients are not told.
+        flags.push("may_replicate");
+    }
     let specs: Vec<String> = command.keys.iter().map(spec_text).collect();
     Row::from([
         ("arity", command.arity.to_string()),

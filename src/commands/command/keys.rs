@@ -2,11 +2,9 @@
 
 use super::super::args;
 use super::super::registry::registry;
-use super::super::spec::{Begin, Find, Group};
-use super::super::{CmdResult, Command, Error, KeyFlags, SessionCtx};
+use super::super::spec::{Begin, Find};
+use super::super::{CmdResult, Command, Error, Flags, KeyFlags, SessionCtx};
 use super::describe;
-
-const BAD_ARGUMENTS: Error = Error::text("ERR Invalid arguments specified for command");
 
 /// Index and flags of every key of `args`, which begin with the command's name.
 fn keys_of(args: &[&[u8]]) -> Result<Vec<(usize, KeyFlags)>, Error> {
@@ -30,10 +28,10 @@ fn keys_of(args: &[&[u8]]) -> Result<Vec<(usize, KeyFlags)>, Error> {
             "ERR Invalid number of arguments specified for command",
         ));
     }
-    let keys = keys_by_specs(command, args).ok_or(BAD_ARGUMENTS)?;
+    let keys = keys_by_specs(command, args).unwrap_or_default();
     // A script may have no keys at all; other commands always have some.
-    if keys.is_empty() && command.group != Group::Scripting {
-        return Err(BAD_ARGUMENTS);
+    if keys.is_empty() && !command.flags.contains(Flags::NO_MANDATORY_KEYS) {
+        return Err(Error::text("ERR Invalid arguments specified for command"));
     }
     Ok(keys)
 }
@@ -44,15 +42,17 @@ fn keys_by_specs(command: &Command, args: &[&[u8]]) -> Option<Vec<(usize, KeyFla
         let flags = known_flags(command, args, spec.flags);
         let before = keys.len();
         let found = spec.for_each(args, |index| keys.push((index, flags)));
-        // Only a script may say that it has no keys.
-        let none = matches!(spec.find, Find::KeyNum { .. }) && keys.len() == before;
-        if none && command.group != Group::Scripting {
+        if matches!(spec.find, Find::KeyNum { .. }) && keys.len() == before {
             return None;
         }
         // A word that introduces keys may be missing.
-        let optional = matches!(spec.begin, Begin::Keyword(..));
-        if found.is_none() && !optional {
+        let introduced = matches!(spec.begin, Begin::Keyword(..));
+        if found.is_none() && !introduced {
             return None;
+        }
+        if introduced && keys.len() > before && spec.flags.contains(KeyFlags::INCOMPLETE) {
+            // MIGRATE: the keys stand here instead.
+            keys.drain(..before);
         }
     }
     // Keys that only a function finds are those that a result is stored under.

@@ -12,11 +12,13 @@ const BUDGET_MIN_BYTES: u64 = 32 << 20;
 /// What a machine is taken to have that does not say.
 const UNKNOWN_MACHINE_BYTES: u64 = 1 << 30;
 
-/// Bytes that caches, memtables and buffers may take together.
+/// Bytes that caches, memtables and buffers may take together; no more than there
+/// are, whatever the configuration says.
 pub fn memory_budget(config: &Config) -> u64 {
+    let available = available_bytes(Path::new("/"));
     let budget = match config.max_memory_bytes {
-        0 => available_bytes(Path::new("/")) / 100 * DEFAULT_SHARE_PERCENT,
-        bytes => bytes,
+        0 => available / 100 * DEFAULT_SHARE_PERCENT,
+        bytes => bytes.min(available),
     };
     budget.max(BUDGET_MIN_BYTES)
 }

@@ -477,6 +477,9 @@ fn the_budget_is_maxmemory_or_a_share_of_the_least_limit() {
     assert_eq!(memory_budget(&config), 1 << 30);
     config.max_memory_bytes = 1;
     assert_eq!(memory_budget(&config), 32 << 20);
+    // The block cache takes address space for all of its size when it is made.
+    config.max_memory_bytes = u64::MAX;
+    assert!(memory_budget(&config) < 1 << 50);
     let half = MemoryOrPercent::Percent(50);
     assert_eq!(half.bytes(1000), 500);
 }
