@@ -4,6 +4,8 @@
 use super::engine::{Engine, Keyspace};
 use super::keyspace::decode_reclaim;
 use super::overlay::Overlay;
+use super::runs::{self, Run};
+use super::scan::Direction;
 use super::{DbIndex, Result, StorageError};
 use crate::encoding::meta::{Counted, MetaView};
 use crate::encoding::own::Counts;
@@ -88,7 +90,24 @@ impl Engine {
         let mut failure = Ok(());
         self.hot.for_each(|hash, key, value| {
             let belongs = keyspace.hot_hash(hasher.hash(keyspace.id, key)) == hash;
-            if !belongs || failure.is_err() {
+            if failure.is_err() {
+                return;
+            }
+            if let Some((map, direction)) = runs::split_name(key) {
+                if keyspace.hot_hash(hasher.hash(keyspace.id, map)) == hash {
+                    match self.is_run_true(keyspace, direction, value) {
+                        Ok(true) => {}
+                        Ok(false) => faults.push(format!(
+                            "DB {}: the run {} is not what is stored",
+                            db.0,
+                            key.escape_ascii()
+                        )),
+                        Err(error) => failure = Err(error),
+                    }
+                }
+                return;
+            }
+            if !belongs {
                 return;
             }
             match self.db.get_pinned_cf(&keyspace.cf, key) {
@@ -104,6 +123,34 @@ impl Engine {
             }
         });
         Ok(failure?)
+    }
+
+    /// Whether the rows of a hot run are those that RocksDB has in its range.
+    fn is_run_true(
+        &self,
+        keyspace: &Keyspace,
+        direction: Direction,
+        run: &[u8],
+    ) -> std::result::Result<bool, rocksdb::Error> {
+        let Some(run) = Run::decode(direction, run) else {
+            return Ok(false);
+        };
+        let (from, to) = run.range();
+        let mut read = rocksdb::ReadOptions::default();
+        read.set_total_order_seek(true);
+        read.set_iterate_upper_bound(to);
+        let mut rows = self.db.raw_iterator_cf_opt(&keyspace.cf, read);
+        rows.seek(from);
+        let mut met = 0;
+        while let Some(row) = rows.item() {
+            if run.get(Direction::Forward, met) != Some(row) {
+                return Ok(false);
+            }
+            met += 1;
+            rows.next();
+        }
+        rows.status()?;
+        Ok(met == run.len())
     }
 
     fn check_binlog(&self, report: &mut Report) -> Result<()> {

@@ -7,7 +7,8 @@
 //! knows, mixed with its keyspace's seed: clearing a keyspace is giving it
 //! another seed.
 //!
-//! Only rows that are read by point are worth a place: see [`is_cacheable`].
+//! Rows that are read by point have a place: see [`is_cacheable`]; and runs of
+//! rows that are read by range: see [`super::runs`].
 //! None of them is ever deleted as part of a range while it can still be read
 //! (ranges go with a whole keyspace, or with a collection that is dead).
 //!
@@ -19,6 +20,9 @@
 //!   one from before the read. So readers without a lock (SORT … BY, a scan)
 //!   cannot bring back what a commit has just replaced.
 
+use super::runs::Run;
+use super::scan::Direction;
+use crate::encoding::keys::RowKey;
 use crate::encoding::tag;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,6 +35,9 @@ const SET_BYTES: u64 = 4096;
 const ROW_OVERHEAD: usize = 48;
 /// Rows up to this size, key and value, have a place.
 const ROW_MAX: usize = 1536;
+
+/// The directions of a map's runs, as [`super::runs::names`] orders them.
+const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
 
 /// How many sets INFO looks at.
 const USAGE_SETS: usize = 1024;
@@ -117,6 +124,110 @@ impl HotRows {
                 Ok(look(row.value()))
             }
             None => Err(Version(set.version)),
+        }
+    }
+
+    /// Calls `look` with the runs of a map, the two under `names`, until it has a
+    /// use for one; returns what it made of it, and what [`HotRows::offer_run`]
+    /// wants to know later.
+    pub(super) fn look_at_runs<R>(
+        &self,
+        hash: u64,
+        names: &[RowKey; 2],
+        mut look: impl FnMut(Direction, &[u8]) -> Option<R>,
+    ) -> (Option<R>, Version) {
+        let Some(set) = self.set(hash) else {
+            return (None, Version(0));
+        };
+        let mut set = set.lock();
+        let version = Version(set.version);
+        for (name, direction) in names.iter().zip(DIRECTIONS) {
+            if let Some(at) = set.find(hash, name)
+                && let Some(found) = look(direction, set.rows[at].value())
+            {
+                set.rows[at].used = true;
+                return (Some(found), version);
+            }
+        }
+        (None, version)
+    }
+
+    /// Takes in a run as RocksDB had it, unless its set has changed since `seen`.
+    /// One that was read lately is replaced by another only if that `continues` it.
+    pub(super) fn offer_run(
+        &self,
+        hash: u64,
+        name: &[u8],
+        run: &[u8],
+        seen: Version,
+        continues: bool,
+    ) {
+        let Some(set) = self.set(hash) else {
+            return;
+        };
+        let mut set = set.lock();
+        if set.version != seen.0 {
+            return;
+        }
+        if let Some(at) = set.find(hash, name) {
+            if std::mem::take(&mut set.rows[at].used) && !continues {
+                return;
+            }
+            set.remove(at);
+        }
+        set.insert(hash, name, run, self.set_bytes.load(Ordering::Relaxed));
+    }
+
+    /// Brings the runs of a map up to date after a commit that has written one of
+    /// its rows (`None`: deleted).
+    pub(super) fn update_runs(
+        &self,
+        hash: u64,
+        names: &[RowKey; 2],
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) {
+        self.change_runs(hash, names, |direction, run| {
+            Run::amended(direction, run, key, value)
+        });
+    }
+
+    /// Drops the runs of a map.
+    pub(super) fn forget_runs(&self, hash: u64, names: &[RowKey; 2]) {
+        self.change_runs(hash, names, |_, _| Some(Vec::new()));
+    }
+
+    /// Calls `change` with each run of a map; replaces it by what that returns,
+    /// which may be nothing.
+    fn change_runs(
+        &self,
+        hash: u64,
+        names: &[RowKey; 2],
+        change: impl Fn(Direction, &[u8]) -> Option<Vec<u8>>,
+    ) {
+        let Some(set) = self.set(hash) else {
+            return;
+        };
+        let mut set = set.lock();
+        set.version = set.version.wrapping_add(1);
+        for (name, direction) in names.iter().zip(DIRECTIONS) {
+            let Some(at) = set.find(hash, name) else {
+                continue;
+            };
+            let Some(run) = change(direction, set.rows[at].value()) else {
+                continue;
+            };
+            if !run.is_empty() && set.rows[at].overwrite(&run) {
+                continue;
+            }
+            let used = set.rows[at].used;
+            set.remove(at);
+            if !run.is_empty() {
+                set.insert(hash, name, &run, self.set_bytes.load(Ordering::Relaxed));
+                if let Some(at) = set.find(hash, name) {
+                    set.rows[at].used = used;
+                }
+            }
         }
     }
 

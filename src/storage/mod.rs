@@ -7,6 +7,7 @@
 //! | [`locks`] | key locks |
 //! | [`overlay`] | the pending batch |
 //! | [`hot`] | copies of popular rows, in memory |
+//! | `runs` | copies of the rows at which range reads began lately, among them |
 //! | [`txn`] | reads and writes of a tick, savepoints, commit |
 //! | [`scan`] | range reads over the pending batch and the stored rows |
 //! | [`keyspace`] | keys with their expiry, counts and dead collections |
@@ -41,6 +42,7 @@ pub mod keyspace;
 pub mod locks;
 pub mod options;
 pub mod overlay;
+mod runs;
 pub mod scan;
 pub mod snapshot;
 pub mod staging;

@@ -264,6 +264,12 @@ impl Overlay {
         }
     }
 
+    /// Keyspace and bounds of every range that is deleted.
+    pub fn deleted_ranges(&self) -> impl Iterator<Item = (KeyspaceId, &[u8], &[u8])> {
+        let ranges = self.ranges.iter();
+        ranges.map(|range| (range.keyspace, range.from.as_slice(), range.to.as_slice()))
+    }
+
     /// Forgets everything; keeps the memory unless it has grown large.
     pub fn clear(&mut self) {
         const KEEP_BYTES: usize = 1 << 20;

@@ -6,10 +6,15 @@
 //! few rows reads with a bound of traces ([`View::scan_within`]) and sees whether
 //! the read gave up before its end. Where it stood then, RocksDB does not say;
 //! [`Crossing`] gets over such a stretch in bounded steps.
+//!
+//! Reads of sorted sets and lists begin with the rows of a hot run, if there is
+//! one ([`super::runs`]), and leave one behind for the next reader.
 
+use super::engine::{Engine, Keyspace};
+use super::runs::{self, READ_AHEAD, Run};
 use super::txn::View;
-use super::{DbIndex, Result};
-use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN};
+use super::{DbIndex, Result, hot};
+use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
 use crate::encoding::own::KeyspaceId;
 use crate::encoding::tag;
 use crate::storage::engine::Db;
@@ -34,9 +39,35 @@ enum Source {
     Both,
 }
 
+/// What is committed, from the place on where the read stands.
+enum Stored<'a> {
+    /// Nothing.
+    None,
+    /// The rows of a run from number `at` on, and what RocksDB has behind them.
+    Run(Run, usize),
+    /// What RocksDB has.
+    Rows(DBRawIteratorWithThreadMode<'a, Db>),
+}
+
+/// Where a read of one map's rows gets its run, and leaves it.
+struct Runs<'a> {
+    engine: &'a Engine,
+    keyspace: &'a Keyspace,
+    hash: u64,
+    names: [RowKey; 2],
+    seen: hot::Version,
+    from: RowKey,
+    to: RowKey,
+    /// What RocksDB has shown so far, behind the run that was there.
+    record: Option<Run>,
+    /// There was a run, and it did not last.
+    used_up: bool,
+}
+
 /// A range read under way. Rows are lent until the next call of [`Scan::next`].
 pub struct Scan<'a> {
-    stored: Option<DBRawIteratorWithThreadMode<'a, Db>>,
+    stored: Stored<'a>,
+    runs: Option<Runs<'a>>,
     overlay: &'a Overlay,
     keyspace: KeyspaceId,
     /// What is left of the pending rows, as positions of the sorted order.
@@ -114,59 +145,69 @@ impl View {
         direction: Direction,
         bound: Option<u64>,
     ) -> Result<Scan<'_>> {
-        let Some(id) = self.keyspace(db).map(|ks| ks.id) else {
-            return Ok(Scan {
-                stored: None,
-                overlay: &self.overlay,
-                keyspace: KeyspaceId(u32::MAX),
-                pending: 0..0,
-                all_pending: 0..0,
-                direction,
-                last: Source::None,
-                traces: None,
-            });
-        };
+        let id = self.keyspace(db).map(|ks| ks.id);
         let traces = bound.map(Traces::counted_from_now);
-        let pending = match self.overlay.is_empty() || from >= to {
-            true => 0..0,
-            false => self.overlay.sorted_range(id, from, to),
+        let pending = match id {
+            Some(id) if !self.overlay.is_empty() && from < to => {
+                self.overlay.sorted_range(id, from, to)
+            }
+            _ => 0..0,
         };
         let view = &*self;
-        let stored = match view.keyspace(db) {
-            Some(keyspace) if from < to => {
-                let mut read = ReadOptions::default();
-                // Rows of one map share their prefix; its Bloom filter helps forward reads.
-                let one_prefix = direction == Direction::Forward && is_one_map(from, to);
-                read.set_total_order_seek(!one_prefix);
-                read.set_iterate_lower_bound(from);
-                read.set_iterate_upper_bound(to);
-                if let Some(bound) = bound {
-                    read.set_max_skippable_internal_keys(bound);
-                }
-                let mut rows = view.engine.db.raw_iterator_cf_opt(&keyspace.cf, read);
-                match direction {
-                    Direction::Forward => rows.seek(from),
-                    Direction::Backward => rows.seek_for_prev(to),
-                }
-                Some(rows)
-            }
-            _ => None,
-        };
-        Ok(Scan {
-            stored,
+        let mut scan = Scan {
+            stored: Stored::None,
+            runs: None,
             overlay: &view.overlay,
-            keyspace: id,
+            keyspace: id.unwrap_or(KeyspaceId(u32::MAX)),
             all_pending: pending.clone(),
             pending,
             direction,
             last: Source::None,
             traces,
-        })
+        };
+        if let Some(keyspace) = view.keyspace(db)
+            && from < to
+        {
+            match bound {
+                None => scan.begin_with_run(view, keyspace, from, to),
+                Some(_) => {
+                    let rows = open_rows(&view.engine, keyspace, from, to, direction, bound);
+                    scan.stored = Stored::Rows(rows);
+                }
+            }
+        }
+        Ok(scan)
     }
 }
 
+/// An iterator over the committed rows in `[from, to)`, at the first of them.
+fn open_rows<'a>(
+    engine: &'a Engine,
+    keyspace: &Keyspace,
+    from: &[u8],
+    to: &[u8],
+    direction: Direction,
+    bound: Option<u64>,
+) -> DBRawIteratorWithThreadMode<'a, Db> {
+    let mut read = ReadOptions::default();
+    // Rows of one map share their prefix; its Bloom filter helps forward reads.
+    let one_prefix = direction == Direction::Forward && is_one_map(from, to);
+    read.set_total_order_seek(!one_prefix);
+    read.set_iterate_lower_bound(from);
+    read.set_iterate_upper_bound(to);
+    if let Some(bound) = bound {
+        read.set_max_skippable_internal_keys(bound);
+    }
+    let mut rows = engine.db.raw_iterator_cf_opt(&keyspace.cf, read);
+    match direction {
+        Direction::Forward => rows.seek(from),
+        Direction::Backward => rows.seek_for_prev(to),
+    }
+    rows
+}
+
 /// Whether `[from, to)` lies within the element rows of one collection.
-fn is_one_map(from: &[u8], to: &[u8]) -> bool {
+pub(super) fn is_one_map(from: &[u8], to: &[u8]) -> bool {
     let Some(prefix) = from.get(..ELEMENT_PREFIX_LEN) else {
         return false;
     };
@@ -174,7 +215,104 @@ fn is_one_map(from: &[u8], to: &[u8]) -> bool {
     of_elements && keys::after_prefix(prefix).is_some_and(|end| to <= end.as_slice())
 }
 
-impl Scan<'_> {
+impl<'a> Scan<'a> {
+    /// Begins with the rows of a run, if there is one.
+    fn begin_with_run(&mut self, view: &'a View, keyspace: &'a Keyspace, from: &[u8], to: &[u8]) {
+        let engine: &Engine = &view.engine;
+        let direction = self.direction;
+        if !runs::is_worth_it(from, to) {
+            self.stored = Stored::Rows(open_rows(engine, keyspace, from, to, direction, None));
+            return;
+        }
+        let prefix = &from[..ELEMENT_PREFIX_LEN];
+        let hash = keyspace.hot_hash(view.overlay.hash(keyspace.id, prefix));
+        let names = runs::names(prefix);
+        let (run, seen) = engine.hot.look_at_runs(hash, &names, |kept, bytes| {
+            let run = Run::decode(kept, bytes)?;
+            run.serves(direction, from, to).then_some(run)
+        });
+        self.runs = Some(Runs {
+            engine,
+            keyspace,
+            hash,
+            names,
+            seen,
+            from: RowKey::from_slice(from),
+            to: RowKey::from_slice(to),
+            record: None,
+            used_up: false,
+        });
+        match run {
+            Some(run) => {
+                let at = run.skip(direction, from, to);
+                self.stored = Stored::Run(run, at);
+                self.leave_run();
+            }
+            None => self.open_behind(Run::starting(direction, from, to)),
+        }
+    }
+
+    /// Goes on with RocksDB if all rows of the run were read.
+    fn leave_run(&mut self) {
+        let Stored::Run(run, at) = &self.stored else {
+            return;
+        };
+        if *at < run.len() {
+            return;
+        }
+        let Stored::Run(run, _) = std::mem::replace(&mut self.stored, Stored::None) else {
+            return;
+        };
+        if let Some(runs) = &mut self.runs {
+            runs.used_up = true;
+        }
+        self.open_behind(run);
+    }
+
+    /// Has RocksDB show what it has behind a run, and records that.
+    fn open_behind(&mut self, run: Run) {
+        let Some(runs) = &mut self.runs else {
+            return;
+        };
+        let (mut from, mut to) = (runs.from.as_slice(), runs.to.as_slice());
+        match self.direction {
+            Direction::Forward => from = from.max(run.end(self.direction)),
+            Direction::Backward => to = to.min(run.end(self.direction)),
+        }
+        if from < to {
+            let (engine, keyspace) = (runs.engine, runs.keyspace);
+            let rows = open_rows(engine, keyspace, from, to, self.direction, None);
+            runs.record = run.extends(self.direction);
+            self.stored = Stored::Rows(rows);
+            self.record();
+        }
+    }
+
+    /// Adds the row that RocksDB stands at to the record.
+    fn record(&mut self) {
+        let Some(runs) = &mut self.runs else {
+            return;
+        };
+        let Stored::Rows(rows) = &self.stored else {
+            return;
+        };
+        let Some(record) = &mut runs.record else {
+            return;
+        };
+        let goes_on = match rows.item() {
+            Some((key, value)) => record.push(key, value),
+            None => {
+                if rows.status().is_ok() {
+                    record.reach_end(&runs.from, &runs.to);
+                }
+                false
+            }
+        };
+        if !goes_on {
+            runs.leave();
+        }
+    }
+
     /// The next row, or `None` at the end.
     #[allow(clippy::should_implement_trait)] // lends, so it cannot be an Iterator
     pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
@@ -197,7 +335,7 @@ impl Scan<'_> {
             self.step();
         }
         match self.last {
-            Source::Stored => Ok(self.stored.as_ref().and_then(|rows| rows.item())),
+            Source::Stored => Ok(self.stored_row()),
             _ => match self.pending_row() {
                 (key, Some(value)) => Ok(Some((key, value))),
                 _ => Ok(None),
@@ -209,7 +347,12 @@ impl Scan<'_> {
     /// forward scan. Costs less than another scan.
     pub fn seek(&mut self, from: &[u8]) {
         self.last = Source::None;
-        if let Some(rows) = &mut self.stored {
+        if let Some(mut runs) = self.runs.take() {
+            runs.leave();
+            let (engine, keyspace) = (runs.engine, runs.keyspace);
+            let rows = open_rows(engine, keyspace, from, &runs.to, self.direction, None);
+            self.stored = Stored::Rows(rows);
+        } else if let Stored::Rows(rows) = &mut self.stored {
             rows.seek(from);
         }
         let std::ops::Range { start, end } = self.all_pending;
@@ -234,13 +377,24 @@ impl Scan<'_> {
         if let Some(traces) = &mut self.traces {
             traces.gave_up = true;
         }
-        self.stored = None;
+        self.stored = Stored::None;
         self.pending = 0..0;
         self.last = Source::None;
     }
 
+    fn stored_row(&self) -> Option<(&[u8], &[u8])> {
+        match &self.stored {
+            Stored::None => None,
+            Stored::Run(run, at) => run.get(self.direction, *at).filter(|(key, _)| {
+                // The run may reach beyond the range.
+                self.runs.as_ref().is_some_and(|runs| runs.spans(key))
+            }),
+            Stored::Rows(rows) => rows.item(),
+        }
+    }
+
     fn stored_key(&self) -> Option<&[u8]> {
-        self.stored.as_ref().and_then(|rows| rows.key())
+        self.stored_row().map(|(key, _)| key)
     }
 
     fn pending_row(&self) -> (&[u8], Option<&[u8]>) {
@@ -253,12 +407,20 @@ impl Scan<'_> {
 
     /// Goes past the row that was lent last.
     fn step(&mut self) {
-        if matches!(self.last, Source::Stored | Source::Both)
-            && let Some(rows) = &mut self.stored
-        {
-            match self.direction {
-                Direction::Forward => rows.next(),
-                Direction::Backward => rows.prev(),
+        if matches!(self.last, Source::Stored | Source::Both) {
+            match &mut self.stored {
+                Stored::None => {}
+                Stored::Run(_, at) => {
+                    *at += 1;
+                    self.leave_run();
+                }
+                Stored::Rows(rows) => {
+                    match self.direction {
+                        Direction::Forward => rows.next(),
+                        Direction::Backward => rows.prev(),
+                    }
+                    self.record();
+                }
             }
         }
         if matches!(self.last, Source::Pending | Source::Both) {
@@ -271,7 +433,7 @@ impl Scan<'_> {
 
     fn choose(&mut self) -> Result<Source> {
         if self.stored_key().is_none()
-            && let Some(rows) = &self.stored
+            && let Stored::Rows(rows) = &self.stored
         {
             match rows.status() {
                 Err(error) if error.kind() == ErrorKind::Incomplete && self.traces.is_some() => {
@@ -293,6 +455,49 @@ impl Scan<'_> {
                 _ => Source::Pending,
             },
         })
+    }
+}
+
+impl Runs<'_> {
+    fn spans(&self, key: &[u8]) -> bool {
+        self.from.as_slice() <= key && key < self.to.as_slice()
+    }
+
+    /// Keeps what was recorded for the next reader.
+    fn leave(&mut self) {
+        let Some(record) = self.record.take() else {
+            return;
+        };
+        if record.len() > 0 || self.used_up {
+            let name = &self.names[record.direction() as usize];
+            let run = record.encode();
+            let hot = &self.engine.hot;
+            hot.offer_run(self.hash, name, &run, self.seen, self.used_up);
+        }
+    }
+
+    /// Whether the record should go on though nobody has asked for more.
+    fn reads_ahead(&self) -> bool {
+        let record = self.record.as_ref();
+        self.used_up && record.is_some_and(|record| record.len() < READ_AHEAD)
+    }
+}
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        // Whoever takes from an end comes back.
+        while let (Stored::Rows(rows), Some(runs)) = (&mut self.stored, &self.runs)
+            && runs.reads_ahead()
+        {
+            match self.direction {
+                Direction::Forward => rows.next(),
+                Direction::Backward => rows.prev(),
+            }
+            self.record();
+        }
+        if let Some(runs) = &mut self.runs {
+            runs.leave();
+        }
     }
 }
 

@@ -20,7 +20,8 @@ use super::history::Following;
 use super::hot::{self, is_cacheable};
 use super::locks::{Locks, Owner, Stripe, TryLock};
 use super::overlay::{self, Overlay, Pending, Step};
-use super::{DbIndex, Result, StorageError};
+use super::{DbIndex, Result, StorageError, runs};
+use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::encoding::own::{Counts, KeyspaceId};
 use crate::encoding::{CollectionId, keys};
 use parking_lot::lock_api::{ArcRwLockReadGuard, ArcRwLockWriteGuard};
@@ -69,6 +70,14 @@ struct Delta {
     /// The earliest TTL row and the lowest reclaim row written; `u64::MAX`: none.
     ttl_ms: u64,
     reclaim: u64,
+}
+
+/// The map whose runs were brought up to date last.
+#[derive(Default)]
+struct LastMap {
+    keyspace: Option<KeyspaceId>,
+    hash: u64,
+    names: [keys::RowKey; 2],
 }
 
 /// Where [`Txn::rollback`] goes back to.
@@ -718,17 +727,38 @@ impl Txn {
                 keyspace.forget_hot_rows();
             }
         }
+        let hot = &self.engine.hot;
+        for (id, from, to) in self.overlay.deleted_ranges() {
+            if let (Some(keyspace), Some(map)) = (self.by_id(id), runs::map_of(from, to)) {
+                let hash = self.overlay.hash(id, map);
+                hot.forget_runs(keyspace.hot_hash(hash), &runs::names(map));
+            }
+        }
         let mut last: Option<&Arc<Keyspace>> = None;
+        let mut map = LastMap::default();
         self.overlay.for_each_row(|id, hash, key, value| {
-            if !is_cacheable(key) {
+            let of_run = runs::is_of_run(key);
+            if !of_run && !is_cacheable(key) {
                 return;
             }
             if last.is_none_or(|keyspace| keyspace.id != id) {
                 last = self.by_id(id);
             }
-            if let Some(keyspace) = last {
-                self.engine.hot.update(keyspace.hot_hash(hash), key, value);
+            let Some(keyspace) = last else {
+                return;
+            };
+            if !of_run {
+                return hot.update(keyspace.hot_hash(hash), key, value);
             }
+            let prefix = &key[..ELEMENT_PREFIX_LEN];
+            if map.keyspace != Some(id) || map.names[0][..ELEMENT_PREFIX_LEN] != *prefix {
+                map = LastMap {
+                    keyspace: Some(id),
+                    hash: keyspace.hot_hash(self.overlay.hash(id, prefix)),
+                    names: runs::names(prefix),
+                };
+            }
+            hot.update_runs(map.hash, &map.names, key, value);
         });
     }
 
