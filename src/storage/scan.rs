@@ -44,7 +44,7 @@ enum Stored<'a> {
     /// Nothing.
     None,
     /// The rows of a run from number `at` on, and what RocksDB has behind them.
-    Run(Run, usize),
+    Run(Box<Run>, usize),
     /// What RocksDB has.
     Rows(DBRawIteratorWithThreadMode<'a, Db>),
 }
@@ -245,7 +245,7 @@ impl<'a> Scan<'a> {
         match run {
             Some(run) => {
                 let at = run.skip(direction, from, to);
-                self.stored = Stored::Run(run, at);
+                self.stored = Stored::Run(Box::new(run), at);
                 self.leave_run();
             }
             None => self.open_behind(Run::starting(direction, from, to)),
@@ -266,7 +266,7 @@ impl<'a> Scan<'a> {
         if let Some(runs) = &mut self.runs {
             runs.used_up = true;
         }
-        self.open_behind(run);
+        self.open_behind(*run);
     }
 
     /// Has RocksDB show what it has behind a run, and records that.
