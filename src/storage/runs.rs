@@ -10,8 +10,8 @@
 //! under their versions; a commit brings them up to date row by row.
 
 use super::scan::{Direction, is_one_map};
-use crate::encoding::keys::{ELEMENT_PREFIX_LEN, RowKey};
-use crate::encoding::tag;
+use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
+use crate::encoding::{CollectionId, tag};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
@@ -163,10 +163,7 @@ impl Run {
         }
         self.append(key, value);
         match self.direction {
-            Direction::Forward => {
-                self.to = RowKey::from_slice(key);
-                self.to.push(0);
-            }
+            Direction::Forward => self.to = just_after(key),
             Direction::Backward => self.from = RowKey::from_slice(key),
         }
         true
@@ -225,10 +222,18 @@ impl Run {
         value: Option<&[u8]>,
     ) -> Option<Vec<u8>> {
         let (from, to, _) = take_pair(bytes)?;
-        if key < from || key >= to {
-            return None;
+        let (mut from, mut to) = (RowKey::from_slice(from), RowKey::from_slice(to));
+        if key < from.as_slice() || key >= to.as_slice() {
+            // What is pushed to a list stands right beside its neighbour.
+            let is_item = key[0] == tag::LIST_ITEM && value.is_some();
+            match is_item {
+                true if key == to.as_slice() => to = just_after(key),
+                true if just_after(key) == from => from = RowKey::from_slice(key),
+                _ => return None,
+            }
         }
         let run = Run::decode(direction, bytes)?;
+        let run = Run { from, to, ..run };
         Some(run.with(key, value).encode())
     }
 
@@ -282,6 +287,24 @@ impl Run {
     }
 }
 
+/// The first key after this one that a row of the same map can have: items of a
+/// list have numbers.
+fn just_after(key: &[u8]) -> RowKey {
+    if key.first() == Some(&tag::LIST_ITEM)
+        && let Ok(index) = keys::split_indexed(key)
+        && let Some(next) = index.checked_add(1)
+    {
+        let mut after = RowKey::from_slice(&key[..ELEMENT_PREFIX_LEN]);
+        after.extend_from_slice(
+            &keys::indexed(tag::LIST_ITEM, CollectionId(0), next)[ELEMENT_PREFIX_LEN..],
+        );
+        return after;
+    }
+    let mut after = RowKey::from_slice(key);
+    after.push(0);
+    after
+}
+
 /// Two byte strings behind their lengths, and what follows.
 fn take_pair(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (a_len, rest) = bytes.split_first_chunk()?;
@@ -296,9 +319,14 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
+    const ID: CollectionId = CollectionId(7);
+
     fn key(n: u64) -> RowKey {
-        let id = crate::encoding::CollectionId(7);
-        crate::encoding::keys::by_score(id, n as f64, b"member")
+        keys::by_score(ID, n as f64, b"member")
+    }
+
+    fn item(n: u64) -> RowKey {
+        keys::indexed(tag::LIST_ITEM, ID, n as i64 - 50)
     }
 
     fn rows_of(run: &Run, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -312,6 +340,7 @@ mod tests {
     fn a_run_stays_true_under_writes() {
         for seed in 0..200 {
             let mut rng = fastrand::Rng::with_seed(seed);
+            let key: fn(u64) -> RowKey = [key, item][seed as usize % 2];
             let direction = match rng.bool() {
                 true => Direction::Forward,
                 false => Direction::Backward,
@@ -352,6 +381,27 @@ mod tests {
                 there.reverse();
                 assert_eq!(rows_of(&run, Direction::Backward), there, "seed {seed}");
             }
+        }
+    }
+
+    #[test]
+    fn a_run_grows_with_what_is_pushed_at_its_ends() {
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut run = Run::starting(direction, &item(10), &item(12));
+            let both = match direction {
+                Direction::Forward => [10, 11],
+                Direction::Backward => [11, 10],
+            };
+            assert!(both.iter().all(|&n| run.push(&item(n), b"v")));
+            let mut bytes = run.encode();
+            for n in [12, 9, 13, 8] {
+                bytes = Run::amended(direction, &bytes, &item(n), Some(b"v")).unwrap();
+            }
+            let run = Run::decode(direction, &bytes).unwrap();
+            assert_eq!(run.range(), (&item(8)[..], &item(14)[..]));
+            assert_eq!(run.len(), 6);
+            assert_eq!(Run::amended(direction, &bytes, &item(15), Some(b"v")), None);
+            assert_eq!(Run::amended(direction, &bytes, &item(14), None), None);
         }
     }
 
