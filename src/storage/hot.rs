@@ -74,12 +74,12 @@ pub struct HotRows {
     set_bytes: AtomicU32,
 }
 
-/// Whether rows with this key are kept here: those of keys, fields and members.
+/// Whether rows with this key are kept here: those of keys, fields, members and
+/// list items.
 pub fn is_cacheable(key: &[u8]) -> bool {
-    matches!(
-        key.first(),
-        Some(&(tag::META | tag::HASH_FIELD | tag::SET_MEMBER | tag::ZSET_MEMBER))
-    )
+    let tag = key.first().copied().unwrap_or_default();
+    matches!(tag, tag::META | tag::LIST_ITEM)
+        || matches!(tag, tag::HASH_FIELD | tag::SET_MEMBER | tag::ZSET_MEMBER)
 }
 
 impl HotRows {

@@ -62,8 +62,6 @@ struct Runs<'a> {
     record: Option<Run>,
     /// There was a run, and it did not last.
     used_up: bool,
-    /// The run is to hold more than what is asked for.
-    ahead: bool,
 }
 
 /// A range read under way. Rows are lent until the next call of [`Scan::next`].
@@ -243,7 +241,6 @@ impl<'a> Scan<'a> {
             to: RowKey::from_slice(to),
             record: None,
             used_up: false,
-            ahead: false,
         });
         match run {
             Some(run) => {
@@ -268,7 +265,6 @@ impl<'a> Scan<'a> {
         };
         if let Some(runs) = &mut self.runs {
             runs.used_up = true;
-            runs.ahead = true;
         }
         self.open_behind(*run);
     }
@@ -344,13 +340,6 @@ impl<'a> Scan<'a> {
                 (key, Some(value)) => Ok(Some((key, value))),
                 _ => Ok(None),
             },
-        }
-    }
-
-    /// Says that whoever reads here is likely to come back for what follows.
-    pub fn read_ahead(&mut self) {
-        if let Some(runs) = &mut self.runs {
-            runs.ahead = true;
         }
     }
 
@@ -490,7 +479,7 @@ impl Runs<'_> {
     /// Whether the record should go on though nobody has asked for more.
     fn reads_ahead(&self) -> bool {
         let record = self.record.as_ref();
-        self.ahead && record.is_some_and(|record| record.len() < READ_AHEAD)
+        self.used_up && record.is_some_and(|record| record.len() < READ_AHEAD)
     }
 }
 

@@ -737,8 +737,8 @@ impl Txn {
         let mut last: Option<&Arc<Keyspace>> = None;
         let mut map = LastMap::default();
         self.overlay.for_each_row(|id, hash, key, value| {
-            let of_run = runs::is_of_run(key);
-            if !of_run && !is_cacheable(key) {
+            let (of_run, cacheable) = (runs::is_of_run(key), is_cacheable(key));
+            if !of_run && !cacheable {
                 return;
             }
             if last.is_none_or(|keyspace| keyspace.id != id) {
@@ -747,8 +747,11 @@ impl Txn {
             let Some(keyspace) = last else {
                 return;
             };
+            if cacheable {
+                hot.update(keyspace.hot_hash(hash), key, value);
+            }
             if !of_run {
-                return hot.update(keyspace.hot_hash(hash), key, value);
+                return;
             }
             let prefix = &key[..ELEMENT_PREFIX_LEN];
             if map.keyspace != Some(id) || map.names[0][..ELEMENT_PREFIX_LEN] != *prefix {

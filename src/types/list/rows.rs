@@ -14,8 +14,8 @@ use crate::storage::{DbIndex, Txn, View};
 use crate::types::OpResult;
 use std::ops::{ControlFlow, Range};
 
-/// Up to this many items that are not at an end are read one by one; an iterator
-/// costs as much as a few point reads.
+/// Up to this many items are read one by one; an iterator costs more than a few
+/// point reads, the more if the items were pushed lately and are hot.
 const POINT_READS: u64 = 3;
 
 /// Up to this many rows are deleted one by one; each range deletion makes later
@@ -93,13 +93,8 @@ impl Rows {
         if range.is_empty() {
             return Ok(());
         }
-        // Whoever reads at an end comes back, perhaps for the next item.
-        let at_end = match order {
-            Direction::Forward => range.start == 0,
-            Direction::Backward => range.end == self.span.len(),
-        };
-        if at_end || range.end - range.start > POINT_READS {
-            return self.visit_by_scan(view, range, order, at_end, each);
+        if range.end - range.start > POINT_READS {
+            return self.visit_by_scan(view, range, order, each);
         }
         let mut left = range;
         while let Some(at) = next_of(&mut left, order) {
@@ -118,18 +113,11 @@ impl Rows {
         view: &mut View,
         range: Range<u64>,
         order: Direction,
-        at_end: bool,
         mut each: impl Visit,
     ) -> OpResult<()> {
-        let (first, end) = match at_end {
-            true => (self.span.head, self.span.tail),
-            false => (self.index(range.start), self.index(range.end)),
-        };
-        let (from, to) = (self.row_key(first), self.row_key(end));
+        let from = self.row_key(self.index(range.start));
+        let to = self.row_key(self.index(range.end));
         let mut scan = view.scan(self.db, &from, &to, order)?;
-        if at_end {
-            scan.read_ahead();
-        }
         let mut left = range;
         while let Some(at) = next_of(&mut left, order) {
             let (key, item) = scan.next()?.ok_or(Corrupt("list item"))?;
