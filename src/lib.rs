@@ -18,10 +18,12 @@
 //! | [`net`] | accept loop, IO threads, connections |
 //! | [`jobs`] | expire thread, binlog-trim thread |
 //! | [`replication`] | one thread per replica that is fed, one that follows a master |
+//! | [`migrate`] | what the tools do that move data between servers |
 //! | [`server`] | start and stop |
 //!
 //! Arrows go one way: net, jobs, replication → exec → commands → types, lua, state →
-//! storage, rdb → encoding, resp → base. A test holds the direction.
+//! storage, rdb → encoding, resp → base. `migrate` talks to servers from outside and
+//! names only commands, rdb, resp, base. A test holds the direction.
 
 pub mod base;
 pub mod commands;
@@ -29,6 +31,7 @@ pub mod encoding;
 pub mod exec;
 pub mod jobs;
 pub mod lua;
+pub mod migrate;
 pub mod net;
 pub mod rdb;
 pub mod replication;

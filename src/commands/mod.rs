@@ -53,7 +53,7 @@ mod memory;
 mod migrate;
 mod object;
 mod pubsub;
-mod save;
+pub mod save;
 mod scripts;
 mod server;
 mod sets;

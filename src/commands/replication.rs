@@ -13,7 +13,7 @@ use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
 use crate::state::config::{Config, MasterAddr};
-use crate::state::replication::{AckWait, Failover, Feeding, LinkPhase, Psync};
+use crate::state::replication::{AckWait, Announcement, Failover, Feeding, LinkPhase, Psync};
 use crate::state::request::Request;
 use crate::state::waiters::Wanted;
 use crate::storage::StorageError;
@@ -139,6 +139,7 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
             announced.run_id = String::from_utf8_lossy(value).into_owned();
         }
         b"capa" => {
+            announced.eof |= value == b"eof";
             let format = value.strip_prefix(DIALECT.as_bytes());
             let format = format.and_then(num::parse_i64);
             if let Some(format) = format.and_then(|n| u32::try_from(n).ok()) {
@@ -149,7 +150,13 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
         b"ack" | b"fack" => return Ok(false),
         // Only a master asks this, over its link.
         b"getack" => return Ok(false),
-        b"rdb-only" | b"rdb-filter-only" | b"version" => {}
+        b"rdb-only" => announced.rdb_only = args::int(value)? == 1,
+        b"rdb-filter-only" if !value.is_empty() => {
+            return Err(Error::text(
+                "ERR this server sends whole RDB files: REPLCONF rdb-filter-only can't be met",
+            ));
+        }
+        b"rdb-filter-only" | b"version" => {}
         _ => {
             let message = [b"ERR Unrecognized REPLCONF option: ", option].concat();
             return Err(Error::Bytes(message));
@@ -173,51 +180,61 @@ fn take_over(server: &Server, id: &[u8]) -> CmdResult {
     Ok(())
 }
 
-/// The dialect of old replicas, and of tools that want a file of the data set.
-fn sync(_: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
-    Err(no_dialect())
-}
-
-fn no_dialect() -> Error {
-    Error::owned(format!(
-        "ERR this server feeds replicas that say REPLCONF capa {}",
-        dialect()
-    ))
+/// Asks for the data set, and then the stream, as replicas before Redis 2.8 do,
+/// and tools that want a file of the data set.
+fn sync(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
+    let announced = ctx.session.announced.take().unwrap_or_default();
+    ask_to_be_fed(
+        ctx,
+        Psync {
+            id: "?".into(),
+            next: None,
+            is_sync: true,
+            announced: Announcement {
+                format: None,
+                ..*announced
+            },
+        },
+    )
 }
 
 fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let server = ctx.server;
-    let replication = &server.replication;
     if args.get(3).is_some_and(|word| args::is(word, "FAILOVER")) {
-        take_over(server, args[1])?;
+        take_over(ctx.server, args[1])?;
     }
+    let announced = ctx.session.announced.take().unwrap_or_default();
+    if let Some(other) = announced.format
+        && other != FORMAT_VERSION
+    {
+        return Err(Error::owned(format!(
+            "ERR the replica reads rows of format version {other}, this server has version {FORMAT_VERSION}"
+        )));
+    }
+    let next = args.get(2).and_then(|next| num::parse_i64(next));
+    ask_to_be_fed(
+        ctx,
+        Psync {
+            id: String::from_utf8_lossy(args[1]).into_owned(),
+            next: next.and_then(|next| u64::try_from(next).ok()),
+            is_sync: false,
+            announced: *announced,
+        },
+    )
+}
+
+fn ask_to_be_fed(ctx: &mut SessionCtx<'_>, psync: Psync) -> CmdResult {
+    let replication = &ctx.server.replication;
     if replication.is_replica() && replication.link.phase() != LinkPhase::Connected {
         return Err(Error::text(
             "NOMASTERLINK Can't SYNC while not connected with my master",
         ));
     }
-    if !server.engine.binlog.is_enabled() {
+    if !ctx.server.engine.binlog.is_enabled() {
         return Err(Error::text(
             "ERR this server keeps no binlog (binlog-enabled no), so nobody can follow it",
         ));
     }
-    let announced = ctx.session.announced.take().unwrap_or_default();
-    match announced.format {
-        Some(FORMAT_VERSION) => {}
-        Some(other) => {
-            return Err(Error::owned(format!(
-                "ERR the replica reads rows of format version {other}, this server has version {FORMAT_VERSION}"
-            )));
-        }
-        None => return Err(no_dialect()),
-    }
-    let id = args.get(1).copied().unwrap_or(b"?");
-    let next = args.get(2).and_then(|next| num::parse_i64(next));
-    ctx.session.psync = Some(Box::new(Psync {
-        id: String::from_utf8_lossy(id).into_owned(),
-        next: next.and_then(|next| u64::try_from(next).ok()),
-        announced: *announced,
-    }));
+    ctx.session.psync = Some(Box::new(psync));
     Ok(())
 }
 
@@ -501,7 +518,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "1.0.0",
-            "Asks a master for a file of the data set; refused, see PSYNC",
+            "Asks a master for an RDB file of the data set, and for the stream after it",
         ),
     Command::session("wait", 3, wait)
         .flags(Flags::BLOCKING.union(Flags::SLOW))

@@ -12,6 +12,7 @@ use super::info::{KEDIS_VERSION, REDIS_VERSION};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::clock;
+use crate::state::config::Config;
 use crate::state::saves::Turn;
 use crate::storage::{Engine, StorageError};
 use crate::types::OpError;
@@ -137,10 +138,43 @@ fn rdb_target(ctx: &SessionCtx<'_>, name: &[u8]) -> Result<Target, Error> {
     Ok(Target { path, temporary })
 }
 
+/// What an RDB file says of its writer.
+pub fn about(now_ms: u64) -> [(&'static str, String); 4] {
+    [
+        ("redis-ver", REDIS_VERSION.to_owned()),
+        ("kedis-ver", KEDIS_VERSION.to_owned()),
+        ("redis-bits", "64".to_owned()),
+        ("ctime", (now_ms / 1000).to_string()),
+    ]
+}
+
+/// How RDB files are written; `about` as [`about`] says.
+pub fn export_options<'a>(config: &Config, about: &'a [(&str, String)]) -> ExportOptions<'a> {
+    ExportOptions {
+        compress: config.rdbcompression,
+        now_ms: clock::unix_ms(),
+        about,
+    }
+}
+
+/// A file beside the database that is gone once it is closed.
+pub fn unnamed_file(config: &Config) -> io::Result<File> {
+    let path = config
+        .dir
+        .join(format!(".{}.{}.tmp", config.db_name.0, fastrand::u64(..)));
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
 /// Writes all keys, as they are now, to an RDB file, which takes the place of
 /// the one before once it is whole.
-fn write_rdb(engine: &Engine, target: &Target, compress: bool) -> Result<u64, StorageError> {
-    let written = write_rdb_beside(engine, target, compress);
+fn write_rdb(engine: &Engine, target: &Target, config: &Config) -> Result<u64, StorageError> {
+    let written = write_rdb_beside(engine, target, config);
     if written.is_err() {
         // The error that counts is the first one.
         let _ = std::fs::remove_file(&target.temporary);
@@ -148,20 +182,14 @@ fn write_rdb(engine: &Engine, target: &Target, compress: bool) -> Result<u64, St
     written
 }
 
-fn write_rdb_beside(engine: &Engine, target: &Target, compress: bool) -> Result<u64, StorageError> {
+fn write_rdb_beside(
+    engine: &Engine,
+    target: &Target,
+    config: &Config,
+) -> Result<u64, StorageError> {
     let writes = engine.writes();
-    let now_ms = clock::unix_ms();
-    let about = [
-        ("redis-ver", REDIS_VERSION.to_owned()),
-        ("kedis-ver", KEDIS_VERSION.to_owned()),
-        ("redis-bits", "64".to_owned()),
-        ("ctime", (now_ms / 1000).to_string()),
-    ];
-    let options = ExportOptions {
-        compress,
-        now_ms,
-        about: &about,
-    };
+    let about = about(clock::unix_ms());
+    let options = export_options(config, &about);
     let snapshot = engine.snapshot()?;
     let file = File::create(&target.temporary)?;
     let (file, exported) = export(&snapshot, file, options).map_err(|error| match error {
@@ -191,12 +219,12 @@ fn bgsave_rdb(ctx: &mut SessionCtx<'_>, options: &mut Options<'_>) -> CmdResult 
         return Err(Error::Syntax);
     }
     let target = rdb_target(ctx, name)?;
-    let compress = ctx.server.config.load().rdbcompression;
+    let config = ctx.server.config.load();
     let turn = ctx.server.saves.begin().ok_or(IN_PROGRESS)?;
     let engine = ctx.server.engine.clone();
     in_background("bgsave", move || {
         // The outcome is logged and kept for INFO.
-        let _ = finish(turn, write_rdb(&engine, &target, compress));
+        let _ = finish(turn, write_rdb(&engine, &target, &config));
     })?;
     ctx.reply.simple("Background saving started");
     Ok(())

@@ -1,10 +1,13 @@
 //! Feeds one replica: the data set if it has to begin anew, then the binlog.
 //!
+//! A replica that does not say that it reads Kedis' rows gets Redis' dialect,
+//! see [`super::redis`].
+//!
 //! Only what a crash of this process cannot take back is sent (I1). A position
 //! that the binlog lost meanwhile ends the feeding: the replica comes back,
 //! is told that it cannot go on, and gets the data set.
 
-use super::wire;
+use super::{redis, wire};
 use crate::base::clock;
 use crate::resp::{Limits, Parser, Progress};
 use crate::state::Server;
@@ -13,6 +16,7 @@ use crate::state::mailbox::Socket;
 use crate::state::replication::{Feeding, Psync, Replica, Taken};
 use crate::storage::binlog::{Hold, Watcher};
 use crate::storage::{DbIndex, StorageError, fail_point};
+use crate::types::OpError;
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -32,11 +36,15 @@ const MAX_INPUT: usize = 64 << 10;
 
 /// Why feeding ended.
 #[derive(Debug, thiserror::Error)]
-enum End {
+pub(super) enum End {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error(transparent)]
     Storage(#[from] StorageError),
+    #[error("the data set cannot be written: {0}")]
+    Export(OpError),
+    #[error("it has all that it asked for")]
+    Served,
     #[error("it closed the connection")]
     Closed,
     #[error("nothing was heard of it for repl-timeout seconds")]
@@ -64,7 +72,7 @@ pub(super) fn run(server: &Arc<Server>, taken: Taken) {
             server.engine.binlog.watch(feeder.watcher.clone());
             let Err(end) = feeder.feed();
             match end {
-                End::Stopping => log::debug!("{name}: {end}"),
+                End::Stopping | End::Served => log::debug!("{name}: {end}"),
                 _ => log::warn!("{name}: {end}"),
             }
             server.engine.binlog.unwatch(&feeder.watcher);
@@ -75,10 +83,10 @@ pub(super) fn run(server: &Arc<Server>, taken: Taken) {
     server.clients.remove(info.id);
 }
 
-struct Feeder<'s> {
-    server: &'s Arc<Server>,
+pub(super) struct Feeder<'s> {
+    pub(super) server: &'s Arc<Server>,
     replica: Arc<Replica>,
-    psync: Psync,
+    pub(super) psync: Psync,
     socket: Socket,
     poll: Poll,
     events: Events,
@@ -86,12 +94,15 @@ struct Feeder<'s> {
     /// Of the history that is fed.
     history_version: u64,
     history_id: String,
-    out: Vec<u8>,
+    pub(super) out: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
     parser: Parser,
     /// Position of the next row to send.
     next: u64,
+    /// Bytes of that row that the replica has already: only Redis' dialect sends
+    /// parts of rows.
+    skip: u64,
     heard: Instant,
     said: Instant,
 }
@@ -137,6 +148,7 @@ impl<'s> Feeder<'s> {
             input: taken.input,
             parser: Parser::new(),
             next: 0,
+            skip: 0,
             heard: Instant::now(),
             said: Instant::now(),
         })
@@ -147,8 +159,20 @@ impl<'s> Feeder<'s> {
             Some(hold) => hold,
             None => self.begin_anew()?,
         };
+        if self.psync.announced.rdb_only {
+            while !self.flush()? && self.unsent() > 0 {
+                self.sleep(NAP)?;
+                self.turn()?;
+            }
+            return Err(End::Served);
+        }
         self.replica.set_feeding(Feeding::Online);
         self.stream(&hold)
+    }
+
+    /// Whether the replica speaks Redis' dialect.
+    fn is_redis(&self) -> bool {
+        self.psync.announced.format.is_none()
     }
 
     /// Goes on where the replica is, if that is possible.
@@ -161,8 +185,10 @@ impl<'s> Feeder<'s> {
         let (hold, range) = engine.hold_binlog(next);
         let history = engine.history();
         let known = history.contains(&self.psync.id, next, range.next_position);
-        let there = range.first_position <= next && engine.is_row_start(next)?;
-        if !known || !there {
+        let row = engine
+            .row_at(next)?
+            .filter(|start| range.first_position <= *start && (*start == next || self.is_redis()));
+        let (true, Some(row)) = (known, row) else {
             log::info!(
                 "replica {}: cannot go on at {next} of {}: {}",
                 self.replica.client.addr,
@@ -174,12 +200,13 @@ impl<'s> Feeder<'s> {
             );
             stats.sync_partial_err.add(1);
             return Ok(None);
-        }
+        };
         stats.sync_partial_ok.add(1);
         log::info!("replica {}: goes on at {next}", self.replica.client.addr);
         self.say(format!("+CONTINUE {}\r\n", history.id).as_bytes());
         self.history_id = history.id;
-        self.next = next;
+        self.next = row;
+        self.skip = next - row;
         Ok(Some(hold))
     }
 
@@ -192,6 +219,7 @@ impl<'s> Feeder<'s> {
         let snapshot = engine.snapshot()?;
         // What the snapshot shows must not be taken back by a crash.
         engine.make_durable()?;
+        self.replica.set_feeding(Feeding::Snapshot);
         let set = &snapshot.data_set;
         self.next = set.position;
         hold.advance(set.position);
@@ -203,9 +231,14 @@ impl<'s> Feeder<'s> {
             set.position
         );
         self.history_id.clone_from(&set.history_id);
-        self.say(format!("+FULLRESYNC {} {offset}\r\n", set.history_id).as_bytes());
+        if !self.psync.is_sync {
+            self.say(format!("+FULLRESYNC {} {offset}\r\n", set.history_id).as_bytes());
+        }
+        if self.is_redis() {
+            redis::send_data_set(self, &snapshot)?;
+            return Ok(hold);
+        }
         wire::snapshot_begin(&mut self.out, set, snapshot.keys);
-        self.replica.set_feeding(Feeding::Snapshot);
         fail_point("feed-snapshot")?;
         for (_, text) in &snapshot.libraries {
             wire::snapshot_library(&mut self.out, text);
@@ -222,7 +255,7 @@ impl<'s> Feeder<'s> {
     }
 
     /// Sends until there is room for more.
-    fn pass_on(&mut self) -> Result<(), End> {
+    pub(super) fn pass_on(&mut self) -> Result<(), End> {
         self.turn()?;
         while self.unsent() > OUTPUT_PAUSE {
             self.sleep(NAP)?;
@@ -238,15 +271,18 @@ impl<'s> Feeder<'s> {
             self.turn()?;
             self.mind_the_history()?;
             let more = self.unsent() <= OUTPUT_PAUSE && self.read_binlog()?;
-            hold.advance(self.replica.acked.load(Ordering::Relaxed).min(self.next));
+            hold.advance(match self.psync.is_sync {
+                true => self.next,
+                false => self.replica.acked.load(Ordering::Relaxed).min(self.next),
+            });
             if self.said.elapsed() >= ping_every {
-                let now_ms = clock::unix_ms().to_string();
-                let next = self.next.to_string();
-                self.say_command(&[b"REPL_PING", next.as_bytes(), now_ms.as_bytes()]);
+                self.keep_alive()?;
                 ping_every = ping();
             }
-            // Behind all that there is: the answer is about that.
-            if !more && self.replica.ask.swap(false, Ordering::AcqRel) {
+            // Behind all that there is: the answer is about that. In Redis' dialect
+            // this would count as a part of the stream; but there a replica says
+            // how far it is once a second.
+            if !more && !self.is_redis() && self.replica.ask.swap(false, Ordering::AcqRel) {
                 self.say_command(&[b"REPLCONF", b"GETACK", b"*"]);
             }
             if more || self.flush()? {
@@ -272,7 +308,8 @@ impl<'s> Feeder<'s> {
         // the next line tells of: a history is shown before its first row is.
         self.mind_the_history()?;
         engine.make_durable()?;
-        let (out, next) = (&mut self.out, &mut self.next);
+        let is_redis = self.is_redis();
+        let (out, next, skip) = (&mut self.out, &mut self.next, &mut self.skip);
         let full = out.len() + TURN_BYTES;
         let mut gap = false;
         engine.read_binlog(*next, |position, row| {
@@ -280,7 +317,11 @@ impl<'s> Feeder<'s> {
             if gap || position >= end {
                 return false;
             }
-            wire::row(out, position, &row);
+            match is_redis {
+                true => out.extend_from_slice(row.bytes.get(*skip as usize..).unwrap_or_default()),
+                false => wire::row(out, position, &row),
+            }
+            *skip = 0;
             *next = position + row.bytes.len() as u64;
             out.len() < full
         })?;
@@ -296,6 +337,21 @@ impl<'s> Feeder<'s> {
         Ok(self.next < end)
     }
 
+    /// Says something, as nothing happened for a while.
+    fn keep_alive(&mut self) -> Result<(), End> {
+        if !self.is_redis() {
+            let now_ms = clock::unix_ms().to_string();
+            let next = self.next.to_string();
+            self.say_command(&[b"REPL_PING", next.as_bytes(), now_ms.as_bytes()]);
+            return Ok(());
+        }
+        if !redis::log_ping(&self.server.engine)? {
+            self.say(b"\n");
+        }
+        self.said = Instant::now();
+        Ok(())
+    }
+
     /// Tells the replica if the history goes on under another id. One that does
     /// not contain what was sent ends the feeding.
     fn mind_the_history(&mut self) -> Result<(), End> {
@@ -306,11 +362,13 @@ impl<'s> Feeder<'s> {
         }
         let history = engine.history();
         let end = engine.binlog.range().next_position;
-        if !history.contains(&self.history_id, self.next, end) {
+        let renamed = history.id != self.history_id;
+        if !history.contains(&self.history_id, self.next, end) || renamed && self.is_redis() {
+            // In Redis' dialect only the answer to PSYNC tells of a new name.
             return Err(End::History);
         }
         self.history_version = version;
-        if history.id != self.history_id {
+        if renamed {
             self.say_command(&[b"REPL_HISTORY", history.id.as_bytes()]);
             self.history_id = history.id;
         }
@@ -328,13 +386,13 @@ impl<'s> Feeder<'s> {
             return Err(End::Killed);
         }
         let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
-        if self.heard.elapsed() > timeout {
+        if self.heard.elapsed() > timeout && !self.psync.is_sync {
             return Err(End::Silent);
         }
         Ok(())
     }
 
-    fn say(&mut self, bytes: &[u8]) {
+    pub(super) fn say(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
         self.said = Instant::now();
     }
@@ -434,7 +492,8 @@ impl<'s> Feeder<'s> {
                     let said = wire::from_replica(&self.parser.args(&self.input));
                     if let Some(ack) = said {
                         // It cannot have more than it was sent.
-                        if ack.applied.max(ack.synced.unwrap_or(0)) > self.next.max(1) {
+                        let sent = (self.next + self.skip).max(1);
+                        if ack.applied.max(ack.synced.unwrap_or(0)) > sent {
                             return Err(End::Malformed);
                         }
                         let replica = &self.replica;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`wire`] | what goes over a link |
 //! | [`feeder`] | one thread per replica: data set and stream |
+//! | [`redis`] | the same in Redis' dialect |
 //! | [`failover`] | hands over to a replica |
 //! | [`link`] | one thread that follows the master, if there is one |
 //!
@@ -13,6 +14,7 @@
 mod failover;
 mod feeder;
 mod link;
+mod redis;
 mod wire;
 
 use crate::state::Server;

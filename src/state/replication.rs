@@ -23,9 +23,13 @@ pub struct Announcement {
     pub ip: String,
     /// Its `run_id`; empty if it did not say.
     pub run_id: String,
-    /// The format version of the rows that it can take; `None` if it does not
-    /// speak Kedis' dialect.
+    /// The format version of the rows that it can take; `None` if it speaks
+    /// Redis' dialect.
     pub format: Option<u32>,
+    /// It can take a file whose length nobody knows beforehand.
+    pub eof: bool,
+    /// It wants the data set and not what comes after it.
+    pub rdb_only: bool,
 }
 
 /// Where a replica wants to go on.
@@ -35,6 +39,9 @@ pub struct Psync {
     pub id: String,
     /// Up to which position, exclusive.
     pub next: Option<u64>,
+    /// It said SYNC: it expects no line before the data set, and never says how
+    /// far it is.
+    pub is_sync: bool,
     /// Who it is.
     pub announced: Announcement,
 }

@@ -421,15 +421,21 @@ impl Engine {
         (self.binlog.hold(position), self.binlog.range())
     }
 
-    /// Whether a row begins at `position`, or the next one will.
-    pub fn is_row_start(&self, position: u64) -> Result<bool> {
+    /// Where the row begins that has the byte at `position`: there itself for the
+    /// byte that comes next. `None` if no row has it.
+    pub fn row_at(&self, position: u64) -> Result<Option<u64>> {
         if position == self.binlog.range().next_position {
-            return Ok(true);
+            return Ok(Some(position));
         }
-        Ok(self
-            .db
-            .get_pinned_cf(&self.binlog_cf, key(position))?
-            .is_some())
+        let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
+        rows.seek_for_prev(key(position));
+        let Some((row_key, value)) = rows.item() else {
+            rows.status()?;
+            return Ok(None);
+        };
+        let start = self::position(row_key)?;
+        let len = Row::decode(value)?.bytes.len() as u64;
+        Ok((position - start < len).then_some(start))
     }
 
     /// Drops the oldest rows until the log is within all bounds; the cost does

@@ -33,9 +33,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "replication",
         &[
-            "exec", "commands", "state", "resp", "storage", "encoding", "base",
+            "exec", "commands", "types", "state", "resp", "storage", "encoding", "base",
         ],
     ),
+    ("migrate", &["commands", "rdb", "resp", "base"]),
     (
         "jobs",
         &[

@@ -1,0 +1,230 @@
+//! Up to where the target has what the source logged.
+//!
+//! The *marker* is a key at the target, in the lowest DB that is copied to. Each
+//! transaction of the stream sets it, so it is always right, whatever the target
+//! forgets. A tool that ends in peace removes it and writes the position to the
+//! file of `--resume`, if there is one.
+//!
+//! ```text
+//! marker: copying owned|merged
+//!         following owned|merged history next db
+//! file:   the same, or "running", after two lines that say whose it is
+//! ```
+//!
+//! *owned*: when the first copy began, the target had no key that the copy could
+//! have brought. So a copy that is done again may remove all such keys first.
+
+use super::conn::Conn;
+use super::error::{Error, Result};
+use super::mapping::Mapping;
+use super::options::Options;
+use super::psync::Position;
+use crate::base::hash::crc64;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// What all markers begin with.
+pub const MARKER_PREFIX: &[u8] = b"kedis:migration:";
+
+/// The first line of a file.
+const TITLE: &str = "Kedis migration checkpoint 1";
+
+/// How far a migration is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// Whether the target had none of the keys.
+    pub owned: bool,
+    /// Up to where the target follows; nothing while the copy is not complete.
+    pub position: Option<Position>,
+}
+
+impl std::fmt::Display for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let owned = match self.owned {
+            true => "owned",
+            false => "merged",
+        };
+        match &self.position {
+            None => write!(f, "copying {owned}"),
+            Some(Position { id, next, db }) => write!(f, "following {owned} {id} {next} {db}"),
+        }
+    }
+}
+
+impl Progress {
+    fn parse(text: &str) -> Option<Progress> {
+        let mut words = text.split(' ');
+        let (phase, owned) = (words.next()?, words.next()?);
+        let owned = match owned {
+            "owned" => true,
+            "merged" => false,
+            _ => return None,
+        };
+        let position = match phase {
+            "copying" => None,
+            "following" => Some(Position {
+                id: words.next()?.to_owned(),
+                next: words.next()?.parse().ok()?,
+                db: words.next()?.parse().ok()?,
+            }),
+            _ => return None,
+        };
+        words
+            .next()
+            .is_none()
+            .then_some(Progress { owned, position })
+    }
+}
+
+/// The checkpoint of one migration.
+pub struct Checkpoint {
+    /// The marker's key.
+    pub key: Vec<u8>,
+    /// Its DB at the target.
+    pub home: u64,
+    whose: String,
+    file: Option<PathBuf>,
+}
+
+impl Checkpoint {
+    /// That of the migration that these flags ask for.
+    pub fn new(options: &Options, mapping: &Mapping) -> Checkpoint {
+        let source = match (&options.rdb_file, &options.aof_file) {
+            (Some(path), _) | (_, Some(path)) => path.display().to_string(),
+            _ => options.src_addr.to_string(),
+        };
+        let whose = format!(
+            "from {source} to {}: {}",
+            options.dst_addr,
+            mapping.describe()
+        );
+        let mut key = MARKER_PREFIX.to_vec();
+        key.extend_from_slice(format!("{:016x}", crc64(0, whose.as_bytes())).as_bytes());
+        Checkpoint {
+            key,
+            home: mapping.home(),
+            whose,
+            file: options.resume.clone(),
+        }
+    }
+
+    /// What the marker says.
+    pub fn read_marker(&self, target: &mut Conn) -> Result<Option<Progress>> {
+        target.ask(&["SELECT", &self.home.to_string()])?;
+        let found = target.ask(&[b"GET".as_slice(), &self.key])?;
+        let text = found.as_bytes().map(String::from_utf8_lossy);
+        Ok(text.and_then(|text| Progress::parse(&text)))
+    }
+
+    /// Sets the marker.
+    pub fn set_marker(&self, target: &mut Conn, progress: &Progress) -> Result<()> {
+        target.ask(&["SELECT", &self.home.to_string()])?;
+        let text = progress.to_string();
+        target.ask(&[b"SET".as_slice(), &self.key, text.as_bytes()])?;
+        Ok(())
+    }
+
+    /// Removes the marker.
+    pub fn remove_marker(&self, target: &mut Conn) -> Result<()> {
+        target.ask(&["SELECT", &self.home.to_string()])?;
+        target.ask(&[b"DEL".as_slice(), &self.key])?;
+        Ok(())
+    }
+
+    /// What the file says, if there is one and it says more than that a tool was
+    /// running.
+    ///
+    /// # Errors
+    /// It is that of another migration, or cannot be read.
+    pub fn read_file(&self) -> Result<Option<Progress>> {
+        let Some(path) = &self.file else {
+            return Ok(None);
+        };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(path, error)),
+        };
+        let lines: Vec<&str> = text.lines().collect();
+        let shown = path.display();
+        match lines.as_slice() {
+            [TITLE, whose, ..] if *whose != self.whose => Err(Error::Refused(format!(
+                "{shown} is the checkpoint of another migration: {whose}"
+            ))),
+            [TITLE, _, "running"] => Ok(None),
+            [TITLE, _, progress] => match Progress::parse(progress) {
+                Some(progress) => Ok(Some(progress)),
+                None => Err(Error::Refused(format!("{shown} is damaged"))),
+            },
+            _ => Err(Error::Refused(format!("{shown} is no checkpoint"))),
+        }
+    }
+
+    /// Whether there is a file, or there will be.
+    pub fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Writes the file: how far it is, or that the marker knows.
+    pub fn write_file(&self, progress: Option<&Progress>) -> Result<()> {
+        let Some(path) = &self.file else {
+            return Ok(());
+        };
+        let state = progress.map_or("running".to_owned(), Progress::to_string);
+        let text = format!("{TITLE}\n{}\n{state}\n", self.whose);
+        write_whole(path, text.as_bytes()).map_err(|error| failed(path, error))
+    }
+}
+
+fn failed(path: &Path, error: std::io::Error) -> Error {
+    Error::File {
+        path: path.display().to_string(),
+        error,
+    }
+}
+
+/// Replaces a file in one step.
+fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".tmp");
+    let temporary = path.with_file_name(name);
+    let mut file = std::fs::File::create(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let position = Position {
+            id: "ab".repeat(20),
+            next: 17,
+            db: 3,
+        };
+        for progress in [
+            Progress {
+                owned: true,
+                position: None,
+            },
+            Progress {
+                owned: false,
+                position: Some(position),
+            },
+        ] {
+            assert_eq!(Progress::parse(&progress.to_string()), Some(progress));
+        }
+        for wrong in [
+            "",
+            "copying",
+            "copying x",
+            "following owned id 1",
+            "copying owned 1",
+        ] {
+            assert_eq!(Progress::parse(wrong), None, "{wrong}");
+        }
+    }
+}

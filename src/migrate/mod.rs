@@ -1,0 +1,193 @@
+//! Moving data between servers: what the tools `kedis_port`, `redis_to_kedis`
+//! and `kedis_to_redis` do.
+//!
+//! ```text
+//!            PSYNC        RDB file       commands          parallel connections
+//! source ───────────► copy ─────────► follow ─────────► target
+//!     what it has, as of a position   what it does from there on, in one
+//!                                     transaction with the position
+//! ```
+//!
+//! A tool attaches to the source as a replica of Redis does, also to a Kedis:
+//! the data set comes as an RDB file, what happens after it as commands with
+//! offsets. Commands of the stream are not repeatable, so the target itself
+//! holds the position up to which it has them: in the *marker*, a key that each
+//! transaction of the stream sets. A target that lost its last seconds has lost
+//! them from the marker too. Whatever dies, the tool asks the target where it
+//! is and the source to go on there; if the source can't, or the copy was not
+//! complete, it copies anew.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`options`] | the flags |
+//! | [`conn`], [`throttle`] | a connection, and its speed |
+//! | [`psync`] | the source as a replica sees it |
+//! | [`aof`] | append-only files instead of a source |
+//! | [`mapping`] | which DBs and keys go where |
+//! | [`rewrite`] | what a command of the stream is at the target |
+//! | [`elements`] | values as commands |
+//! | [`copy`] | the data set, over many connections |
+//! | [`follow`] | the stream |
+//! | [`checkpoint`] | marker and file |
+//! | [`job`] | all of it, from start to end, over broken connections |
+//! | [`verify`] | compares both sides |
+//! | [`stats`], [`progress`] | figures, and who shows them |
+
+mod aof;
+mod checkpoint;
+mod conn;
+mod copy;
+mod elements;
+mod error;
+mod follow;
+mod job;
+mod mapping;
+mod options;
+mod progress;
+mod psync;
+mod rewrite;
+mod stats;
+mod throttle;
+mod verify;
+
+use clap::{CommandFactory, FromArgMatches};
+use error::{Error, Result};
+use options::Options;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// A kind of server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Server {
+    /// Redis, Valkey, or another that speaks like them.
+    Redis,
+    /// Kedis.
+    Kedis,
+}
+
+impl std::fmt::Display for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Server::Redis => "Redis",
+            Server::Kedis => "Kedis",
+        })
+    }
+}
+
+/// A tool.
+#[derive(Debug, Clone, Copy)]
+pub struct Tool {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// What the source has to be.
+    pub source: Server,
+    /// What the target has to be.
+    pub target: Server,
+}
+
+impl Tool {
+    /// The tool's `main`.
+    pub fn main(self) -> ExitCode {
+        let mut command = Options::command().name(self.name).about(self.about);
+        if self.source == Server::Kedis {
+            let files = ["rdb_file", "aof_file", "src_from_rdb"];
+            for file in files {
+                command = command.mut_arg(file, |arg| arg.hide(true));
+            }
+        }
+        let options = Options::from_arg_matches(&command.get_matches());
+        let options = match options {
+            Ok(options) => options,
+            Err(error) => error.exit(),
+        };
+        let level = log::LevelFilter::Info;
+        env_logger::Builder::new()
+            .filter_level(level)
+            .parse_default_env()
+            .format(|out, record| {
+                use std::io::Write;
+                writeln!(out, "{}", record.args())
+            })
+            .init();
+        match self.run(options) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                eprintln!("{}: {error}", self.name);
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn run(self, options: Options) -> Result<ExitCode> {
+        let stop = Stop::on_signals().map_err(|error| Error::File {
+            path: "signal handlers".into(),
+            error,
+        })?;
+        job::run(self, options, stop)
+    }
+}
+
+/// How long what is under way may take once the tool was told to stop.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Whether the tool was told to stop.
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    wanted: Arc<AtomicBool>,
+    since: Arc<OnceLock<Instant>>,
+}
+
+impl Stop {
+    /// SIGINT and SIGTERM tell it; a second one ends the process at once.
+    fn on_signals() -> std::io::Result<Stop> {
+        use signal_hook::consts::{SIGINT, SIGTERM};
+        let stop = Stop::default();
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(signal, 130, stop.wanted.clone())?;
+            signal_hook::flag::register(signal, stop.wanted.clone())?;
+        }
+        Ok(stop)
+    }
+
+    /// Whether it was, at the next convenient moment.
+    fn is_wanted(&self) -> bool {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        if wanted {
+            self.since.get_or_init(Instant::now);
+        }
+        wanted
+    }
+
+    /// At a convenient moment.
+    fn check(&self) -> Result<()> {
+        match self.is_wanted() {
+            true => Err(Error::Stopped),
+            false => Ok(()),
+        }
+    }
+
+    /// At an inconvenient moment: only after [`GRACE`].
+    fn check_now(&self) -> Result<()> {
+        let is_over = |since: &Instant| since.elapsed() > GRACE;
+        match self.is_wanted() && self.since.get().is_some_and(is_over) {
+            true => Err(Error::Stopped),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Sleeps, unless the tool is told to stop.
+fn sleep(time: Duration, stop: &Stop) {
+    let end = Instant::now() + time;
+    while !stop.is_wanted() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(conn::NAP));
+    }
+}

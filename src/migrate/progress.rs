@@ -1,0 +1,220 @@
+//! Shows figures: a bar on a terminal, lines elsewhere, JSON for machines.
+
+use super::error::{Error, Result};
+use super::stats::{Phase, Stats};
+use crate::base::clock;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the bar moves.
+const DRAW_EVERY: Duration = Duration::from_millis(200);
+/// How often figures go to the metrics.
+const METRICS_EVERY: Duration = Duration::from_secs(1);
+/// How often a line is written where no bar can be.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// The thread that reports; ends when it is told to or dropped.
+pub struct Reporter {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reporter {
+    /// Starts to report.
+    pub fn start(metrics: Option<&Path>, stats: &Arc<Stats>) -> Result<Reporter> {
+        let metrics: Option<Box<dyn Write + Send>> = match metrics {
+            None => None,
+            Some(path) if path == Path::new("-") => Some(Box::new(std::io::stdout())),
+            Some(path) => {
+                let file = File::options().create(true).append(true).open(path);
+                let file = file.map_err(|error| Error::File {
+                    path: path.display().to_string(),
+                    error,
+                })?;
+                Some(Box::new(file))
+            }
+        };
+        let over = Arc::new(AtomicBool::new(false));
+        let mut report = Report {
+            stats: stats.clone(),
+            metrics,
+            bar: std::io::stderr().is_terminal().then(bar),
+            phase: Phase::Connecting,
+            before: (Instant::now(), [0; 3]),
+            rates: [0.0; 3],
+            measured: Instant::now(),
+            lined: Instant::now(),
+        };
+        let ends = over.clone();
+        let thread = std::thread::Builder::new().name("progress".into());
+        let thread = thread.spawn(move || {
+            while !ends.load(Ordering::Acquire) {
+                std::thread::park_timeout(DRAW_EVERY);
+                report.turn(false);
+            }
+            report.turn(true);
+        });
+        Ok(Reporter {
+            over,
+            thread: Some(thread.map_err(|error| Error::File {
+                path: "a thread".into(),
+                error,
+            })?),
+        })
+    }
+
+    /// Shows the last figures and stops.
+    pub fn end(self) {}
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn bar() -> ProgressBar {
+    ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
+}
+
+struct Report {
+    stats: Arc<Stats>,
+    metrics: Option<Box<dyn Write + Send>>,
+    bar: Option<ProgressBar>,
+    phase: Phase,
+    /// Keys, commands and bytes out when rates were taken last.
+    before: (Instant, [u64; 3]),
+    /// Of those, a second.
+    rates: [f64; 3],
+    measured: Instant,
+    lined: Instant,
+}
+
+impl Report {
+    fn turn(&mut self, is_last: bool) {
+        let phase = self.stats.phase();
+        let is_new = phase != self.phase;
+        self.phase = phase;
+        if self.measured.elapsed() >= METRICS_EVERY || is_last {
+            self.measured = Instant::now();
+            self.measure();
+            self.write_metrics();
+        }
+        match &self.bar {
+            Some(bar) => {
+                self.draw(bar, is_new);
+                if is_last {
+                    bar.abandon();
+                }
+            }
+            None if is_last || is_new || self.lined.elapsed() >= LINE_EVERY => {
+                self.lined = Instant::now();
+                log::info!("{}: {}", phase.name(), self.figures());
+            }
+            None => {}
+        }
+    }
+
+    fn measure(&mut self) {
+        let load = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
+        let stats = &self.stats;
+        let now = [
+            load(&stats.keys),
+            load(&stats.commands),
+            load(&stats.bytes_out),
+        ];
+        let (since, before) = self.before;
+        let seconds = since.elapsed().as_secs_f64().max(1e-3);
+        for ((rate, now), before) in self.rates.iter_mut().zip(now).zip(before) {
+            *rate = now.saturating_sub(before) as f64 / seconds;
+        }
+        self.before = (Instant::now(), now);
+    }
+
+    fn figures(&self) -> String {
+        let load = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
+        let stats = &self.stats;
+        let [keys, commands, bytes] = self.rates;
+        let mut text = match self.phase {
+            Phase::Connecting => "waiting for the servers".to_owned(),
+            Phase::Copying | Phase::Comparing => {
+                format!("{} keys, {keys:.0}/s", load(&stats.keys))
+            }
+            Phase::Following => format!(
+                "{} commands, {commands:.0}/s, {} bytes behind",
+                load(&stats.commands),
+                load(&stats.lag)
+            ),
+        };
+        // A String takes whatever is written.
+        let _ = write!(text, ", {:.1} MB/s", bytes / 1e6);
+        let expected = load(&stats.keys_expected);
+        let left = expected.saturating_sub(load(&stats.keys) + load(&stats.left_out));
+        if self.phase == Phase::Copying && keys >= 1.0 && left > 0 {
+            let _ = write!(text, ", {:.0} s to go", left as f64 / keys);
+        }
+        let errors = load(&stats.errors);
+        if errors > 0 {
+            let what = match self.phase {
+                Phase::Comparing => "differ",
+                _ => "refused",
+            };
+            let _ = write!(text, ", {errors} {what}");
+        }
+        text
+    }
+
+    fn draw(&self, bar: &ProgressBar, is_new: bool) {
+        if is_new {
+            let template = match self.phase {
+                Phase::Copying | Phase::Comparing => "{prefix} {wide_bar} {percent}% {msg}",
+                _ => "{prefix} {spinner} {msg}",
+            };
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.set_prefix(self.phase.name());
+        }
+        let done = &self.stats;
+        bar.set_length(done.keys_expected.load(Ordering::Relaxed));
+        let left_out = done.left_out.load(Ordering::Relaxed);
+        bar.set_position(done.keys.load(Ordering::Relaxed) + left_out);
+        bar.set_message(self.figures());
+        bar.tick();
+    }
+
+    fn write_metrics(&mut self) {
+        let Some(out) = &mut self.metrics else {
+            return;
+        };
+        let mut line = format!(
+            "{{\"time_ms\":{},\"phase\":\"{}\"",
+            clock::unix_ms(),
+            self.phase.name()
+        );
+        for (name, figure) in self.stats.figures() {
+            let _ = write!(line, ",\"{name}\":{figure}");
+        }
+        let [keys, commands, bytes] = self.rates;
+        let _ = write!(
+            line,
+            ",\"keys_per_s\":{keys:.0},\"commands_per_s\":{commands:.0},\"bytes_out_per_s\":{bytes:.0}}}"
+        );
+        let written = writeln!(out, "{line}").and_then(|()| out.flush());
+        if let Err(error) = written {
+            log::error!("metrics: {error}");
+            self.metrics = None;
+        }
+    }
+}

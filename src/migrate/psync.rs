@@ -1,0 +1,336 @@
+//! The source as a replica sees it: a file of its data set, then its stream.
+
+use super::conn::{Conn, NAP, command, is_pause, open, refusal};
+use super::error::{Error, Result};
+use super::options::Endpoint;
+use super::stats::Stats;
+use super::throttle::Throttle;
+use super::{Stop, sleep};
+use crate::base::num;
+use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long the source may be silent: it pings every ten seconds by default.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How often the source is told how far we are.
+const ACK_EVERY: Duration = Duration::from_secs(1);
+/// Bytes read at once.
+const READ_BYTES: usize = 256 << 10;
+/// Longest line of an answer.
+const MAX_LINE: usize = 4096;
+/// Length of the mark around a file whose length nobody knows beforehand.
+const MARK_LEN: usize = 40;
+
+/// Up to where a history is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position {
+    /// The history's id.
+    pub id: String,
+    /// The offset of the next byte, as PSYNC asks for it.
+    pub next: u64,
+    /// The DB that the commands from there on mean.
+    pub db: u64,
+}
+
+/// What the source answers.
+pub enum Answer {
+    /// It goes on where we are, under this id.
+    Continue(String),
+    /// It sends all it has, and goes on from that position.
+    Full(Position, Transfer),
+}
+
+/// How the end of a file is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transfer {
+    /// After so many bytes.
+    Length(u64),
+    /// By this mark.
+    Mark([u8; MARK_LEN]),
+}
+
+/// What commands are read from.
+pub trait Feed {
+    /// Bytes that have come and are not consumed.
+    fn waiting(&self) -> &[u8];
+
+    /// Passes over the first `n` of them.
+    fn consume(&mut self, n: usize);
+
+    /// Waits a moment for more; false at the end of all there is.
+    fn fill(&mut self) -> Result<bool>;
+}
+
+/// The connection to the source, after the handshake.
+pub struct Stream {
+    socket: TcpStream,
+    stop: Stop,
+    throttle: Option<Throttle>,
+    stats: Arc<Stats>,
+    input: Vec<u8>,
+    start: usize,
+    heard: Instant,
+    scratch: Box<[u8]>,
+}
+
+impl Stream {
+    /// Asks the source for what comes after `from`, or for all.
+    pub fn psync(
+        endpoint: &Endpoint,
+        from: Option<&Position>,
+        mb_per_s: Option<f64>,
+        stop: &Stop,
+        stats: &Arc<Stats>,
+    ) -> Result<(Stream, Answer)> {
+        let mut stream = Stream {
+            socket: open(endpoint)?,
+            stop: stop.clone(),
+            throttle: mb_per_s.map(Throttle::new),
+            stats: stats.clone(),
+            input: Vec::new(),
+            start: 0,
+            heard: Instant::now(),
+            scratch: vec![0; READ_BYTES].into_boxed_slice(),
+        };
+        let port = stream.socket.local_addr().map_err(Error::Source)?.port();
+        let port = port.to_string();
+        let mut said: Vec<Vec<&str>> = Vec::new();
+        if let Some(password) = &endpoint.password {
+            let mut auth = vec!["AUTH"];
+            auth.extend(endpoint.user.as_deref());
+            auth.push(password);
+            said.push(auth);
+        }
+        said.push(vec!["REPLCONF", "listening-port", &port]);
+        said.push(vec!["REPLCONF", "capa", "eof", "capa", "psync2"]);
+        for args in said {
+            let answer = stream.ask(&args)?;
+            if let Some(error) = answer.strip_prefix('-') {
+                return Err(refusal(endpoint, &args, error.to_owned()));
+            }
+        }
+        let next = from.map(|from| from.next.to_string());
+        let psync = match (from, &next) {
+            (Some(from), Some(next)) => vec!["PSYNC", &from.id, next],
+            _ => vec!["PSYNC", "?", "-1"],
+        };
+        let answer = stream.ask(&psync)?;
+        let words: Vec<&str> = answer.split(' ').collect();
+        let answer = match (words.as_slice(), from) {
+            (["+CONTINUE", id, ..], Some(_)) => Answer::Continue((*id).to_owned()),
+            (["+CONTINUE"], Some(from)) => Answer::Continue(from.id.clone()),
+            (["+FULLRESYNC", id, offset], _) => {
+                let offset = num::parse_u64(offset.as_bytes());
+                let position = Position {
+                    id: (*id).to_owned(),
+                    next: offset.ok_or_else(|| no_replication(endpoint, &answer))? + 1,
+                    db: 0,
+                };
+                Answer::Full(position, stream.transfer(endpoint)?)
+            }
+            _ => {
+                return Err(match answer.strip_prefix('-') {
+                    Some(error) => refusal(endpoint, &psync, error.to_owned()),
+                    None => no_replication(endpoint, &answer),
+                });
+            }
+        };
+        Ok((stream, answer))
+    }
+
+    fn ask(&mut self, args: &[&str]) -> Result<String> {
+        let mut out = Vec::new();
+        command(&mut out, args);
+        self.socket.write_all(&out).map_err(Error::Source)?;
+        self.line()
+    }
+
+    /// The next line that is not empty: a source that is busy sends empty ones.
+    fn line(&mut self) -> Result<String> {
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', self.waiting()) {
+                let line = self.waiting().get(..end).unwrap_or_default();
+                let line = String::from_utf8_lossy(line.trim_ascii()).into_owned();
+                Feed::consume(self, end + 1);
+                if !line.is_empty() {
+                    return Ok(line);
+                }
+                continue;
+            }
+            if self.waiting().len() > MAX_LINE {
+                return Err(Error::Refused(
+                    "the source does not speak the Redis protocol: a line without end".into(),
+                ));
+            }
+            self.stop.check()?;
+            self.fill()?;
+        }
+    }
+
+    fn transfer(&mut self, endpoint: &Endpoint) -> Result<Transfer> {
+        let line = self.line()?;
+        let wrong = || no_replication(endpoint, &line);
+        let length = line.strip_prefix('$').ok_or_else(wrong)?;
+        if let Some(mark) = length.strip_prefix("EOF:") {
+            let mark = mark.as_bytes().try_into().map_err(|_| wrong())?;
+            return Ok(Transfer::Mark(mark));
+        }
+        let length = num::parse_u64(length.as_bytes()).ok_or_else(wrong)?;
+        Ok(Transfer::Length(length))
+    }
+
+    /// Reads what ends a file of which `read` bytes were read.
+    pub fn end_transfer(&mut self, transfer: Transfer, read: u64) -> Result<()> {
+        let wrong = |what: &str| Err(Error::Refused(format!("the source's file {what}")));
+        match transfer {
+            Transfer::Length(length) if length == read => Ok(()),
+            Transfer::Length(length) => wrong(&format!("has {read} bytes instead of {length}")),
+            Transfer::Mark(mark) => {
+                let mut end = [0; MARK_LEN];
+                self.read_exact(&mut end).map_err(|e| self.classify(e))?;
+                match end == mark {
+                    true => Ok(()),
+                    false => wrong("does not end where it should"),
+                }
+            }
+        }
+    }
+
+    /// What a failed read means.
+    pub fn classify(&self, error: io::Error) -> Error {
+        match self.stop.is_wanted() {
+            true => Error::Stopped,
+            false => Error::Source(error),
+        }
+    }
+
+    /// Tells the source once a second how far we are, from another thread.
+    pub fn acknowledge(&self, applied: Arc<AtomicU64>) -> Result<Acknowledger> {
+        let mut socket = self.socket.try_clone().map_err(Error::Source)?;
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = over.clone();
+        let thread = std::thread::Builder::new().name("ack".into());
+        let thread = thread.spawn(move || {
+            while !ends.load(Ordering::Acquire) {
+                let offset = applied.load(Ordering::Acquire).saturating_sub(1);
+                let mut out = Vec::new();
+                let offset = offset.to_string();
+                command(&mut out, &["REPLCONF", "ACK", &offset]);
+                if let Err(error) = socket.write_all(&out) {
+                    // The reading side will see it too.
+                    log::debug!("acknowledging: {error}");
+                    return;
+                }
+                std::thread::park_timeout(ACK_EVERY);
+            }
+        });
+        Ok(Acknowledger {
+            over,
+            thread: Some(thread.map_err(Error::Source)?),
+        })
+    }
+}
+
+fn no_replication(endpoint: &Endpoint, answer: &str) -> Error {
+    Error::Refused(format!("the {endpoint} answers PSYNC with {answer:?}"))
+}
+
+impl Feed for Stream {
+    fn waiting(&self) -> &[u8] {
+        self.input.get(self.start..).unwrap_or_default()
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.start += n;
+    }
+
+    fn fill(&mut self) -> Result<bool> {
+        if self.start == self.input.len() {
+            self.input.clear();
+            self.input.shrink_to(4 * READ_BYTES);
+            self.start = 0;
+        } else if self.start > READ_BYTES {
+            self.input.drain(..self.start);
+            self.start = 0;
+        }
+        let step = self.throttle.as_ref().map_or(READ_BYTES, Throttle::step);
+        let room = self.scratch.len().min(step);
+        let room = self.scratch.get_mut(..room).unwrap_or_default();
+        match self.socket.read(room) {
+            Ok(0) => Err(Error::Source(io::Error::new(
+                ErrorKind::ConnectionReset,
+                "it closed the connection",
+            ))),
+            Ok(n) => {
+                let came = self.scratch.get(..n).unwrap_or_default();
+                self.input.extend_from_slice(came);
+                self.heard = Instant::now();
+                self.stats.bytes_in.fetch_add(n as u64, Ordering::Relaxed);
+                if let Some(throttle) = &mut self.throttle {
+                    sleep(throttle.passed(n, self.heard), &self.stop);
+                }
+                Ok(true)
+            }
+            Err(error) if is_pause(&error) && self.heard.elapsed() < SILENCE => Ok(true),
+            Err(error) => Err(Error::Source(error)),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.fill_buf()?.read(buffer)?;
+        Feed::consume(self, n);
+        Ok(n)
+    }
+}
+
+impl BufRead for Stream {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.waiting().is_empty() {
+            if self.stop.is_wanted() {
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
+            match self.fill() {
+                Ok(_) => {}
+                Err(Error::Source(error)) => return Err(error),
+                Err(error) => return Err(io::Error::other(error.to_string())),
+            }
+        }
+        Ok(self.waiting())
+    }
+
+    fn consume(&mut self, n: usize) {
+        Feed::consume(self, n);
+    }
+}
+
+/// Stops acknowledging when it is dropped.
+pub struct Acknowledger {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Acknowledger {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Up to which offset the source has logged.
+pub fn source_offset(conn: &mut Conn) -> Result<u64> {
+    let info = conn.info("replication")?;
+    let names = ["master_repl_offset", "slave_repl_offset"];
+    let offsets = names.iter().filter_map(|name| info.number(name));
+    Ok(offsets.max().unwrap_or(0))
+}
+
+const _: () = assert!(NAP.as_millis() < ACK_EVERY.as_millis());

@@ -1,0 +1,545 @@
+//! What a command of the stream is at the target: under other names, in another
+//! DB, or nothing at all.
+//!
+//! Times to live become absolute, and times that are nearly over are put off
+//! (see [`kept_until`]): a key must not expire at the target before the stream
+//! is through with it. The source says when a key is over.
+
+use super::checkpoint::MARKER_PREFIX;
+use super::copy::{MAX_STRING, kept_until};
+use super::elements::{Abilities, Maker};
+use super::mapping::Mapping;
+use crate::base::num;
+use crate::commands::registry;
+use crate::rdb::decode::{kind_of, read_value};
+use crate::rdb::reader::Reader;
+use crate::rdb::{self, Element, payload};
+use std::borrow::Cow;
+
+/// What a command is at the target.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Rewritten<'a> {
+    /// Nothing.
+    Nothing,
+    /// The same, in this DB.
+    Same(u64),
+    /// Another command in this DB.
+    Command(u64, Vec<Cow<'a, [u8]>>),
+    /// So many commands in this DB, as they are sent.
+    Commands(u64, Vec<u8>, usize),
+    /// All keys that are copied go away in these DBs.
+    Clear(Vec<u64>),
+    /// All keys of two DBs change places.
+    Swap(u64, u64),
+}
+
+/// Why a command cannot be carried over.
+pub type Why = &'static str;
+
+const NEEDS_VALUE: Why = "it takes from a key or DB that is not copied";
+const UNKNOWN: Why = "which of its arguments are keys is not known here";
+const MALFORMED: Why = "it is malformed";
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Rewriter {
+    /// What goes where.
+    pub mapping: Mapping,
+    /// What the target can do.
+    pub abilities: Abilities,
+}
+
+impl Rewriter {
+    /// What the command, which was run in `db`, is at the target.
+    ///
+    /// # Errors
+    /// It cannot be carried over.
+    pub fn rewrite<'a>(
+        &self,
+        db: u64,
+        args: &[&'a [u8]],
+        now_ms: u64,
+    ) -> Result<Rewritten<'a>, Why> {
+        let name = args.first().copied().unwrap_or_default();
+        let name = name.to_ascii_lowercase();
+        let is_everything = self.mapping.dbs().is_none() && self.mapping.is_whole();
+        match name.as_slice() {
+            b"ping" | b"replconf" => return Ok(Rewritten::Nothing),
+            b"publish" | b"spublish" => return Ok(Rewritten::Same(self.mapping.home())),
+            // Functions and scripts belong to all DBs: they go along with all.
+            b"function" | b"script" => {
+                return Ok(match is_everything {
+                    true => Rewritten::Same(db),
+                    false => Rewritten::Nothing,
+                });
+            }
+            b"flushall" => return Ok(self.flush_all(db)),
+            b"flushdb" => {
+                return Ok(match self.mapping.db(db) {
+                    None => Rewritten::Nothing,
+                    Some(to) if self.mapping.has_all_keys() => {
+                        Rewritten::Command(to, vec![Cow::Borrowed(b"FLUSHDB")])
+                    }
+                    Some(to) => Rewritten::Clear(vec![to]),
+                });
+            }
+            b"swapdb" => return self.swap(args),
+            b"move" => return self.move_key(db, args),
+            b"copy" => return self.copy_key(db, args),
+            _ => {}
+        }
+        let Some(to) = self.mapping.db(db) else {
+            return Ok(Rewritten::Nothing);
+        };
+        let timed = match name.as_slice() {
+            b"restore" => {
+                if let Some(made) = self.restore(to, args, now_ms)? {
+                    return Ok(made);
+                }
+                None
+            }
+            _ => self.with_time(&name, args, now_ms)?,
+        };
+        let args: Vec<&[u8]> = match &timed {
+            // Keys keep their places.
+            Some(timed) => timed.iter().map(AsRef::as_ref).collect(),
+            None => args.to_vec(),
+        };
+        let named = owned(self.rename(&name, to, &args)?);
+        Ok(match (named, timed) {
+            (Rewritten::Same(to), Some(timed)) => Rewritten::Command(to, timed),
+            (Rewritten::Same(to), None) => Rewritten::Same(to),
+            (other, _) => other,
+        })
+        .map(|rewritten| match rewritten {
+            Rewritten::Command(to, args) if name == b"set" => self.plain_set(to, args),
+            other => other,
+        })
+    }
+
+    fn flush_all<'a>(&self, db: u64) -> Rewritten<'a> {
+        match self.mapping.dbs() {
+            None if self.mapping.has_all_keys() => {
+                Rewritten::Command(db, vec![Cow::Borrowed(b"FLUSHALL")])
+            }
+            // Which DBs there are nobody knows: all that have keys.
+            None => Rewritten::Clear(Vec::new()),
+            Some(dbs) => Rewritten::Clear(dbs.values().copied().collect()),
+        }
+    }
+
+    fn swap<'a>(&self, args: &[&[u8]]) -> Result<Rewritten<'a>, Why> {
+        let number = |at: usize| {
+            args.get(at)
+                .and_then(|n| num::parse_u64(n))
+                .ok_or(MALFORMED)
+        };
+        let (a, b) = (number(1)?, number(2)?);
+        match (self.mapping.db(a), self.mapping.db(b)) {
+            (None, None) => Ok(Rewritten::Nothing),
+            (Some(a), Some(b)) if self.mapping.has_all_keys() => Ok(Rewritten::Swap(a, b)),
+            (Some(_), Some(_)) => Err("it swaps DBs of which only some keys are copied"),
+            _ => Err("it swaps a DB that is copied with one that is not"),
+        }
+    }
+
+    fn move_key<'a>(&self, db: u64, args: &[&'a [u8]]) -> Result<Rewritten<'a>, Why> {
+        let &[_, key, other] = args else {
+            return Err(MALFORMED);
+        };
+        let other = num::parse_u64(other).ok_or(MALFORMED)?;
+        let Some(key) = self.mapping.key(key) else {
+            return Ok(Rewritten::Nothing);
+        };
+        match (self.mapping.db(db), self.mapping.db(other)) {
+            (Some(from), Some(to)) => Ok(Rewritten::Command(
+                from,
+                vec![
+                    Cow::Borrowed(b"MOVE"),
+                    key,
+                    to.to_string().into_bytes().into(),
+                ],
+            )),
+            (Some(from), None) => Ok(Rewritten::Command(from, vec![Cow::Borrowed(b"DEL"), key])),
+            (None, Some(_)) => Err(NEEDS_VALUE),
+            (None, None) => Ok(Rewritten::Nothing),
+        }
+    }
+
+    fn copy_key<'a>(&self, db: u64, args: &[&'a [u8]]) -> Result<Rewritten<'a>, Why> {
+        let [_, from, to, options @ ..] = args else {
+            return Err(MALFORMED);
+        };
+        let (mut other, mut rewritten) = (db, Vec::new());
+        let mut options = options.iter();
+        while let Some(option) = options.next() {
+            if option.eq_ignore_ascii_case(b"db") {
+                let number = options.next().and_then(|n| num::parse_u64(n));
+                other = number.ok_or(MALFORMED)?;
+            } else {
+                rewritten.push(Cow::Borrowed(*option));
+            }
+        }
+        let source = self.mapping.db(db).zip(self.mapping.key(from));
+        let target = self.mapping.db(other).zip(self.mapping.key(to));
+        let ((db, from), (other, to)) = match (source, target) {
+            (_, None) => return Ok(Rewritten::Nothing),
+            (None, Some(_)) => return Err(NEEDS_VALUE),
+            (Some(source), Some(target)) => (source, target),
+        };
+        let mut args = vec![Cow::Borrowed(&b"COPY"[..]), from, to];
+        if db != other {
+            args.push(Cow::Borrowed(b"DB"));
+            args.push(other.to_string().into_bytes().into());
+        }
+        args.extend(rewritten);
+        Ok(Rewritten::Command(db, args))
+    }
+
+    /// The command with its time made absolute and put off; nothing if it has none.
+    fn with_time<'a>(
+        &self,
+        name: &[u8],
+        args: &[&'a [u8]],
+        now_ms: u64,
+    ) -> Result<Option<Vec<Cow<'a, [u8]>>>, Why> {
+        let until = |n: &[u8], unit: u64, base: u64| {
+            let n = num::parse_i64(n).ok_or(MALFORMED)?.max(0).unsigned_abs();
+            let at_ms = n.saturating_mul(unit).saturating_add(base);
+            let at_ms = kept_until(at_ms.max(1), now_ms);
+            Ok::<_, Why>(Cow::Owned(at_ms.to_string().into_bytes()))
+        };
+        let arg = |at: usize| args.get(at).copied().ok_or(MALFORMED);
+        let word = |word: &'static [u8]| Cow::Borrowed(word);
+        let (unit, base) = match name {
+            b"expire" => (1000, now_ms),
+            b"pexpire" => (1, now_ms),
+            b"expireat" => (1000, 0),
+            b"pexpireat" => (1, 0),
+            b"setex" | b"psetex" => {
+                let unit = if name == b"setex" { 1000 } else { 1 };
+                let (key, value) = (arg(1)?.into(), arg(3)?.into());
+                let at_ms = until(arg(2)?, unit, now_ms)?;
+                return Ok(Some(vec![word(b"SET"), key, value, word(b"PXAT"), at_ms]));
+            }
+            b"set" if args.len() > 4 => {
+                let mut out: Vec<Cow<'a, [u8]>> = Vec::with_capacity(args.len());
+                out.extend(args.iter().take(3).map(|arg| Cow::Borrowed(*arg)));
+                let (mut options, mut found) = (args.iter().skip(3), None);
+                while let Some(option) = options.next() {
+                    let (unit, base) = match option.to_ascii_lowercase().as_slice() {
+                        b"ex" => (1000, now_ms),
+                        b"px" => (1, now_ms),
+                        b"exat" => (1000, 0),
+                        b"pxat" => (1, 0),
+                        _ => {
+                            out.push(Cow::Borrowed(*option));
+                            continue;
+                        }
+                    };
+                    found = Some(until(options.next().ok_or(MALFORMED)?, unit, base)?);
+                }
+                let Some(at_ms) = found else {
+                    return Ok(None);
+                };
+                out.extend([word(b"PXAT"), at_ms]);
+                return Ok(Some(out));
+            }
+            _ => return Ok(None),
+        };
+        let at_ms = until(arg(2)?, unit, base)?;
+        Ok(Some(vec![word(b"PEXPIREAT"), arg(1)?.into(), at_ms]))
+    }
+
+    /// A SET as a target of any age takes it.
+    fn plain_set<'a>(&self, to: u64, args: Vec<Cow<'a, [u8]>>) -> Rewritten<'a> {
+        let timed = args.len().checked_sub(2).filter(|at| *at >= 3);
+        let Some(at) = timed.filter(|at| {
+            !self.abilities.set_pxat && args.get(*at).is_some_and(|w| w.as_ref() == b"PXAT")
+        }) else {
+            return Rewritten::Command(to, args);
+        };
+        let mut out = Vec::new();
+        super::conn::command(&mut out, args.get(..at).unwrap_or_default());
+        let (key, at_ms) = (args.get(1), args.get(at + 1));
+        let (key, at_ms) = (key.map_or(&b""[..], |k| k), at_ms.map_or(&b""[..], |t| t));
+        super::conn::command(&mut out, &[b"PEXPIREAT".as_slice(), key, at_ms]);
+        Rewritten::Commands(to, out, 2)
+    }
+
+    /// A payload as the commands that make its value, which servers of all
+    /// versions understand; nothing if it is of a type not known here.
+    fn restore<'a>(
+        &self,
+        to: u64,
+        args: &[&[u8]],
+        now_ms: u64,
+    ) -> Result<Option<Rewritten<'a>>, Why> {
+        let [_, key, ttl, payload, options @ ..] = args else {
+            return Err(MALFORMED);
+        };
+        let Some(key) = self.mapping.key(key) else {
+            return Ok(Some(Rewritten::Nothing));
+        };
+        let ttl = num::parse_u64(ttl).ok_or(MALFORMED)?;
+        let is_absolute = options.iter().any(|o| o.eq_ignore_ascii_case(b"absttl"));
+        let expire_ms = match (ttl, is_absolute) {
+            (0, _) => 0,
+            (at_ms, true) => at_ms,
+            (ttl, false) => now_ms.saturating_add(ttl),
+        };
+        let Ok(opened) = payload::open(payload) else {
+            return Ok(None);
+        };
+        if kind_of(opened.kind).is_err() {
+            return Ok(None);
+        }
+        let mut maker = Maker::new(self.abilities);
+        maker.begin(&key, kept_until(expire_ms, now_ms), true);
+        let mut reader = Reader::new(opened.value, MAX_STRING);
+        let read = read_value(
+            &mut reader,
+            opened.kind,
+            opened.dialect,
+            |element: Element<'_>| {
+                maker.add(element);
+                Ok::<(), rdb::Error>(())
+            },
+        );
+        if read.is_err() {
+            return Ok(None);
+        }
+        maker.end();
+        Ok(Some(Rewritten::Commands(to, maker.out, maker.commands)))
+    }
+
+    /// The command with the names that keys have at the target.
+    fn rename<'a>(&self, name: &[u8], to: u64, args: &[&'a [u8]]) -> Result<Rewritten<'a>, Why> {
+        if self.mapping.is_whole() {
+            let is_marker = args
+                .get(1)
+                .is_some_and(|key| key.starts_with(MARKER_PREFIX));
+            return Ok(match is_marker {
+                true => Rewritten::Nothing,
+                false => Rewritten::Same(to),
+            });
+        }
+        let command = registry().find(name).ok_or(UNKNOWN)?.command;
+        let indices = command.key_indices(args).ok_or(UNKNOWN)?;
+        if indices.is_empty() {
+            return Err(UNKNOWN);
+        }
+        let mut renamed: Vec<Cow<'a, [u8]>> = args.iter().map(|arg| Cow::Borrowed(*arg)).collect();
+        let mut inside = Vec::with_capacity(indices.len());
+        for index in &indices {
+            let key = args.get(*index).and_then(|key| self.mapping.key(key));
+            inside.push(key.is_some());
+            if let (Some(key), Some(place)) = (key, renamed.get_mut(*index)) {
+                *place = key;
+            }
+        }
+        if inside.iter().all(|is_in| *is_in) {
+            return Ok(Rewritten::Command(to, renamed));
+        }
+        if !inside.contains(&true) {
+            return Ok(Rewritten::Nothing);
+        }
+        let part = self.part(name, &renamed, &indices, &inside);
+        match part {
+            Some(args) => Ok(Rewritten::Command(to, args)),
+            None => {
+                let mut writes_inside = false;
+                command.for_each_written_key(args, |key| {
+                    writes_inside |= self.mapping.key(key).is_some();
+                });
+                match writes_inside {
+                    true => Err(NEEDS_VALUE),
+                    false => Ok(Rewritten::Nothing),
+                }
+            }
+        }
+    }
+
+    /// What a command with some of its keys does to those alone.
+    fn part<'a>(
+        &self,
+        name: &[u8],
+        args: &[Cow<'a, [u8]>],
+        indices: &[usize],
+        inside: &[bool],
+    ) -> Option<Vec<Cow<'a, [u8]>>> {
+        let arg = |at: usize| args.get(at).cloned();
+        let word = |word: &'static [u8]| Cow::Borrowed(word);
+        let kept = indices.iter().zip(inside).filter(|(_, is_in)| **is_in);
+        match (name, inside) {
+            (b"del" | b"unlink", _) => {
+                let mut out = vec![arg(0)?];
+                out.extend(kept.filter_map(|(at, _)| arg(*at)));
+                Some(out)
+            }
+            // It was logged because it did what it says.
+            (b"mset" | b"msetnx", _) => {
+                let mut out = vec![word(b"MSET")];
+                for (at, _) in kept {
+                    out.extend([arg(*at)?, arg(at + 1)?]);
+                }
+                Some(out)
+            }
+            (b"rename" | b"renamenx", [true, false]) => Some(vec![word(b"DEL"), arg(1)?]),
+            (b"smove", [true, false]) => Some(vec![word(b"SREM"), arg(1)?, arg(3)?]),
+            (b"smove", [false, true]) => Some(vec![word(b"SADD"), arg(2)?, arg(3)?]),
+            (b"rpoplpush" | b"brpoplpush", [true, false]) => Some(vec![word(b"RPOP"), arg(1)?]),
+            (b"lmove" | b"blmove", [true, false]) => {
+                let pop = match arg(3)?.eq_ignore_ascii_case(b"left") {
+                    true => b"LPOP",
+                    false => b"RPOP",
+                };
+                Some(vec![word(pop), arg(1)?])
+            }
+            _ => None,
+        }
+    }
+}
+
+fn owned<'a>(rewritten: Rewritten<'_>) -> Rewritten<'a> {
+    match rewritten {
+        Rewritten::Nothing => Rewritten::Nothing,
+        Rewritten::Same(to) => Rewritten::Same(to),
+        Rewritten::Command(to, args) => {
+            let args = args.into_iter().map(|arg| Cow::Owned(arg.into_owned()));
+            Rewritten::Command(to, args.collect())
+        }
+        Rewritten::Commands(to, bytes, commands) => Rewritten::Commands(to, bytes, commands),
+        Rewritten::Clear(dbs) => Rewritten::Clear(dbs),
+        Rewritten::Swap(a, b) => Rewritten::Swap(a, b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mapping::tests::mapping;
+    use super::*;
+
+    const NOW: u64 = 1_000_000;
+
+    fn check(flags: &[&str], db: u64, command: &str, expected: &str) {
+        let rewriter = Rewriter {
+            mapping: mapping(flags).expect("flags"),
+            abilities: Abilities { set_pxat: true },
+        };
+        let args: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        let shown = match rewriter.rewrite(db, &args, NOW) {
+            Ok(Rewritten::Nothing) => "nothing".to_owned(),
+            Ok(Rewritten::Same(to)) => format!("{to}: the same"),
+            Ok(Rewritten::Command(to, args)) => {
+                let args: Vec<_> = args
+                    .iter()
+                    .map(|arg| String::from_utf8_lossy(arg))
+                    .collect();
+                format!("{to}: {}", args.join(" "))
+            }
+            Ok(Rewritten::Commands(to, _, commands)) => format!("{to}: {commands} commands"),
+            Ok(Rewritten::Clear(dbs)) => format!("clear {dbs:?}"),
+            Ok(Rewritten::Swap(a, b)) => format!("swap {a} {b}"),
+            Err(_) => "impossible".to_owned(),
+        };
+        assert_eq!(shown, expected, "{flags:?} {db} {command}");
+    }
+
+    #[test]
+    fn all_of_it() {
+        let all: &[&str] = &[];
+        check(all, 3, "RPUSH k a", "3: the same");
+        check(all, 3, "MODULE.COMMAND k", "3: the same");
+        check(all, 3, "PING", "nothing");
+        check(all, 0, "SET kedis:migration:12 x", "nothing");
+        check(all, 0, "FLUSHALL", "0: FLUSHALL");
+        check(all, 1, "FLUSHDB", "1: FLUSHDB");
+        check(all, 0, "SWAPDB 1 2", "swap 1 2");
+        check(all, 0, "MOVE k 4", "0: MOVE k 4");
+        check(all, 0, "FUNCTION LOAD x", "0: the same");
+    }
+
+    #[test]
+    fn times_are_absolute_and_not_too_near() {
+        let all: &[&str] = &[];
+        check(all, 0, "EXPIRE k 100", "0: PEXPIREAT k 1100000");
+        check(all, 0, "PEXPIREAT k 5", "0: PEXPIREAT k 1060000");
+        check(all, 0, "PEXPIREAT k 9000000", "0: PEXPIREAT k 9000000");
+        check(all, 0, "SETEX k 100 v", "0: SET k v PXAT 1100000");
+        check(all, 0, "SET k v PXAT 7", "0: SET k v PXAT 1060000");
+        check(all, 0, "SET k v EX 100 NX", "0: SET k v NX PXAT 1100000");
+        check(all, 0, "SET k PX", "0: the same");
+        check(all, 0, "SET k v KEEPTTL", "0: the same");
+        check(
+            &["--rename-prefix", "k=n"],
+            0,
+            "SET k v EX 100",
+            "0: SET n v PXAT 1100000",
+        );
+    }
+
+    #[test]
+    fn one_db() {
+        let one: &[&str] = &["--src_db", "3", "--dst_db", "5"];
+        check(one, 3, "RPUSH k a", "5: the same");
+        check(one, 0, "RPUSH k a", "nothing");
+        check(one, 0, "FLUSHALL", "clear [5]");
+        check(one, 3, "FLUSHDB", "5: FLUSHDB");
+        check(one, 0, "FLUSHDB", "nothing");
+        check(one, 0, "SWAPDB 1 2", "nothing");
+        check(one, 0, "SWAPDB 1 3", "impossible");
+        check(one, 3, "MOVE k 4", "5: DEL k");
+        check(one, 4, "MOVE k 3", "impossible");
+        check(one, 4, "MOVE k 1", "nothing");
+        check(one, 3, "COPY a b DB 4", "nothing");
+        check(one, 4, "COPY a b DB 3", "impossible");
+        check(one, 3, "COPY a b REPLACE", "5: COPY a b REPLACE");
+    }
+
+    #[test]
+    fn a_part_of_the_keys() {
+        let part: &[&str] = &["--prefix", "a", "--rename-prefix", "a=b"];
+        check(part, 0, "RPUSH a1 x", "0: RPUSH b1 x");
+        check(part, 0, "RPUSH xa x", "nothing");
+        check(part, 0, "MODULE.COMMAND a", "impossible");
+        check(part, 0, "FLUSHDB", "clear [0]");
+        check(part, 0, "DEL a1 x a2", "0: DEL b1 b2");
+        check(part, 0, "MSET a1 1 x 2", "0: MSET b1 1");
+        check(part, 0, "RENAME a1 a2", "0: RENAME b1 b2");
+        check(part, 0, "RENAME a1 x", "0: DEL b1");
+        check(part, 0, "RENAME x a1", "impossible");
+        check(part, 0, "SMOVE a1 x m", "0: SREM b1 m");
+        check(part, 0, "SMOVE x a1 m", "0: SADD b1 m");
+        check(part, 0, "LMOVE a1 x LEFT RIGHT", "0: LPOP b1");
+        check(part, 0, "RPOPLPUSH x a1", "impossible");
+        check(part, 0, "SUNIONSTORE x a1 a2", "nothing");
+        check(part, 0, "SUNIONSTORE a1 x a2", "impossible");
+        check(part, 0, "SUNIONSTORE a1 a2 a3", "0: SUNIONSTORE b1 b2 b3");
+        check(part, 0, "COPY a1 x", "nothing");
+    }
+
+    #[test]
+    fn a_payload_becomes_commands() {
+        let mut payload = Vec::new();
+        crate::rdb::encode::Encoder::new(false).value_string(None, b"v", &mut payload);
+        payload::seal(&mut payload);
+        let rewriter = Rewriter {
+            mapping: mapping(&[]).expect("flags"),
+            abilities: Abilities { set_pxat: true },
+        };
+        let args: [&[u8]; 6] = [
+            b"RESTORE", b"k", b"9000000", &payload, b"REPLACE", b"ABSTTL",
+        ];
+        let Ok(Rewritten::Commands(0, bytes, 2)) = rewriter.rewrite(0, &args, NOW) else {
+            panic!("two commands");
+        };
+        let text = String::from_utf8_lossy(&bytes).replace("\r\n", " ");
+        assert!(
+            text.contains("DEL") && text.contains("PXAT $7 9000000"),
+            "{text}"
+        );
+        let args: [&[u8]; 4] = [b"RESTORE", b"k", b"0", b"?"];
+        assert_eq!(rewriter.rewrite(0, &args, NOW), Ok(Rewritten::Same(0)));
+    }
+}

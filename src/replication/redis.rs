@@ -1,0 +1,114 @@
+//! Redis' dialect, for Redis itself, for tools that move data, and for those
+//! that want a file: the data set as an RDB file, then the bytes of the
+//! binlog's rows one after the other, which are commands.
+//!
+//! ```text
+//! +FULLRESYNC id offset                            not after SYNC
+//! $EOF:mark ‖ file ‖ mark   or   $length ‖ file    without REPLCONF capa eof
+//! commands
+//! ```
+//!
+//! Offsets count the same bytes on both sides, so a replica may come back at
+//! any of them, also inside of a row: it knows its DB, and a row says it again.
+//! For the same reason a ping is a row of the binlog.
+
+use super::feeder::{End, Feeder};
+use crate::base::clock;
+use crate::commands::save;
+use crate::storage::snapshot::Snapshot;
+use crate::storage::{DbIndex, Engine, StorageError, Txn};
+use crate::types::OpError;
+use crate::types::export::export;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::sync::Arc;
+
+/// Bytes of a file that are sent in one step.
+const STEP_BYTES: usize = 256 << 10;
+
+/// Sends the data set.
+pub(super) fn send_data_set(feeder: &mut Feeder<'_>, snapshot: &Snapshot<'_>) -> Result<(), End> {
+    let about = save::about(clock::unix_ms());
+    let options = save::export_options(&feeder.server.config.load(), &about);
+    if !feeder.psync.announced.eof {
+        return send_with_length(feeder, |file| export(snapshot, file, options).map(|_| ()));
+    }
+    let mark: String = std::iter::repeat_with(fastrand::alphanumeric)
+        .take(40)
+        .collect();
+    feeder.say(format!("$EOF:{mark}\r\n").as_bytes());
+    let mut sink = Sink { feeder, end: None };
+    let exported = export(snapshot, &mut sink, options).map(|_| ());
+    if let Some(end) = sink.end {
+        return Err(end);
+    }
+    exported.map_err(failure)?;
+    feeder.say(mark.as_bytes());
+    Ok(())
+}
+
+/// The file is written first, as its length stands before it.
+fn send_with_length(
+    feeder: &mut Feeder<'_>,
+    write: impl FnOnce(&File) -> Result<(), OpError>,
+) -> Result<(), End> {
+    let mut file = save::unnamed_file(&feeder.server.config.load())?;
+    write(&file).map_err(failure)?;
+    let mut left = file.stream_position()?;
+    file.rewind()?;
+    feeder.say(format!("${left}\r\n").as_bytes());
+    let mut step = vec![0; STEP_BYTES];
+    while left > 0 {
+        let n = file.read(&mut step)?;
+        if n == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        feeder.say(step.get(..n).unwrap_or_default());
+        feeder.pass_on()?;
+        left -= n as u64;
+    }
+    Ok(())
+}
+
+/// Logs a ping; says whether it could: a replica's log is its master's.
+pub(super) fn log_ping(engine: &Arc<Engine>) -> Result<bool, StorageError> {
+    if engine.is_following() {
+        return Ok(false);
+    }
+    let mut txn = Txn::new(engine.clone());
+    txn.begin(clock::unix_ms());
+    txn.effect(DbIndex(0), &[b"PING"]);
+    txn.commit()?;
+    Ok(true)
+}
+
+fn failure(error: OpError) -> End {
+    match error {
+        OpError::Storage(error) => End::Storage(error),
+        other => End::Export(other),
+    }
+}
+
+/// Sends what is written to it.
+struct Sink<'f, 's> {
+    feeder: &'f mut Feeder<'s>,
+    /// Why it takes no more.
+    end: Option<End>,
+}
+
+impl Write for Sink<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.feeder.say(bytes);
+        match self.feeder.pass_on() {
+            Ok(()) => Ok(bytes.len()),
+            Err(end) => {
+                self.end = Some(end);
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
