@@ -25,6 +25,7 @@ struct Words<'a> {
     replace: bool,
     credentials: Option<Credentials>,
     keys: &'a [&'a [u8]],
+    is_prefix: bool,
 }
 
 fn parse<'a>(args: &'a [&'a [u8]]) -> Result<Words<'a>, Error> {
@@ -33,6 +34,7 @@ fn parse<'a>(args: &'a [&'a [u8]]) -> Result<Words<'a>, Error> {
         replace: false,
         credentials: None,
         keys: &args[3..4],
+        is_prefix: false,
     };
     let mut options = Options::new(args, 6);
     while !options.is_empty() {
@@ -50,7 +52,12 @@ fn parse<'a>(args: &'a [&'a [u8]]) -> Result<Words<'a>, Error> {
                 user: Some(options.value()?.to_vec()),
                 password: options.value()?.to_vec(),
             });
+        } else if options.word("USE_PREFIX") {
+            words.is_prefix = true;
         } else if options.word("KEYS") {
+            if words.is_prefix {
+                return Err(Error::Syntax);
+            }
             if !args[3].is_empty() {
                 return Err(KEY_AND_KEYS);
             }
@@ -75,12 +82,17 @@ fn migrate(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Err(NOT_NOW);
     }
     let mut keys = Vec::new();
-    for key in words.keys {
+    let prefix = words.is_prefix.then(|| args[3].to_vec());
+    let named = match words.is_prefix {
+        true => &[],
+        false => words.keys,
+    };
+    for key in named {
         if ctx.txn.lookup(ctx.db, key)?.is_some() {
             keys.push(key.to_vec());
         }
     }
-    if keys.is_empty() {
+    if keys.is_empty() && prefix.is_none() {
         ctx.reply.simple("NOKEY");
         return Ok(());
     }
@@ -90,6 +102,7 @@ fn migrate(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         client: info.id,
         db: ctx.db,
         keys,
+        prefix,
         host: String::from_utf8_lossy(args[1]).into_owned(),
         port,
         target_db,

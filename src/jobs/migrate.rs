@@ -19,9 +19,10 @@ use crate::commands::Error;
 use crate::rdb::encode::Encoder;
 use crate::state::Server;
 use crate::state::migrations::{Hold, Migration};
-use crate::storage::Txn;
+use crate::storage::{DbIndex, Txn};
 use crate::types::OpError;
 use crate::types::dump::{self, Stored};
+use crate::types::keyspace::{Bounds, walk};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ const CACHED_FOR: Duration = Duration::from_secs(10);
 /// Keys that are sent before their answers are read: the answers to many more
 /// could fill every buffer on the way, and then nobody would read any more.
 const AT_ONCE: usize = 256;
+/// Traces of deleted keys that one search for keys passes.
+const MAX_TRACES: i64 = 10_000;
 /// How often the threads look for work that is not in the queue.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -141,7 +144,11 @@ struct Worker<'p> {
 
 impl Worker<'_> {
     fn migrate(&mut self, migration: &Migration, hold: Hold) {
-        let reply = match self.move_keys(migration) {
+        let moved = match &migration.prefix {
+            None => self.move_keys(migration),
+            Some(prefix) => self.move_prefix(migration, prefix),
+        };
+        let reply = match moved {
             Ok(true) => b"+OK\r\n".to_vec(),
             Ok(false) => b"+NOKEY\r\n".to_vec(),
             Err(failure) => {
@@ -153,6 +160,69 @@ impl Worker<'_> {
         drop(hold);
         self.server.resume_clients();
         self.server.answer(migration.client, reply.into());
+    }
+
+    /// Moves all keys that begin with `prefix`, some at a time, in their order:
+    /// each is held only while those beside it are moved. A key that comes to be
+    /// meanwhile is moved if its turn is still to come.
+    fn move_prefix(&mut self, migration: &Migration, prefix: &[u8]) -> Result<bool, Failure> {
+        let (mut from, mut any) = (prefix.to_vec(), false);
+        loop {
+            let keys = self.next_keys(migration.db, prefix, &from)?;
+            let Some(last) = keys.last() else {
+                return Ok(any);
+            };
+            from = [last.as_slice(), b"\0"].concat();
+            self.txn.begin(clock::unix_ms());
+            self.lock(migration, &keys)?;
+            let migrations = &self.server.migrations;
+            // Another migration that has a key moves it.
+            let free = keys.into_iter();
+            let free = free.filter(|key| !migrations.holds(migration.db, key));
+            let slice = Migration {
+                keys: free.collect(),
+                ..migration.clone()
+            };
+            let hold = migrations.hold(slice.db, &slice.keys);
+            self.txn.commit()?;
+            let moved = self.move_keys(&slice);
+            drop(hold);
+            self.server.resume_clients();
+            any |= moved?;
+            if self.pool.stop.load(Ordering::Acquire) {
+                return Err(Failure::Broken(Broken {
+                    step: Step::Writing,
+                    error: std::io::ErrorKind::ConnectionAborted.into(),
+                }));
+            }
+        }
+    }
+
+    /// Some keys that begin with `prefix`, the first ones from `from` on.
+    fn next_keys(
+        &mut self,
+        db: DbIndex,
+        prefix: &[u8],
+        from: &[u8],
+    ) -> Result<Vec<Vec<u8>>, Failure> {
+        let (mut keys, mut from) = (Vec::new(), Some(from.to_vec()));
+        while let Some(start) = from.take()
+            && keys.is_empty()
+        {
+            let mut bounds = Bounds {
+                rows: AT_ONCE as u64,
+                traces: MAX_TRACES,
+            };
+            self.txn.begin(clock::unix_ms());
+            let view = self.txn.reading();
+            let bounds = Some(&mut bounds);
+            let rest = walk(view, db, prefix, Some(&start), bounds, |key, _| {
+                keys.push(key.to_vec());
+            });
+            self.txn.commit()?;
+            from = rest?;
+        }
+        Ok(keys)
     }
 
     /// Whether there were any keys to move.

@@ -165,6 +165,17 @@ impl Checkpoint {
         self.file.is_some()
     }
 
+    /// Removes the file, if there is one.
+    pub fn remove_file(&self) -> Result<()> {
+        let Some(path) = &self.file else {
+            return Ok(());
+        };
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(path, error)),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes the file: how far it is, or that the marker knows.
     pub fn write_file(&self, progress: Option<&Progress>) -> Result<()> {
         let Some(path) = &self.file else {

@@ -139,7 +139,14 @@ impl<'f, F: Feed> Follower<'f, F> {
                 false => self.read_batch()?,
             };
             if let Some(sent) = under_way.take() {
-                self.finish(sent)?;
+                let has = self.finish(sent)?;
+                // Whoever writes all the time must not keep the tool from its end.
+                if let Some(has) = has
+                    && is_done(&has)?
+                {
+                    self.position = has;
+                    return Ok(End::Synced);
+                }
             }
             if batch.commands > 0 {
                 self.send(&batch)?;
@@ -303,8 +310,8 @@ impl<'f, F: Feed> Follower<'f, F> {
         Ok(())
     }
 
-    /// Reads the replies to a transaction.
-    fn finish(&mut self, mut batch: Batch) -> Result<()> {
+    /// Reads the replies to a transaction; returns up to where the target is then.
+    fn finish(&mut self, mut batch: Batch) -> Result<Option<Position>> {
         loop {
             let refusals = self.replies(&batch)?;
             if refusals.is_empty() {
@@ -321,7 +328,7 @@ impl<'f, F: Feed> Follower<'f, F> {
         if let Some(to) = &batch.to {
             self.applied.store(to.next, Ordering::Release);
         }
-        Ok(())
+        Ok(batch.to)
     }
 
     /// Which commands the target refused so that it ran none of the others.

@@ -45,6 +45,8 @@ pub struct Migration {
     pub db: DbIndex,
     /// The keys.
     pub keys: Vec<Vec<u8>>,
+    /// All keys that begin with this are to be moved instead.
+    pub prefix: Option<Vec<u8>>,
     /// The target's name or address.
     pub host: String,
     /// Its port.
@@ -124,25 +126,25 @@ impl Migrations {
     /// taken: too many may be waiting.
     #[must_use]
     pub fn submit(&self, migration: Migration) -> bool {
-        let mut keys: Vec<Vec<u8>> = Vec::new();
-        {
-            let mut held = self.held.lock();
-            for key in &migration.keys {
-                // A key that is named twice is held, and let go, once.
-                if held.insert((migration.db, key.clone())) {
-                    keys.push(key.clone());
-                }
-            }
-        }
+        let hold = self.hold(migration.db, &migration.keys);
+        // What is refused is dropped, and the hold with it.
+        self.sender.try_send((migration, hold)).is_ok()
+    }
+
+    /// Keeps writers from these keys; see [`Migrations::submit`] for the locks.
+    pub fn hold(&self, db: DbIndex, keys: &[Vec<u8>]) -> Hold {
+        let mut held = self.held.lock();
+        // A key that is named twice is held, and let go, once.
+        let new = keys.iter().filter(|key| held.insert((db, key.to_vec())));
+        let keys = new.cloned().collect();
+        drop(held);
         self.active.fetch_add(1, Ordering::AcqRel);
-        let hold = Hold {
-            db: migration.db,
+        Hold {
+            db,
             keys,
             held: self.held.clone(),
             active: self.active.clone(),
-        };
-        // What is refused is dropped, and the hold with it.
-        self.sender.try_send((migration, hold)).is_ok()
+        }
     }
 
     /// Where the threads that migrate take their work.
@@ -160,6 +162,7 @@ mod tests {
             client: ClientId(1),
             db: DbIndex(2),
             keys: keys.iter().map(|key| key.to_vec()).collect(),
+            prefix: None,
             host: "localhost".into(),
             port: 1,
             target_db: 0,

@@ -187,3 +187,31 @@ fn no_acknowledged_write_is_lost() {
         .sum();
     assert_eq!(left, counted);
 }
+
+#[test]
+fn keys_of_a_prefix_move_together() {
+    for target in [Server::start(&[]), oracle(&[])] {
+        let source = Server::start(&["--enable-debug-command", "yes"]);
+        let mut here = source.connect();
+        let mut there = target.connect();
+        for n in 0..1000 {
+            here.must(&format!("SET user:{n} {n}"));
+        }
+        here.must("MSET use 1 user; 2 vuser:1 3");
+        here.must("RPUSH user:list a b");
+        let none = migrate(&target, "nobody: 0 5000 USE_PREFIX");
+        assert_eq!(here.must(&none), Value::Simple(b"NOKEY".to_vec()));
+        let copy = migrate(&target, "user: 0 5000 COPY use_prefix");
+        assert_eq!(here.must(&copy), ok());
+        assert_eq!(here.must("DBSIZE"), Value::Int(1004));
+        assert_eq!(there.must("DBSIZE"), Value::Int(1001));
+        let busy = error(&here.cmd(&migrate(&target, "user: 0 5000 USE_PREFIX")));
+        assert!(busy.contains("BUSYKEY"), "{busy}");
+        let moved = migrate(&target, "user: 0 5000 REPLACE USE_PREFIX");
+        assert_eq!(here.must(&moved), ok());
+        assert_eq!(here.must("DBSIZE"), Value::Int(3));
+        assert_eq!(there.must("DBSIZE"), Value::Int(1001));
+        assert_eq!(there.must("GET user:999"), Value::Bulk(b"999".to_vec()));
+        here.must("DEBUG KEDIS-CHECK");
+    }
+}

@@ -11,6 +11,7 @@ DBS = (0, 3, 15)
 # These two change places and are emptied.
 UNSTEADY = (7, 8)
 LATER_MS = 86_400_000
+UNFITTING = ("WRONGTYPE", "no such key", "not an integer", "objects are the same")
 
 
 class Writer:
@@ -48,9 +49,9 @@ class Writer:
                 connections.pop(db, None)
                 time.sleep(0.05)
             except redis.ResponseError as error:
-                # A key of another type, or none: then nothing was done.
+                # It did not fit what is there: then nothing was done.
                 text = str(error)
-                if "WRONGTYPE" not in text and "no such key" not in text:
+                if not any(words in text for words in UNFITTING):
                     self.errors.append(text)
             time.sleep(0.0005)
 

@@ -15,6 +15,7 @@ fn arguments_are_checked_before_anything_is_done() {
         ),
         ("migrate h 1 k 0 1 WHAT", "ERR syntax error"),
         ("migrate h 1 k 0 1 AUTH", "ERR syntax error"),
+        ("migrate h 1  0 1 USE_PREFIX KEYS a", "ERR syntax error"),
         ("migrate h 1 k 0 1 AUTH2 user", "ERR syntax error"),
         (
             "migrate h 1 k x 1",
