@@ -30,7 +30,7 @@ const MAX_ARG_LEN: usize = u32::MAX as usize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// There is no more.
-    End,
+    Exhausted,
     /// The tool was told to stop.
     Stopped,
     /// The target has all it should have.
@@ -166,7 +166,7 @@ impl<'f, F: Feed> Follower<'f, F> {
                 return Ok(End::Synced);
             }
             if batch.to.is_none() && !self.feed.fill()? {
-                return Ok(End::End);
+                return Ok(End::Exhausted);
             }
         }
     }

@@ -261,8 +261,14 @@ impl Job {
 
     /// Ends in peace: the file knows what the marker knew.
     fn part(&self, position: &Option<Position>) -> Result<()> {
-        self.checkpoint
-            .write_file(Some(&self.progress(position.clone())))?;
+        match position {
+            Some(_) => {
+                let progress = self.progress(position.clone());
+                self.checkpoint.write_file(Some(&progress))?;
+            }
+            // There is nothing to go on with.
+            None => self.checkpoint.remove_file()?,
+        }
         let mut target = Conn::new(&self.options.target(), &self.stop)?;
         self.checkpoint.remove_marker(&mut target)?;
         match position {
@@ -337,7 +343,7 @@ impl Job {
         if transfer.is_some() {
             applied.store(0, Ordering::Release);
         }
-        let _acknowledging = stream.acknowledge(applied.clone())?;
+        let acknowledging = stream.acknowledge(applied.clone())?;
         if let Some(transfer) = transfer {
             if let Some(from) = from {
                 log::warn!(
@@ -349,6 +355,8 @@ impl Job {
             let (back, read) = self.copy(stream, Oldest::Kept)?;
             stream = back;
             stream.end_transfer(transfer, read)?;
+            // The source may be waiting for it.
+            acknowledging.now();
             log::info!(
                 "copied {} keys; following from offset {}",
                 self.stats.keys.load(Ordering::Relaxed),
@@ -405,7 +413,7 @@ impl Job {
             (first, rest) = (Some(back), others);
         }
         if self.options.rdb_file.is_some() {
-            return Ok((End::End, None));
+            return Ok((End::Exhausted, None));
         }
         self.stats.set_phase(Phase::Following);
         let mut feed = AofFeed::new(first, rest, &self.stats);

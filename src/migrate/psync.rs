@@ -315,6 +315,15 @@ pub struct Acknowledger {
     thread: Option<JoinHandle<()>>,
 }
 
+impl Acknowledger {
+    /// Says it now.
+    pub fn now(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
 impl Drop for Acknowledger {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);

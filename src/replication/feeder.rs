@@ -103,6 +103,8 @@ pub(super) struct Feeder<'s> {
     /// Bytes of that row that the replica has already: only Redis' dialect sends
     /// parts of rows.
     skip: u64,
+    /// How often the replica said how far it is.
+    acks: u64,
     heard: Instant,
     said: Instant,
 }
@@ -149,6 +151,7 @@ impl<'s> Feeder<'s> {
             parser: Parser::new(),
             next: 0,
             skip: 0,
+            acks: 0,
             heard: Instant::now(),
             said: Instant::now(),
         })
@@ -252,6 +255,21 @@ impl<'s> Feeder<'s> {
         wire::snapshot_complete(&mut self.out, set, snapshot.keys);
         fail_point("feed-complete")?;
         Ok(hold)
+    }
+
+    /// Returns once all is sent and the replica has said something after that.
+    pub(super) fn wait_for_ack(&mut self) -> Result<(), End> {
+        self.turn()?;
+        while self.unsent() > 0 {
+            self.sleep(NAP)?;
+            self.turn()?;
+        }
+        let before = self.acks;
+        while self.acks == before {
+            self.sleep(NAP)?;
+            self.turn()?;
+        }
+        Ok(())
     }
 
     /// Sends until there is room for more.
@@ -491,6 +509,7 @@ impl<'s> Feeder<'s> {
                 Ok(Progress::Complete { consumed }) => {
                     let said = wire::from_replica(&self.parser.args(&self.input));
                     if let Some(ack) = said {
+                        self.acks += 1;
                         // It cannot have more than it was sent.
                         let sent = (self.next + self.skip).max(1);
                         if ack.applied.max(ack.synced.unwrap_or(0)) > sent {

@@ -5,7 +5,7 @@
 //! ```text
 //! +FULLRESYNC id offset                            not after SYNC
 //! $EOF:mark ‖ file ‖ mark   or   $length ‖ file    without REPLCONF capa eof
-//! commands
+//! commands                                         after $EOF: once it said REPLCONF ACK
 //! ```
 //!
 //! Offsets count the same bytes on both sides, so a replica may come back at
@@ -44,7 +44,12 @@ pub(super) fn send_data_set(feeder: &mut Feeder<'_>, snapshot: &Snapshot<'_>) ->
     }
     exported.map_err(failure)?;
     feeder.say(mark.as_bytes());
-    Ok(())
+    // A replica looks for the mark at the end of what it has read: nothing may
+    // follow before it has found it.
+    match feeder.psync.announced.rdb_only {
+        true => Ok(()),
+        false => feeder.wait_for_ack(),
+    }
 }
 
 /// The file is written first, as its length stands before it.
