@@ -531,3 +531,34 @@ impl Engine {
         Ok(rows.status()?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{StorageConfig, Txn};
+
+    #[test]
+    fn every_byte_of_the_log_is_in_one_row() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = StorageConfig::new(dir.path().join("db"));
+        let engine = Engine::open(config).expect("opens");
+        let mut txn = Txn::new(engine.clone());
+        let mut starts = vec![engine.binlog.range().next_position];
+        for n in 0..5 {
+            txn.begin(1);
+            for _ in 0..n {
+                txn.effect(DbIndex(n), &["SET", "key", "value"]);
+            }
+            txn.commit().expect("a commit");
+            starts.push(engine.binlog.range().next_position);
+        }
+        starts.dedup();
+        let (first, end) = (starts[0], starts[starts.len() - 1]);
+        for position in first..=end {
+            let start = starts.iter().rev().find(|start| **start <= position);
+            assert_eq!(engine.row_at(position).expect("a row"), start.copied());
+        }
+        assert_eq!(engine.row_at(first - 1).expect("no row"), None);
+        assert_eq!(engine.row_at(end + 1).expect("no row"), None);
+    }
+}
