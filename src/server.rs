@@ -314,6 +314,7 @@ fn storage_config(config: &Config) -> StorageConfig {
         block_size: config.rocksdb_block_size_bytes,
         bloom_bits: f64::from(config.rocksdb_bloom_bits),
         max_background_jobs: config.background_jobs(),
+        background_nice: config.rocksdb_background_nice,
         rate_limit: config.rocksdb_rate_limit_bytes_per_s,
         max_open_files: config.rocksdb_max_open_files,
         compression: compression(config.rocksdb_compression),

@@ -154,7 +154,7 @@ impl Engine {
     pub fn open(config: StorageConfig) -> Result<Arc<Engine>> {
         std::fs::create_dir_all(&config.dir)?;
         let options = RocksOptions::new(&config);
-        let (db, names) = open_db(&config.dir, &options)?;
+        let (db, names) = open_in_background(&config, &options)?;
         let own_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;
         check_format(&db, &own_cf)?;
@@ -712,6 +712,21 @@ impl Keyspace {
             removals: Removals::default(),
         }
     }
+}
+
+/// Opens the database from a thread of less priority: RocksDB's own threads, made
+/// now, inherit that.
+fn open_in_background(config: &StorageConfig, options: &RocksOptions) -> Result<(Db, Vec<String>)> {
+    let open = || {
+        if let Err(error) = rustix::process::nice(config.background_nice as i32) {
+            log::warn!("background threads keep their priority: {error}");
+        }
+        open_db(&config.dir, options)
+    };
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(open).join();
+        opening.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Opens the database with all column families it has; returns their names.

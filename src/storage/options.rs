@@ -44,6 +44,10 @@ pub struct StorageConfig {
     pub bloom_bits: f64,
     /// Threads for flushes and compactions.
     pub max_background_jobs: u32,
+    /// Their niceness, 0 to 19. Where all processors are busy, they get a share
+    /// that keeps up with writes but does not hold up replies; with 19 they fall
+    /// so far behind that writes stall.
+    pub background_nice: u32,
     /// Write rate of flushes and compactions per second; 0 for no limit.
     pub rate_limit: u64,
     /// Open table files; −1 for all.
@@ -84,6 +88,7 @@ impl StorageConfig {
             block_size: 8 << 10,
             bloom_bits: 10.0,
             max_background_jobs: 2,
+            background_nice: 10,
             rate_limit: 0,
             max_open_files: -1,
             compression: Compression::Lz4,

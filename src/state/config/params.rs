@@ -313,6 +313,8 @@ params! {
     rocksdb_max_total_wal_size_bytes: u64 = 256 * MIB => "rocksdb.max-total-wal-size", BYTES, Start;
     /// Threads for flushes and compactions; 0 takes one per processor, at least two.
     rocksdb_max_background_jobs: u32 = 0 => "rocksdb.max-background-jobs", int(0, 128), Start;
+    /// How much the threads of flushes and compactions stand back behind those that answer clients.
+    rocksdb_background_nice: u32 = 10 => "rocksdb.background-nice", int(0, 19), Start;
     /// Compression of the upper levels.
     rocksdb_compression: Compression = Compression::Lz4 => "rocksdb.compression", COMPRESSION, Start;
     /// Compression of the last level.
