@@ -27,12 +27,8 @@ fn reply_part(
     })?;
     if let Some(Visited::Long(long)) = &found {
         let range = pick(long.len());
-        let len = range.end - range.start;
-        reply.buf.push(b'$');
-        crate::base::num::write_i64(&mut reply.buf, len as i64);
-        reply.buf.extend_from_slice(b"\r\n");
-        long.read_into(view, db, range, &mut reply.buf)?;
-        reply.buf.extend_from_slice(b"\r\n");
+        let len = (range.end - range.start) as usize;
+        reply.bulk_with(len, |buf| long.read_into(view, db, range, buf))?;
     }
     Ok(found.is_some())
 }

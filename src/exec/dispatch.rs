@@ -242,6 +242,9 @@ impl Executor {
             }
         };
         let command = found.command;
+        // CLIENT LIST shows what waits or is queued, too.
+        let last_command = &session.info.last_command;
+        last_command.store(found.index as u32, Ordering::Relaxed);
         if self.is_paused(session, command) || self.is_held_back(command) {
             return Outcome::Paused;
         }
@@ -258,10 +261,6 @@ impl Executor {
             monitor::feed(&self.server, session, command, args);
         }
         self.commands += 1;
-        session
-            .info
-            .last_command
-            .store(found.index as u32, Ordering::Relaxed);
         let done = self.perform(session, found, args, reply);
         if session.waiting.is_some() {
             return Outcome::Blocked;

@@ -56,6 +56,7 @@ const ARITY: Error = Error::text("ERR Wrong number of args calling Redis command
 const NOT_ALLOWED: Error = Error::text("ERR This Redis command is not allowed from script");
 const KILLED: Error = Error::text("ERR Script killed by user with SCRIPT KILL.");
 const FUNCTION_KILLED: Error = Error::text("ERR Script killed by user with FUNCTION KILL.");
+const TOO_LONG: Error = Error::text("ERR the reply would be too long");
 const TOO_LARGE: Error = Error::text("OOM the script has written more than fits one transaction");
 
 /// The interpreter of a thread, and what it was made from.
@@ -426,7 +427,17 @@ impl ScriptHost<'_> {
 
 impl Host for ScriptHost<'_> {
     fn call(&mut self, args: &[&[u8]], reply: &mut Reply) -> Result<(), Halted> {
+        let limit = self
+            .executor
+            .server
+            .reply_limit_bytes(self.executor.config());
+        reply.limit = usize::try_from(limit).unwrap_or(usize::MAX);
         match self.command(args, reply) {
+            Ok(()) if reply.overflowed => {
+                reply.truncate(0);
+                reply.error_bytes(&TOO_LONG.wire());
+                Ok(())
+            }
             Ok(()) => Ok(()),
             Err(Stop::Failed(error)) => {
                 self.executor.server.stats.error(&error.to_string());

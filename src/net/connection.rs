@@ -26,8 +26,6 @@ const READ_BUDGET: usize = 256 << 10;
 const REQUEST_BUDGET: u32 = 2048;
 /// Buffers that grew past this are freed once they are empty.
 const KEEP_BUFFER: usize = 64 << 10;
-/// Memory reserved at once for a request that is still arriving.
-const GROW: usize = 1 << 20;
 
 /// How a turn of a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +184,7 @@ impl Connection {
         if self.session.waiting.is_some() {
             return self.listen(executor, scratch);
         }
-        let limit = executor.server().clients_limit_bytes(executor.config());
+        let limit = executor.server().reply_limit_bytes(executor.config());
         self.reply.limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut requests = 0;
         let mut bytes = 0;
@@ -332,13 +330,9 @@ impl Connection {
         }
     }
 
-    /// Keeps bytes of a request for later. Memory grows with what has arrived,
-    /// never with what was announced.
+    /// Keeps bytes of a request for later. Memory grows with what has arrived:
+    /// what was announced says nothing, thousands of clients may announce much.
     fn append(&mut self, bytes: &[u8]) {
-        if self.input.capacity() - self.input.len() < bytes.len() {
-            let announced = self.parser.wanted().unwrap_or(0);
-            self.input.reserve(bytes.len().max(announced.min(GROW)));
-        }
         self.input.extend_from_slice(bytes);
         let info = &self.session.info;
         info.query_bytes.store(self.input.len(), Ordering::Relaxed);
@@ -460,7 +454,7 @@ impl Connection {
     /// instead, once it has the replies before.
     fn refuse_reply(&mut self, before: usize, executor: &Executor) {
         log::warn!(
-            "client {} at {}: a reply to it is longer than maxmemory-clients",
+            "client {} at {}: a reply to it is longer than maxmemory-clients has left",
             self.session.info.id.0,
             self.session.info.addr
         );

@@ -20,8 +20,6 @@ use crate::base::num::parse_i64;
 
 /// Longest inline request and longest count line, in bytes.
 pub const MAX_LINE_LEN: usize = 64 * 1024;
-/// From this announced length on, [`Parser::wanted`] reports what is missing.
-pub const BIG_BULK_LEN: usize = 32 * 1024;
 /// Most arguments of a request before authentication.
 const UNAUTH_MAX_ARGS: usize = 10;
 /// Longest argument of a request before authentication, in bytes.
@@ -127,8 +125,6 @@ pub struct Parser {
     scanned: usize,
     /// Arguments still to come.
     pending: usize,
-    /// Bytes still missing of a big argument; 0 when none is under way.
-    missing: usize,
     /// Where the arguments stand, in the request or in `unescaped`.
     ranges: SmallVec<[ArgRange; 16]>,
     /// Arguments of an inline request with quotes.
@@ -213,7 +209,6 @@ impl Parser {
         self.pos = 0;
         self.scanned = 0;
         self.pending = 0;
-        self.missing = 0;
         self.in_unescaped = false;
         if self.ranges.capacity() > KEEP_RANGES {
             self.ranges = SmallVec::new();
@@ -225,13 +220,6 @@ impl Parser {
         } else {
             self.unescaped.clear();
         }
-    }
-
-    /// Bytes still missing of a big announced argument, its CRLF included: how
-    /// much reading ahead is worthwhile. The peer chose the number, so it must
-    /// never be allocated up front.
-    pub fn wanted(&self) -> Option<usize> {
-        (self.missing > 0).then_some(self.missing)
     }
 
     fn complete(&mut self, consumed: usize) -> Result<Progress, ProtocolError> {
@@ -269,12 +257,8 @@ impl Parser {
             // Like Redis, the two bytes after the argument are skipped unseen.
             let next = self.pos.saturating_add(len).saturating_add(2);
             if next > buf.len() {
-                if len >= BIG_BULK_LEN {
-                    self.missing = next - buf.len();
-                }
                 return Ok(Progress::Incomplete);
             }
-            self.missing = 0;
             self.ranges.push(ArgRange {
                 start: self.pos,
                 end: self.pos + len,

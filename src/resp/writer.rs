@@ -84,14 +84,42 @@ impl Reply {
     /// A bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        if self.limit > 0 && self.buf.len() + bytes.len() > self.limit {
-            self.overflowed = true;
+        if !self.has_room(bytes.len()) {
             return;
         }
         self.buf.reserve(bytes.len() + 16);
         self.header(b'$', bytes.len() as u64);
         self.buf.extend_from_slice(bytes);
         self.crlf();
+    }
+
+    /// A bulk string of `len` bytes, which `append` appends to the buffer.
+    ///
+    /// # Errors
+    /// What `append` reports.
+    pub fn bulk_with<E>(
+        &mut self,
+        len: usize,
+        append: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if !self.has_room(len) {
+            return Ok(());
+        }
+        // With room for what stands around it: otherwise the last two bytes would
+        // double the buffer. Where there is no such room `append` will say so.
+        let _ = self.buf.try_reserve(len.saturating_add(32));
+        self.header(b'$', len as u64);
+        append(&mut self.buf)?;
+        self.crlf();
+        Ok(())
+    }
+
+    /// Whether so many bytes more are within the limit; otherwise they are left out.
+    #[inline]
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let room = self.limit == 0 || self.buf.len().saturating_add(bytes) <= self.limit;
+        self.overflowed |= !room;
+        room
     }
 
     /// A bulk string that is an integer.
@@ -159,6 +187,9 @@ impl Reply {
     pub fn verbatim(&mut self, ext: &str, bytes: &[u8]) {
         if !self.resp3 {
             return self.bulk(bytes);
+        }
+        if !self.has_room(bytes.len()) {
+            return;
         }
         let mut kind = *b"   :";
         for (to, from) in kind.iter_mut().zip(ext.bytes().take(3)) {

@@ -4,7 +4,11 @@
 //! many connections, or few with huge replies, would add up. When all clients
 //! together take more than the limit, those that take most are closed, until the
 //! rest fits. CLIENT NO-EVICT spares a client. Without `maxmemory-clients` the
-//! limit is the memory budget itself: buffers are part of it.
+//! limit is a share of the memory budget: the caches fill the budget itself, and
+//! there must be room for both.
+//!
+//! A reply counts only when it is whole, and each thread may be making one. So
+//! what one may take follows from what all clients have left.
 
 use super::clients::{ClientFlags, ClientId, ClientInfo};
 use super::config::Config;
@@ -16,15 +20,30 @@ use std::sync::atomic::Ordering;
 
 /// The clients are added up at most once in this time.
 const PERIOD_US: u64 = 5_000;
+/// Without `maxmemory-clients`: the share of the budget, in percent, but at least
+/// so many bytes if the budget has them.
+const DEFAULT_SHARE_PERCENT: u64 = 25;
+const DEFAULT_LEAST_BYTES: u64 = 1 << 30;
+/// What may wait in the buffer of a client when another reply begins, and what a
+/// reply has besides one long value.
+const BESIDES_VALUE_BYTES: u64 = 2 << 20;
 
 impl Server {
     /// What the buffers of all clients may take.
     pub fn clients_limit_bytes(&self, config: &Config) -> u64 {
         let (_, budget) = self.engine.cache_usage();
         match config.maxmemory_clients.bytes(budget) {
-            0 => budget,
+            0 => default_limit(budget),
             bytes => bytes,
         }
+    }
+
+    /// What the buffer of a client may take while a reply to it is made.
+    pub fn reply_limit_bytes(&self, config: &Config) -> u64 {
+        let limit = self.clients_limit_bytes(config);
+        let taken = self.clients_bytes.load(Ordering::Relaxed);
+        let threads = self.mailboxes().len();
+        reply_limit(limit, taken, threads, config.proto_max_bulk_len_bytes)
     }
 
     /// Has the largest clients closed if all together are above the limit, and
@@ -38,6 +57,8 @@ impl Server {
         }
         self.clients_added_up_us.store(now_us, Ordering::Relaxed);
         let clients = self.clients.all();
+        let sizes = clients.iter().map(|client| client.memory_bytes() as u64);
+        self.clients_bytes.store(sizes.sum(), Ordering::Relaxed);
         let mut evicted = Vec::new();
         for (client, bytes) in to_evict(&clients, self.clients_limit_bytes(config)) {
             log::warn!(
@@ -52,6 +73,19 @@ impl Server {
         }
         evicted
     }
+}
+
+fn default_limit(budget: u64) -> u64 {
+    let share = budget / 100 * DEFAULT_SHARE_PERCENT;
+    share.max(DEFAULT_LEAST_BYTES).min(budget)
+}
+
+/// An equal share for each thread of what is left of `limit`; but whatever others
+/// take, the longest value can be read if the limit allows it at all.
+fn reply_limit(limit: u64, taken: u64, threads: usize, longest_value: u64) -> u64 {
+    let share = limit.saturating_sub(taken) / threads.max(1) as u64;
+    let one_value = longest_value.saturating_add(BESIDES_VALUE_BYTES);
+    share.max(one_value.min(limit))
 }
 
 /// The largest clients that may go, until the others fit.
@@ -88,6 +122,23 @@ mod tests {
         let info = ClientInfo::new(ClientId(id), String::new(), String::new(), -1, 0, 0, flags);
         info.output_capacity.store(output, Ordering::Relaxed);
         Arc::new(info)
+    }
+
+    /// Fifty clients that asked for three gigabytes each and took nothing: every
+    /// thread made such a reply at once, on top of full caches, and the system
+    /// killed the server.
+    #[test]
+    fn threads_share_what_is_left_for_replies() {
+        let (gib, mib) = (1 << 30, 1 << 20);
+        assert_eq!(default_limit(1600 * gib), 400 * gib);
+        assert_eq!(default_limit(2 * gib), gib);
+        assert_eq!(default_limit(64 * mib), 64 * mib);
+        let longest = 512 * mib;
+        assert_eq!(reply_limit(8 * gib, 0, 4, longest), 2 * gib);
+        assert_eq!(reply_limit(8 * gib, 4 * gib, 4, longest), gib);
+        // A value of the longest kind can be read nevertheless.
+        assert_eq!(reply_limit(8 * gib, 9 * gib, 4, longest), 514 * mib);
+        assert_eq!(reply_limit(16 * mib, 9 * gib, 4, longest), 16 * mib);
     }
 
     #[test]

@@ -122,6 +122,8 @@ pub struct Server {
     stalled_until_us: AtomicU64,
     /// When the memory of all clients was last added up, in monotonic µs.
     pub(super) clients_added_up_us: AtomicU64,
+    /// What that came to.
+    pub(super) clients_bytes: AtomicU64,
     shutdown: Mutex<Option<Shutdown>>,
     log_level: OnceLock<Box<dyn Fn(super::config::LogLevel) + Send + Sync>>,
     listen: OnceLock<Box<Listen>>,
@@ -177,6 +179,7 @@ impl Server {
             paused: AtomicBool::new(false),
             stalled_until_us: AtomicU64::new(0),
             clients_added_up_us: AtomicU64::new(0),
+            clients_bytes: AtomicU64::new(0),
             shutdown: Mutex::new(None),
             log_level: OnceLock::new(),
             listen: OnceLock::new(),

@@ -396,7 +396,12 @@ impl Engine {
         fail_point("before-write")?;
         let number = self.begun.load(Ordering::Relaxed) + 1;
         self.begun.store(number, Ordering::Release);
-        self.db.write(batch)?;
+        let done = fail_point("while-writing").and_then(|()| Ok(self.db.write(batch)?));
+        if let Err(error) = done {
+            // Nobody can have read of it: what was durable before still is all there is.
+            self.begun.store(number - 1, Ordering::Release);
+            return Err(error);
+        }
         self.written.store(number, Ordering::Release);
         fail_point("after-write")?;
         Ok(())

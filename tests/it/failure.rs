@@ -12,8 +12,18 @@ fn is_misconf(reply: &Value) -> bool {
 
 #[test]
 fn a_write_that_fails_leaves_no_trace() {
+    no_trace_of_a_failure_at("before-write:3:error");
+}
+
+/// With a full disk not even what had long been safe could be read.
+#[test]
+fn a_write_that_the_disk_does_not_take_leaves_no_trace() {
+    no_trace_of_a_failure_at("while-writing:3:error");
+}
+
+fn no_trace_of_a_failure_at(fail_point: &str) {
     let mut server = Server::start(&[]);
-    server.restart_failing("before-write:3:error");
+    server.restart_failing(fail_point);
     let mut conn = server.connect();
     conn.must("SET a 1");
     conn.must("SET b 1");

@@ -271,9 +271,10 @@ fn bounded(server: &Server, hostile: impl FnOnce()) {
 #[test]
 fn announced_lengths_reserve_nothing() {
     let server = Server::start(&[]);
+    let before = used_memory(&mut server.connect());
     bounded(&server, || {
         let mut held = Vec::new();
-        for n in 0..60 {
+        for n in 0..600 {
             let mut conn = server.connect();
             let announcement: &[u8] = match n % 4 {
                 0 => b"*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$536870000\r\nstart",
@@ -288,6 +289,9 @@ fn announced_lengths_reserve_nothing() {
         for _ in 0..32 {
             server.connect().must("PING");
         }
+        // A mebibyte for each that announced more was too much.
+        let each = used_memory(&mut server.connect()).saturating_sub(before) / 600;
+        assert!(each < 16 << 10, "{each} bytes for each");
     });
 }
 
@@ -479,6 +483,31 @@ fn many_that_never_read_cost_no_more_than_all_may() {
     assert_eq!(wide.read().expect("a reply").text(), "PONG");
     assert!(wide.closed_within(Duration::from_secs(5)));
     good.must("PING");
+}
+
+/// A sparse bitmap takes some kilobytes and half a gigabyte to send: a request of
+/// a few hundred bytes made the server ask for all memory there was.
+#[test]
+fn a_reply_of_long_values_is_bounded_as_any_other() {
+    let server = Server::start(&["--maxmemory-clients", "64mb"]);
+    let mut conn = server.connect();
+    conn.must("SETBIT map 400000000 1");
+    assert_eq!(conn.must("GET map").bytes().len(), 50_000_001);
+    bounded(&server, || {
+        let maps = vec!["map"; 40];
+        let mut wide = server.connect();
+        wide.send(&[&["MGET"], &maps[..]].concat())
+            .expect("a request");
+        assert!(wide.closed_within(Duration::from_secs(20)));
+        let script = ["EVAL", "return redis.call('mget', unpack(KEYS))", "40"];
+        let reply = conn.call(&[&script[..], &maps[..]].concat());
+        let error = reply.error().unwrap_or_default();
+        assert!(
+            error.starts_with("ERR the reply would be too long"),
+            "{error}"
+        );
+    });
+    conn.must("PING");
 }
 
 #[test]
