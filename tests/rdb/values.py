@@ -102,32 +102,46 @@ def fill(connection, pairs):
             connection.execute_command(name, key, *args)
 
 
+READS = {
+    "string": lambda pipe, key: pipe.get(key),
+    "list": lambda pipe, key: pipe.lrange(key, 0, -1),
+    "set": lambda pipe, key: pipe.smembers(key),
+    "hash": lambda pipe, key: pipe.hgetall(key),
+    # Scores as numbers: how they are printed differs between versions.
+    "zset": lambda pipe, key: pipe.zrange(key, 0, -1, withscores=True),
+}
+
+
+def looks(connection, keys):
+    """(type, value, when it expires) of each key, in a form that can be compared."""
+    with connection.pipeline(transaction=False) as pipe:
+        for key in keys:
+            pipe.type(key)
+        kinds = [kind.decode() for kind in pipe.execute()]
+        for kind, key in zip(kinds, keys):
+            READS.get(kind, lambda pipe, key: pipe.exists(key))(pipe, key)
+        found = pipe.execute(raise_on_error=False)
+        for key in keys:
+            pipe.pexpiretime(key)
+        return list(zip(kinds, found, pipe.execute()))
+
+
 def value(connection, key):
-    """Type and value of a key, in a form that can be compared."""
-    kind = connection.type(key).decode()
-    if kind == "string":
-        return kind, connection.get(key)
-    if kind == "list":
-        return kind, connection.lrange(key, 0, -1)
-    if kind == "set":
-        return kind, sorted(connection.smembers(key))
-    if kind == "hash":
-        return kind, connection.hgetall(key)
-    if kind == "zset":
-        # Scores as numbers: how they are printed differs between versions.
-        return kind, connection.zrange(key, 0, -1, withscores=True)
-    return kind, None
+    """Type and value of a key."""
+    [(kind, found, _)] = looks(connection, [key])
+    return kind, sorted(found) if kind == "set" else found
 
 
 def differences(one, other, drift_ms=0):
     """Keys of two connections' DBs whose values or times differ."""
-    names = set(one.keys("*")) ^ set(other.keys("*"))
-    wrong = [(name, "is on one side only") for name in names]
-    for key in one.keys("*"):
-        if key in names:
-            continue
-        if value(one, key) != value(other, key):
-            wrong.append((key, "differs"))
-        elif abs(one.pexpiretime(key) - other.pexpiretime(key)) > drift_ms:
-            wrong.append((key, "expires at another time"))
+    here, there = set(one.keys("*")), set(other.keys("*"))
+    wrong = [(name, "is on one side only") for name in here ^ there]
+    both = sorted(here & there)
+    for start in range(0, len(both), 500):
+        keys = both[start : start + 500]
+        for key, a, b in zip(keys, looks(one, keys), looks(other, keys)):
+            if a[:2] != b[:2]:
+                wrong.append((key, "differs"))
+            elif abs(a[2] - b[2]) > drift_ms:
+                wrong.append((key, "expires at another time"))
     return wrong
