@@ -45,9 +45,8 @@ pub struct Writing {
     pub keep_going: bool,
     /// Whether another value of a key may be there.
     pub replace: bool,
-    /// Keys whose time is over by then are not copied, Unix ms; others are kept
-    /// at least until then.
-    pub oldest_ms: Oldest,
+    /// What becomes of keys whose time is over, or nearly.
+    pub oldest: Oldest,
 }
 
 /// What becomes of keys whose time is nearly over.
@@ -145,7 +144,7 @@ pub fn copy<R: BufRead>(
         stats,
         lanes,
         next_lane: 0,
-        db: Some(mapping.db(0)).flatten(),
+        db: mapping.db(0),
     };
     copy.run()?;
     for lane in &mut copy.lanes {
@@ -346,10 +345,10 @@ impl<R: BufRead> Copy<'_, R> {
 
     fn key(&mut self, head: Head) -> Result<()> {
         let now_ms = clock::unix_ms();
-        let is_over = self.writing.oldest_ms == Oldest::LeftOut
+        let is_over = self.writing.oldest == Oldest::LeftOut
             && head.expire_ms != 0
             && head.expire_ms <= now_ms;
-        let expire_ms = match self.writing.oldest_ms {
+        let expire_ms = match self.writing.oldest {
             Oldest::Kept => kept_until(head.expire_ms, now_ms),
             Oldest::LeftOut => head.expire_ms,
         };

@@ -458,7 +458,7 @@ impl Job {
         Ok(())
     }
 
-    fn copy<R: std::io::BufRead>(&self, source: R, oldest_ms: Oldest) -> Result<(R, u64)> {
+    fn copy<R: std::io::BufRead>(&self, source: R, oldest: Oldest) -> Result<(R, u64)> {
         let writing = Writing {
             target: self.options.target(),
             abilities: self.rewriter.abilities,
@@ -467,7 +467,7 @@ impl Job {
             mb_per_s: self.options.network_limit,
             keep_going: self.options.keep_going,
             replace: !self.owned,
-            oldest_ms,
+            oldest,
         };
         copy::copy(
             source,

@@ -1,6 +1,6 @@
 //! The source as a replica sees it: a file of its data set, then its stream.
 
-use super::conn::{Conn, NAP, command, is_pause, open, refusal};
+use super::conn::{Conn, command, is_pause, open, refusal};
 use super::error::{Error, Result};
 use super::options::Endpoint;
 use super::stats::Stats;
@@ -341,5 +341,3 @@ pub fn source_offset(conn: &mut Conn) -> Result<u64> {
     let offsets = names.iter().filter_map(|name| info.number(name));
     Ok(offsets.max().unwrap_or(0))
 }
-
-const _: () = assert!(NAP.as_millis() < ACK_EVERY.as_millis());
