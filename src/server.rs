@@ -28,9 +28,6 @@ use std::time::{Duration, Instant};
 
 /// The token of the main thread's Waker; listening sockets have lower ones.
 const WAKE: Token = Token(usize::MAX);
-/// Stack of a thread that runs scripts: what Lua allows of recursion through its
-/// C functions takes up to half of it.
-const STACK: usize = 8 << 20;
 /// How often the main thread's cron runs.
 const CRON: Duration = Duration::from_secs(1);
 
@@ -234,7 +231,9 @@ fn start_io_threads(
     let mut threads = Vec::new();
     for (i, (poll, mailbox, receiver)) in prepared.into_iter().enumerate() {
         let server = server.clone();
-        let builder = Builder::new().name(format!("io-{i}")).stack_size(STACK);
+        let builder = Builder::new()
+            .name(format!("io-{i}"))
+            .stack_size(jobs::SCRIPT_STACK);
         let handle = builder.spawn(move || {
             if let Err(error) = IoThread::with(poll, receiver, server, i).run() {
                 log::error!("IO thread {i}: {error}");
@@ -253,7 +252,7 @@ fn stop(
     links: replication::Threads,
     how: Shutdown,
 ) {
-    server.scripts.kill_all();
+    server.lanes.stop_all();
     for (mailbox, _) in &threads {
         mailbox.send(Message::Stop);
     }

@@ -53,6 +53,14 @@ fn set_active_expire(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
+fn set_disable_deny_scripts(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let on = num::parse_i64(arg(args, 2)).is_some_and(|n| n != 0);
+    ctx.server.allow_denied.store(on, Ordering::Relaxed);
+    ctx.reply.ok();
+    Ok(())
+}
+
 /// RELOAD and LOADAOF: everything that is only in memory goes to files, so that
 /// what is read from now on is what a restart would find.
 fn reload(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
@@ -280,6 +288,10 @@ const HELP: &[help::Topic] = &[
         &["Whether keys are removed in the background when their time is over."],
     ),
     (
+        "SET-DISABLE-DENY-SCRIPTS <0|1>",
+        &["Whether scripts may run commands that are not for scripts."],
+    ),
+    (
         "SLEEP <seconds>",
         &["Hold up this client and others of its thread."],
     ),
@@ -382,6 +394,11 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("set-active-expire", 3, set_active_expire),
         ADMIN,
         "Switches the removal of keys in the background",
+    ),
+    row(
+        Command::session("set-disable-deny-scripts", 3, set_disable_deny_scripts),
+        ADMIN,
+        "Lets scripts run commands that they may not",
     ),
     row(
         Command::session("sleep", 3, sleep),

@@ -18,7 +18,8 @@ use crate::rdb::payload;
 use crate::rdb::reader::Reader;
 use crate::resp::Reply;
 use crate::state::Server;
-use crate::state::scripts::{Function, Libraries, Library, Running};
+use crate::state::lanes::Running;
+use crate::state::scripts::{Function, Libraries, Library};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -76,7 +77,7 @@ pub fn load_libraries(server: &Server) -> Result<(), Error> {
 fn add(libraries: &mut Libraries, library: Library, replace: bool) -> Result<(), Error> {
     let name = &library.name;
     if libraries.by_name.contains_key(name) && !replace {
-        let text: &[&[u8]] = &[b"ERR Library '", name, b"' already exists"];
+        let text: &[&[u8]] = &[b"ERR Library ", name, b" already exists"];
         return Err(Error::Bytes(text.concat()));
     }
     let others = libraries
@@ -300,7 +301,7 @@ fn show(reply: &mut Reply, library: &Library, with_code: bool) {
 }
 
 fn stats(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    let running = ctx.server.scripts.longest();
+    let running = ctx.server.lanes.longest();
     ctx.reply.map(2);
     ctx.reply.bulk(b"running_script");
     match running {

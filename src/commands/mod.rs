@@ -54,7 +54,7 @@ mod migrate;
 mod object;
 mod pubsub;
 pub mod save;
-mod scripts;
+pub mod scripts;
 mod server;
 mod sets;
 mod slowlog;

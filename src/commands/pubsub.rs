@@ -96,8 +96,12 @@ fn send(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
     let (channel, message) = (args[1], args[2]);
     let targets = ctx.server.pubsub.find(kind, channel);
     ctx.reply.int(targets.count() as i64);
-    if !ctx.server.pubsub.is_silent(kind) {
+    let server = ctx.server;
+    // What a replica has for its own replicas comes from its master.
+    if server.replication.has_replicas() && !server.engine.is_following() {
         ctx.outbox.publish(kind, channel, message, targets);
+    } else if !server.pubsub.is_silent(kind) {
+        ctx.outbox.publish_here(kind, channel, message, targets);
     }
     Ok(())
 }

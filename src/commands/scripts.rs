@@ -8,8 +8,8 @@ use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, Own, ScriptCall
 use crate::lua::Interpreter;
 use crate::lua::api::sha1_hex;
 use crate::lua::header::script_flags;
-use crate::state::scripts::{NotKilled, Script};
-use std::time::Duration;
+use crate::state::lanes::NotKilled;
+use crate::state::scripts::Script;
 
 /// Bytes that the interpreter may use which only looks whether a script or
 /// library is right.
@@ -25,6 +25,14 @@ const BUSY: Error = Error::text(
 const BUSY_FUNCTION: Error = Error::text(
     "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
 );
+
+/// What is refused because of a script that has run for too long.
+pub fn busy(function: bool) -> Error {
+    match function {
+        true => BUSY_FUNCTION,
+        false => BUSY,
+    }
+}
 
 fn load(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let body = args[2];
@@ -79,17 +87,12 @@ fn kill(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 
 /// SCRIPT KILL and FUNCTION KILL.
 pub(super) fn kill_running(ctx: &mut SessionCtx<'_>, function: bool) -> CmdResult {
-    let config = ctx.server.config.load();
-    let threshold = Duration::from_millis(config.busy_reply_threshold_ms);
-    ctx.server
-        .scripts
-        .kill(function, threshold)
-        .map_err(|why| match (why, function) {
-            (NotKilled::NotBusy, _) => NOT_BUSY,
-            (NotKilled::Unkillable, _) => UNKILLABLE,
-            (NotKilled::OtherSort, false) => BUSY_FUNCTION,
-            (NotKilled::OtherSort, true) => BUSY,
-        })?;
+    let killed = ctx.server.lanes.kill(function);
+    killed.map_err(|why| match why {
+        NotKilled::NotBusy => NOT_BUSY,
+        NotKilled::Unkillable => UNKILLABLE,
+        NotKilled::OtherSort => busy(!function),
+    })?;
     ctx.reply.ok();
     Ok(())
 }

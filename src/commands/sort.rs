@@ -27,6 +27,7 @@ struct Request<'a> {
     count: i64,
     get: Vec<Pattern<'a>>,
     store: Option<&'a [u8]>,
+    for_script: bool,
 }
 
 impl<'a> Request<'a> {
@@ -42,6 +43,7 @@ impl<'a> Request<'a> {
             count: -1,
             get: Vec::new(),
             store: None,
+            for_script: false,
         };
         let mut options = Options::new(args, 2);
         while !options.is_empty() {
@@ -85,8 +87,10 @@ impl<'a> Request<'a> {
         db: DbIndex,
         source: &Source<'_>,
     ) -> Result<Vec<Element>, Error> {
-        if self.unsorted && self.store.is_some() && matches!(source, Source::Set(_)) {
-            // What is stored must not depend on the order on disk.
+        let settled = self.store.is_some() || self.for_script;
+        if self.unsorted && settled && matches!(source, Source::Set(_)) {
+            // What is stored, or what a script does, must not depend on the order
+            // on disk.
             self.unsorted = false;
             self.order.alpha = true;
             self.order.by = None;
@@ -154,13 +158,15 @@ fn answer(
 }
 
 fn sort_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let request = Request::parse(args, false)?;
+    let mut request = Request::parse(args, false)?;
+    request.for_script = ctx.session.is_script;
     let source = Source::open(ctx.view, ctx.db, args[1])?;
     answer(ctx.view, ctx.reply, ctx.db, &source, request)
 }
 
 fn sort(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut request = Request::parse(args, true)?;
+    request.for_script = ctx.session.is_script;
     // Expired keys among those that are locked go now; the others must stay.
     let source = ctx.txn.counting(|txn| Source::open(txn, ctx.db, args[1]))?;
     let existed = match request.store {

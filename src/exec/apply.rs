@@ -18,6 +18,7 @@ use crate::encoding::Corrupt;
 use crate::encoding::binlog::Row;
 use crate::resp::{Limits, Parser, Progress, Reply};
 use crate::state::Session;
+use crate::state::pubsub::Kind;
 use crate::state::scripts::Libraries;
 use crate::storage::history::Following;
 use crate::storage::snapshot::DataSet;
@@ -107,7 +108,7 @@ impl Executor {
         if exclusive {
             self.txn.begin_exclusive(row.unix_ms)?;
         } else {
-            self.txn.begin(row.unix_ms);
+            self.txn.begin(row.unix_ms)?;
             self.lock_row(&commands)?;
         }
         let savepoint = self.txn.savepoint();
@@ -130,6 +131,12 @@ impl Executor {
             self.txn.commit()?;
         }
         Ok(row.unix_ms)
+    }
+
+    /// Publishes a message of the master's.
+    pub fn publish(&mut self, kind: Kind, channel: &[u8], message: &[u8]) {
+        let targets = self.server.pubsub.find(kind, channel);
+        self.outbox.publish(kind, channel, message, targets);
     }
 
     fn parse_row<'a>(

@@ -12,7 +12,7 @@
 //! Where another thread holds one, the tick is committed before waiting for it,
 //! as for any command.
 
-use super::dispatch::{Executor, ON_ITS_WAY};
+use super::dispatch::{Executor, KeyHashes, ON_ITS_WAY};
 use super::unit::Stop;
 use crate::commands::spec::{Attempt, Wait};
 use crate::commands::{Command, Error, Handler, WriteCtx};
@@ -20,8 +20,8 @@ use crate::resp::Reply;
 use crate::state::Session;
 use crate::state::request::Request;
 use crate::state::waiters::{Verdict, WaitKey, Waiter, Wanted};
-use crate::storage::DbIndex;
 use crate::storage::changes::{Change, How};
+use crate::storage::{DbIndex, StorageError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -185,8 +185,9 @@ impl Executor {
         let Handler::Blocking(blocking) = command.handler else {
             return Ok(());
         };
-        self.lock(&session, command, &args)
-            .map_err(Stop::into_error)?;
+        if !self.lock_for_waiter(waiter.db, command, &args, key)? {
+            return Ok(());
+        }
         // Waiting for the locks let others have the key.
         let meta = self.txn.meta_of(waiter.db, key)?;
         let ready = meta.is_some_and(|meta| meta.kind == waiter.kind);
@@ -215,6 +216,46 @@ impl Executor {
         let verdict = Verdict::Reply(reply.buf);
         self.waiting.served.push((waiter.clone(), verdict));
         self.count(&session, found, &args, failed);
+        Ok(())
+    }
+
+    /// Locks the keys of a waiting client's command. One of them may be a script's
+    /// for long: then its lane does what is to be done here, and the answer is no.
+    fn lock_for_waiter(
+        &mut self,
+        db: DbIndex,
+        command: &Command,
+        args: &[&[u8]],
+        ready: &[u8],
+    ) -> Result<bool, Error> {
+        self.begin(false).map_err(Stop::into_error)?;
+        let hash = |index: usize| self.txn.key_hash(db, args[index]);
+        let indices = command.key_indices(args).unwrap_or_default();
+        let hashes: KeyHashes = indices.iter().copied().map(hash).collect();
+        loop {
+            match self.txn.lock(hashes.iter().copied()) {
+                Ok(_) => return Ok(true),
+                Err(StorageError::Held(owner)) => {
+                    if self.server.lanes.postpone(owner, db, ready) {
+                        return Ok(false);
+                    }
+                }
+                Err(error) => return Err(self.note_failure(error)),
+            }
+        }
+    }
+
+    /// Serves who waits for keys that others made ready while a script here had
+    /// other keys that are needed.
+    pub(super) fn serve_postponed(&mut self, keys: Vec<(DbIndex, Box<[u8]>)>) -> Result<(), Error> {
+        for (db, key) in keys {
+            self.begin(false).map_err(Stop::into_error)?;
+            let hash = self.txn.key_hash(db, &key);
+            let locked = self.txn.lock([hash].into_iter());
+            locked.map_err(|error| self.note_failure(error))?;
+            self.waiting.ready.push_back((db, key));
+            self.serve_waiters();
+        }
         Ok(())
     }
 

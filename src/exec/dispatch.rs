@@ -1,12 +1,15 @@
 //! The ladder that every command climbs: known, right number of arguments,
 //! allowed, not paused, locked, run, logged, counted.
 
+mod admission;
+
 use super::blocking::WaitingRoom;
 use super::monitor;
 use super::scripts::ThreadScripts;
 use super::unit::{Stop, Unit};
 use crate::base::clock;
 use crate::commands::registry::Registered;
+use crate::commands::scripts::busy;
 use crate::commands::{
     CmdResult, Command, Error, Flags, Handler, Own, ReadCtx, SessionCtx, WriteCtx, registry,
     secrets,
@@ -14,9 +17,8 @@ use crate::commands::{
 use crate::resp::Reply;
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
+use crate::state::lanes::{Lane, Running};
 use crate::state::pubsub::Outbox;
-use crate::state::replication::LinkPhase;
-use crate::state::server::PauseMode;
 use crate::state::session::ReplyMode;
 use crate::state::{Server, Session};
 use crate::storage::{DbIndex, StorageError, Txn};
@@ -24,11 +26,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// A key may not be written to now, and the command cannot wait for that.
 pub(super) const ON_ITS_WAY: Error =
     Error::text("TRYAGAIN a key of this command is on its way to another server");
-const READONLY: Error = Error::text("READONLY You can't write against a read only replica.");
 
 /// Whether a request was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub enum Outcome {
     Paused,
     /// It was begun; its reply comes when its wait is over.
     Blocked,
+    /// It takes too long for an IO thread: run it on a lane.
+    Slow,
 }
 
 /// The [`crate::storage::View::key_hash`]es of a command's keys.
@@ -67,6 +71,10 @@ pub struct Executor {
     pub(super) touched_keys: bool,
     /// What the tick's commands send to clients.
     pub(super) outbox: Outbox,
+    /// Whether scripts run here for a slice of time only.
+    pub(super) slices: bool,
+    /// Where scripts run for as long as they need, if that is here.
+    pub(super) lane: Option<Arc<Lane>>,
     /// The interpreter, made when the first script comes.
     pub(super) scripts: Option<Box<ThreadScripts>>,
     /// Whether some thread has more to send to its clients than it keeps up with.
@@ -97,6 +105,8 @@ impl Executor {
             failed: false,
             touched_keys: false,
             outbox: Outbox::default(),
+            slices: false,
+            lane: None,
             scripts: None,
             swamped: false,
             heard: false,
@@ -108,10 +118,21 @@ impl Executor {
 
     /// An executor for the IO thread of this number.
     pub fn of_thread(server: Arc<Server>, thread: usize) -> Executor {
-        Executor {
+        let mut executor = Executor {
             outbox: Outbox::of_thread(thread),
+            slices: true,
             ..Executor::new(server)
-        }
+        };
+        executor.txn.be_impatient();
+        executor
+    }
+
+    /// An executor for requests that take long.
+    pub fn on_lane(server: Arc<Server>) -> Executor {
+        let mut executor = Executor::new(server);
+        let owner = executor.txn.for_long();
+        executor.lane = Some(executor.server.lanes.add(owner));
+        executor
     }
 
     /// What all threads share.
@@ -174,7 +195,17 @@ impl Executor {
     /// Nothing of the tick may be told to anyone: every reply must become the
     /// returned error.
     pub fn finish_tick(&mut self) -> Result<(), Error> {
+        self.finish_tick_with(|_| {})
+    }
+
+    /// Like [`Executor::finish_tick`]; `answer` is called once it is known how it
+    /// ended, and before other clients hear of anything.
+    pub(super) fn finish_tick_with(
+        &mut self,
+        answer: impl FnOnce(&Result<(), Error>),
+    ) -> Result<(), Error> {
         let finished = self.commit_tick();
+        answer(&finished);
         // Of what was not run for a request: waiting clients that were served.
         self.collect_events();
         let tracking = &self.server.tracking;
@@ -257,7 +288,8 @@ impl Executor {
         }
         // What EXEC runs is shown before EXEC itself.
         let is_exec = command.is_own(Own::Exec);
-        if self.server.clients.monitors() > 0 && !is_exec {
+        let shown = self.lane.is_some();
+        if self.server.clients.monitors() > 0 && !is_exec && !shown {
             monitor::feed(&self.server, session, command, args);
         }
         self.commands += 1;
@@ -268,6 +300,10 @@ impl Executor {
         if matches!(done, Err(Stop::Conflict)) {
             reply.truncate(start);
             return Outcome::Paused;
+        }
+        if matches!(done, Err(Stop::Slow)) {
+            reply.truncate(start);
+            return self.leave_to_lane(reply);
         }
         let failed = done.is_err();
         match done {
@@ -305,130 +341,9 @@ impl Executor {
         Outcome::Done
     }
 
-    fn fail(&self, error: &Error, reply: &mut Reply) {
+    pub(super) fn fail(&self, error: &Error, reply: &mut Reply) {
         reply.error_bytes(&error.wire());
         self.server.stats.error(&error.to_string());
-    }
-
-    /// The rungs before the command runs.
-    pub(super) fn admit(
-        &self,
-        session: &Session,
-        args: &[&[u8]],
-    ) -> Result<&'static Registered, Error> {
-        let found = self.resolve(args)?;
-        let refuse = |error: Error| {
-            self.server.stats.per_command[found.index].rejected.add(1);
-            Err(error)
-        };
-        if !found.command.takes(args.len()) {
-            return refuse(Error::Arity(found.full_name.as_str().into()));
-        }
-        let locked_out = !session.authenticated && !self.config.requirepass.is_empty();
-        if locked_out && !found.command.flags.contains(Flags::NO_AUTH) {
-            return refuse(Error::text("NOAUTH Authentication required."));
-        }
-        let queued = session.multi().filter(|_| found.command.is_own(Own::Exec));
-        let writes = found.command.is_write() || queued.is_some_and(|multi| multi.writes);
-        if writes && self.server.engine.has_failed() {
-            return refuse(StorageError::Failed.into());
-        }
-        let subscribed = !session.resp3 && !session.subscriptions.is_empty();
-        if subscribed && !found.command.flags.contains(Flags::SUBSCRIBED) {
-            return refuse(Error::owned(format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
-                 RESET are allowed in this context",
-                found.full_name
-            )));
-        }
-        if let Err(error) = self.check_role(found.command, writes) {
-            return refuse(error);
-        }
-        match Self::check_inside_multi(session, found.command) {
-            Ok(()) => Ok(found),
-            Err(error) => refuse(error),
-        }
-    }
-
-    /// Between the ladder and the locks the server may have begun to follow; from
-    /// the locks to the commit it cannot.
-    pub(super) fn check_still_master(&self) -> Result<(), Error> {
-        match self.server.engine.is_following() && self.config.replica_read_only {
-            true => Err(READONLY),
-            false => Ok(()),
-        }
-    }
-
-    /// What a replica, or a master without enough of them, refuses.
-    fn check_role(&self, command: &Command, writes: bool) -> Result<(), Error> {
-        let replication = &self.server.replication;
-        let config = &self.config;
-        if replication.is_replica() {
-            if writes && config.replica_read_only {
-                return Err(READONLY);
-            }
-            if !config.replica_serve_stale_data
-                && !command.flags.contains(Flags::STALE)
-                && replication.link.phase() != LinkPhase::Connected
-            {
-                return Err(Error::text(
-                    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-                ));
-            }
-        } else if config.min_replicas_to_write > 0 && config.min_replicas_max_lag_s > 0 && writes {
-            let good = replication.good_replicas(config.min_replicas_max_lag_s, self.now_ms);
-            if good < config.min_replicas_to_write as usize {
-                return Err(Error::text("NOREPLICAS Not enough good replicas to write."));
-            }
-        }
-        Ok(())
-    }
-
-    /// The command that `args` name.
-    pub(super) fn resolve(&self, args: &[&[u8]]) -> Result<&'static Registered, Error> {
-        let name = args.first().copied().unwrap_or_default();
-        let found = match self.renames.is_empty() {
-            true => registry().find(name),
-            false => match self.renames.get(&name.to_ascii_lowercase()) {
-                Some(renamed) => *renamed,
-                None => registry().find(name),
-            },
-        };
-        let Some(found) = found else {
-            return Err(Error::unknown_command(args));
-        };
-        let Some(sub) = args.get(1).filter(|_| !found.subcommands.is_empty()) else {
-            if matches!(found.command.handler, Handler::Container) {
-                return Err(Error::Arity(found.full_name.as_str().into()));
-            }
-            return Ok(found);
-        };
-        found
-            .subcommand(sub)
-            .ok_or_else(|| Error::UnknownSubcommand {
-                command: found.command.name,
-                subcommand: sub.to_vec(),
-            })
-    }
-
-    fn is_paused(&self, session: &Session, command: &Command) -> bool {
-        let Some(pause) = self.server.pause_at(self.now_ms) else {
-            return false;
-        };
-        match pause.mode {
-            PauseMode::All => true,
-            PauseMode::Writes => {
-                let queued = session.multi().filter(|_| command.is_own(Own::Exec));
-                may_write(command) || queued.is_some_and(|multi| multi.may_replicate)
-            }
-        }
-    }
-
-    /// Whether a command would send to clients of a thread that does not keep up.
-    fn is_held_back(&self, command: &Command) -> bool {
-        let notifies = !self.txn.wanted_events().is_empty() || self.server.tracking.clients() > 0;
-        let sends = notifies || command.flags.contains(Flags::PUBSUB);
-        self.swamped && sends && may_write(command)
     }
 
     /// Puts the events of the commands so far in line with what they published.
@@ -648,7 +563,9 @@ impl Executor {
         if command.flags.contains(Flags::SLOW) {
             self.commit_pending()?;
         }
-        self.txn.begin(self.now_ms);
+        // What is run whatever scripts do waits for its keys.
+        let waits = command.flags.contains(Flags::ALLOW_BUSY);
+        self.begin(waits)?;
         if command.keys.is_empty() {
             return Ok(usize::MAX);
         }
@@ -668,7 +585,7 @@ impl Executor {
             hashes.extend(there);
         }
         let locked = self.txn.lock(hashes.into_iter());
-        Ok(locked.map_err(|error| self.note_failure(error))?)
+        locked.map_err(|error| self.not_locked(error, waits))
     }
 
     fn note_key_accesses(&self, session: &Session, command: &Command, args: &[&[u8]]) {
@@ -690,10 +607,15 @@ impl Executor {
         }
     }
 
-    pub(super) fn begin_exclusive(&mut self) -> Result<(), Error> {
+    pub(super) fn begin(&mut self, waits: bool) -> Result<(), Stop> {
+        let begun = self.txn.begin(self.now_ms);
+        begun.map_err(|error| self.not_locked(error, waits))
+    }
+
+    pub(super) fn begin_exclusive(&mut self) -> Result<(), Stop> {
         let now_ms = self.now_ms;
         let begun = self.txn.begin_exclusive(now_ms);
-        begun.map_err(|error| self.note_failure(error))
+        begun.map_err(|error| self.not_locked(error, false))
     }
 
     pub(super) fn commit_pending(&mut self) -> Result<(), Error> {
@@ -705,6 +627,28 @@ impl Executor {
     pub(super) fn note_failure(&mut self, error: StorageError) -> Error {
         self.failed = true;
         error.into()
+    }
+
+    /// Why a command does not get its keys. A script may have them: then it is
+    /// tried again, until that script is a slow one unless the command `waits`.
+    pub(super) fn not_locked(&mut self, error: StorageError, waits: bool) -> Stop {
+        let StorageError::Held(owner) = error else {
+            return self.note_failure(error).into();
+        };
+        let script = self.server.lanes.script_of(owner);
+        match script.filter(|script| !waits && self.is_slow(script)) {
+            Some(script) => busy(script.is_function).into(),
+            None => Stop::Conflict,
+        }
+    }
+
+    /// Whether a script has run for longer than clients shall wait for it.
+    fn is_slow(&self, script: &Running) -> bool {
+        script.started.elapsed() >= self.busy_threshold()
+    }
+
+    pub(super) fn busy_threshold(&self) -> Duration {
+        Duration::from_millis(self.config.busy_reply_threshold_ms)
     }
 
     /// CLIENT REPLY, for what was replied from `start` on.

@@ -13,11 +13,13 @@
 //! | `transactions` | MULTI, EXEC, WATCH |
 //! | `blocking` | clients that wait, and who serves them |
 //! | `scripts` | EVAL, FCALL and their sisters |
+//! | `lane` | requests that take long, on threads of their own |
 //! | `monitor` | what MONITOR clients see |
 
 mod apply;
 mod blocking;
 mod dispatch;
+mod lane;
 mod monitor;
 mod scripts;
 #[cfg(test)]

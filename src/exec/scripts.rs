@@ -11,6 +11,11 @@
 //! again from its start while nobody else reads or writes keys. That it needs
 //! this is remembered, so that the next run begins so.
 //!
+//! On an IO thread a script has a slice of time. One that takes longer is taken
+//! back in the same way, and the client's request runs on a lane (see
+//! [`crate::state::lanes`]), where nobody waits behind it but who needs its keys.
+//! That is remembered, too, as long as it takes long.
+//!
 //! Scripts and functions are compiled by each thread for itself, from the texts
 //! in [`crate::state::scripts`].
 
@@ -19,17 +24,15 @@ use super::monitor;
 use super::unit::{Scope, Stop};
 use crate::base::num;
 use crate::commands::info::REDIS_VERSION;
-use crate::commands::{Command, Error, Flags, ScriptCall};
+use crate::commands::{Command, Error, Flags, Handler, Own, ScriptCall};
 use crate::lua::api::sha1_hex;
 use crate::lua::header::{ScriptFlags, script_flags};
-use crate::lua::{Failure, Halted, Host, Interpreter, Limits, Long, Trip, Which};
+use crate::lua::{Failure, Halted, Host, Interpreter, Limits, Trip, Which};
 use crate::resp::Reply;
-use crate::state::scripts::{Function, Running, Script};
+use crate::state::lanes::{Lane, Running};
+use crate::state::scripts::{Function, Script};
 use crate::state::{Server, Session};
-use crate::storage::StorageError;
 use crate::types::OpError;
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -38,7 +41,7 @@ use std::time::{Duration, Instant};
 pub const INTERPRETER_BYTES: usize = 256 << 20;
 /// Bytes that the writes of one script may take until it ends.
 const PENDING_BYTES: usize = 512 << 20;
-/// How long a script runs before others learn that it does.
+/// How long a script may run on an IO thread.
 const SLICE: Duration = Duration::from_millis(5);
 /// Scripts that an interpreter keeps compiled beyond those that are cached.
 const STALE_SCRIPTS: usize = 64;
@@ -87,6 +90,13 @@ impl Code {
         match self {
             Code::Script(script) => script.flags,
             Code::Function(function) => Some(function.flags),
+        }
+    }
+
+    fn is_slow(&self) -> &AtomicBool {
+        match self {
+            Code::Script(script) => &script.is_slow,
+            Code::Function(function) => &function.is_slow,
         }
     }
 
@@ -148,6 +158,25 @@ impl Executor {
         done
     }
 
+    /// What a script says of itself that a command runs, if it says anything.
+    pub(super) fn declared(&self, command: &Command, args: &[&[u8]]) -> Option<ScriptFlags> {
+        let Handler::Own(Own::Script(call)) = command.handler else {
+            return None;
+        };
+        let name = args.get(1).copied().unwrap_or_default();
+        let scripts = &self.server.scripts;
+        match call {
+            ScriptCall::Fcall | ScriptCall::FcallRo => {
+                scripts.libraries().function(name).map(|f| f.flags)
+            }
+            ScriptCall::Eval | ScriptCall::EvalRo => script_flags(name).ok().flatten(),
+            ScriptCall::EvalSha | ScriptCall::EvalShaRo => {
+                let sha = String::from_utf8_lossy(name).to_ascii_lowercase();
+                scripts.find(&sha).and_then(|script| script.flags)
+            }
+        }
+    }
+
     fn new_interpreter(&self) -> Result<Box<ThreadScripts>, Error> {
         let lua = Interpreter::new(INTERPRETER_BYTES, REDIS_VERSION)
             .map_err(|error| Error::owned(format!("ERR no interpreter: {error}")))?;
@@ -192,9 +221,6 @@ impl Executor {
         if flags.is_some() && call.is_read_only() && !no_writes {
             return Err(WRITE_FLAG.into());
         }
-        if flags.is_some() && !no_writes && self.server.engine.has_failed() {
-            return Err(Error::from(StorageError::Failed).into());
-        }
         let read_only = call.is_read_only() || no_writes;
         self.run_script(scripts, &code, read_only, session, (args, &given), reply)
     }
@@ -234,10 +260,12 @@ impl Executor {
         let version = self.server.scripts.libraries_version();
         let libraries = self.server.scripts.libraries();
         if scripts.libraries_version != Some(version) {
-            scripts.lua.clear_functions();
+            let failed = |error: mlua::Error| Error::owned(format!("ERR no interpreter: {error}"));
+            scripts.lua.clear_functions().map_err(failed)?;
             for library in libraries.by_name.values() {
                 let loaded = scripts.lua.load_library(&library.code);
-                scripts.lua.add_functions(loaded.map_err(Error::Bytes)?);
+                let loaded = loaded.map_err(Error::Bytes)?;
+                scripts.lua.add_functions(&loaded).map_err(failed)?;
             }
             scripts.libraries_version = Some(version);
         }
@@ -254,6 +282,9 @@ impl Executor {
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         let inside = self.in_unit();
+        if self.slices && code.is_slow().load(Ordering::Relaxed) {
+            return Err(Stop::Slow);
+        }
         loop {
             let alone = code.runs_alone().load(Ordering::Relaxed);
             let mut scope = match alone {
@@ -265,18 +296,25 @@ impl Executor {
             }
             self.begin_unit(&scope)?;
             let published = self.outbox.len();
-            let long = LongScript::new(&self.server, code, command);
+            let on_lane = OnLane::start(self, code, command);
+            let limits = Limits {
+                time: self.slices.then_some(SLICE),
+                kill: on_lane.as_ref().map(|on| on.running.kill.clone()),
+            };
             let mut host = ScriptHost {
                 session: session.for_script(),
                 executor: self,
                 read_only,
-                wrote: &long.wrote,
+                replicates: true,
+                running: on_lane.as_ref().map(|on| on.running.clone()),
             };
             let (keys, args) = (given.keys, given.args);
-            let limits = long.limits();
             let done = scripts
                 .lua
                 .run(code.which(), keys, args, limits, &mut host, reply);
+            if on_lane.is_some_and(|on| on.running.started.elapsed() < SLICE / 2) {
+                code.is_slow().store(false, Ordering::Relaxed);
+            }
             match done {
                 Ok(()) => return Ok(self.end_unit()?),
                 Err(Failure::Error { text, counted }) => {
@@ -295,7 +333,13 @@ impl Executor {
                         Code::Function(_) => FUNCTION_KILLED.into(),
                     });
                 }
-                Err(Failure::Stopped(_)) => {
+                Err(Failure::Stopped(Trip::Time)) => {
+                    self.outbox.truncate(published);
+                    self.roll_back_unit()?;
+                    code.is_slow().store(true, Ordering::Relaxed);
+                    return Err(Stop::Slow);
+                }
+                Err(Failure::Stopped(Trip::Halted)) => {
                     self.outbox.truncate(published);
                     self.roll_back_unit()?;
                     code.runs_alone().store(true, Ordering::Relaxed);
@@ -308,63 +352,40 @@ impl Executor {
     }
 }
 
-/// What others learn of a script once it has run for [`SLICE`].
-struct LongScript {
+/// A script that runs on a lane, as others know it, until this is dropped.
+struct OnLane {
     server: Arc<Server>,
-    wrote: Arc<AtomicBool>,
-    kill: Arc<AtomicBool>,
-    tell: Rc<dyn Fn()>,
-    /// Set by `tell`.
-    running: Rc<RefCell<Option<Arc<Running>>>>,
+    lane: Arc<Lane>,
+    running: Arc<Running>,
 }
 
-impl LongScript {
-    fn new(server: &Arc<Server>, code: &Code, command: &[&[u8]]) -> LongScript {
-        let (wrote, kill): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
-        let running: Rc<RefCell<Option<Arc<Running>>>> = Rc::default();
+impl OnLane {
+    fn start(executor: &Executor, code: &Code, command: &[&[u8]]) -> Option<OnLane> {
+        let (server, lane) = (executor.server.clone(), executor.lane.clone()?);
         let name = match code {
             Code::Script(script) => script.sha.clone().into_bytes(),
             Code::Function(function) => function.name.clone(),
         };
-        let known = Arc::new(Running {
+        let running = Arc::new(Running {
             name,
             command: command.iter().map(|arg| arg.to_vec()).collect(),
             is_function: matches!(code, Code::Function(_)),
             started: Instant::now(),
-            kill: kill.clone(),
-            wrote: wrote.clone(),
+            kill: Arc::default(),
+            wrote: AtomicBool::new(false),
         });
-        let (of_tell, told) = (server.clone(), running.clone());
-        let tell = Rc::new(move || {
-            of_tell.scripts.start(known.clone());
-            *told.borrow_mut() = Some(known.clone());
-        });
-        LongScript {
-            server: server.clone(),
-            wrote,
-            kill,
-            tell,
+        server.lanes.start(&lane, running.clone());
+        Some(OnLane {
+            server,
+            lane,
             running,
-        }
-    }
-
-    fn limits(&self) -> Limits {
-        Limits {
-            time: None,
-            kill: Some(self.kill.clone()),
-            long: Some(Long {
-                after: SLICE,
-                tell: self.tell.clone(),
-            }),
-        }
+        })
     }
 }
 
-impl Drop for LongScript {
+impl Drop for OnLane {
     fn drop(&mut self) {
-        if let Some(running) = self.running.borrow_mut().take() {
-            self.server.scripts.stop(&running);
-        }
+        self.server.lanes.stop(&self.lane);
     }
 }
 
@@ -383,8 +404,10 @@ struct ScriptHost<'a> {
     /// The script's own session.
     session: Session,
     read_only: bool,
-    /// Set when it writes: it cannot be killed then.
-    wrote: &'a AtomicBool,
+    /// Whether replicas get what it does.
+    replicates: bool,
+    /// Learns that it writes: it cannot be killed then.
+    running: Option<Arc<Running>>,
 }
 
 impl ScriptHost<'_> {
@@ -399,7 +422,8 @@ impl ScriptHost<'_> {
         if !command.takes(args.len()) {
             return Err(ARITY.into());
         }
-        if command.flags.contains(Flags::NOSCRIPT) {
+        let denies = !self.executor.server.allow_denied.load(Ordering::Relaxed);
+        if denies && command.flags.contains(Flags::NOSCRIPT) {
             return Err(NOT_ALLOWED.into());
         }
         let writes = command.is_write() || command.flags.contains(Flags::MAY_REPLICATE);
@@ -413,11 +437,18 @@ impl ScriptHost<'_> {
         if self.executor.server.clients.monitors() > 0 {
             monitor::feed(&self.executor.server, &self.session, command, args);
         }
-        if command.is_write() {
-            self.wrote.store(true, Ordering::Release);
+        if command.is_write()
+            && let Some(running) = &self.running
+        {
+            running.wrote.store(true, Ordering::Release);
         }
         self.session.resp3 = reply.resp3;
-        match self.executor.call(&mut self.session, found, args, reply) {
+        let before = (!self.replicates).then(|| self.executor.txn.savepoint());
+        let done = self.executor.call(&mut self.session, found, args, reply);
+        if let Some(before) = before {
+            self.executor.txn.unlog(&before);
+        }
+        match done {
             // It is counted.
             Err(Stop::Failed(error)) => Err(Stop::Told(error)),
             done => done,
@@ -448,8 +479,12 @@ impl Host for ScriptHost<'_> {
                 reply.error_bytes(&error.wire());
                 Ok(())
             }
-            Err(Stop::Conflict) => Err(Halted),
+            Err(Stop::Conflict | Stop::Slow) => Err(Halted),
         }
+    }
+
+    fn replicate(&mut self, to_replicas: bool) {
+        self.replicates = to_replicas;
     }
 
     fn may_call(&mut self, args: &[&[u8]]) -> Option<bool> {

@@ -50,6 +50,13 @@ impl Client {
         Client::of(self.server(), self.dir.clone(), self.now_ms)
     }
 
+    /// The client whose commands are run as a lane runs them.
+    pub fn on_lane(mut self) -> Client {
+        self.executor = Executor::on_lane(self.server());
+        self.executor.fix_clock(self.now_ms);
+        self
+    }
+
     fn of(server: Arc<Server>, dir: Arc<tempfile::TempDir>, now_ms: u64) -> Client {
         let id = server.clients.new_id();
         let info = ClientInfo::new(

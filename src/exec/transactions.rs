@@ -30,6 +30,20 @@ fn runs_inside_multi(command: &Command) -> bool {
     own.iter().any(|own| command.is_own(*own)) || matches!(command.name, "quit" | "reset")
 }
 
+/// The error of an EXEC that ran nothing because of this one.
+fn discarded(error: &Error) -> Error {
+    let text = error.to_string();
+    let text = text.strip_prefix("ERR ").unwrap_or(&text);
+    Error::owned(format!(
+        "EXECABORT Transaction discarded because of: {text}"
+    ))
+}
+
+/// Whether a command is refused because of a script.
+fn is_busy(error: &Error) -> bool {
+    error.to_string().starts_with("BUSY ")
+}
+
 impl Executor {
     /// After MULTI: queues a command instead of running it, or refuses to.
     /// Returns whether it did either.
@@ -43,7 +57,7 @@ impl Executor {
         if session.multi().is_none() || runs_inside_multi(command) {
             return false;
         }
-        session.queue(args, command.is_write(), may_write(command));
+        session.queue(args, self.writes(command, args), may_write(command));
         reply.simple("QUEUED");
         true
     }
@@ -71,11 +85,7 @@ impl Executor {
             return error;
         }
         session.end_multi();
-        let text = error.to_string();
-        let text = text.strip_prefix("ERR ").unwrap_or(&text);
-        Error::owned(format!(
-            "EXECABORT Transaction discarded because of: {text}"
-        ))
+        discarded(&error)
     }
 
     /// Carries out one of the executor's own commands.
@@ -99,7 +109,11 @@ impl Executor {
             Own::Exec => {
                 let multi = session.take_multi().ok_or(EXEC_ALONE)?;
                 let done = self.exec(session, &multi, reply);
-                session.end_multi();
+                match done {
+                    // It is run again, here or on a lane.
+                    Err(Stop::Conflict | Stop::Slow) => session.put_back_multi(multi),
+                    _ => session.end_multi(),
+                }
                 return done;
             }
         }
@@ -152,7 +166,12 @@ impl Executor {
         let (start, db) = (reply.len(), session.db());
         loop {
             let alone = scope.is_everything();
-            self.begin_unit(&scope)?;
+            if let Err(stop) = self.begin_unit(&scope) {
+                return Err(match stop {
+                    Stop::Failed(error) if is_busy(&error) => discarded(&error).into(),
+                    stop => stop,
+                });
+            }
             let expiry_now_ms = self.txn.expiry_now_ms();
             if let Some(watch) = session.watching()
                 && (watch.is_dirty() || watch.has_expired(expiry_now_ms))
@@ -167,6 +186,11 @@ impl Executor {
                     reply.truncate(start);
                     session.select(db);
                     scope = Scope::everything();
+                }
+                Err(stop @ (Stop::Conflict | Stop::Slow)) => {
+                    self.roll_back_unit()?;
+                    session.select(db);
+                    return Err(stop);
                 }
                 done => {
                     self.end_unit()?;

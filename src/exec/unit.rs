@@ -36,8 +36,11 @@ pub enum Stop {
     /// It failed, and the statistics know already: this is its error reply.
     Told(Error),
     /// It needs a key that the unit has not locked and somebody else holds: see
-    /// the module. Outside of units: a key that may not be written to yet.
+    /// the module. Outside of units: a key that may not be used yet.
     Conflict,
+    /// It takes too long for an IO thread. The request must be taken back, and
+    /// be run on a lane.
+    Slow,
 }
 
 impl Stop {
@@ -46,7 +49,9 @@ impl Stop {
     pub fn into_error(self) -> Error {
         match self {
             Stop::Failed(error) | Stop::Told(error) => error,
-            Stop::Conflict => Error::text("ERR another client holds a key of this command"),
+            Stop::Conflict | Stop::Slow => {
+                Error::text("ERR another client holds a key of this command")
+            }
         }
     }
 }
@@ -124,8 +129,9 @@ impl Executor {
     /// Begins a unit. May commit what earlier commands of the tick left pending.
     ///
     /// # Errors
-    /// That commit failed. There is no unit then.
-    pub fn begin_unit(&mut self, scope: &Scope<'_>) -> CmdResult {
+    /// That commit failed, or a script that runs for long holds a key. There is no
+    /// unit then.
+    pub fn begin_unit(&mut self, scope: &Scope<'_>) -> Result<(), Stop> {
         if let Some(unit) = &mut self.unit {
             unit.depth += 1;
             return Ok(());
@@ -139,11 +145,11 @@ impl Executor {
             self.begin_exclusive()?;
             0
         } else {
-            self.txn.begin(self.now_ms);
+            self.begin(false)?;
             let hash = |&(db, key): &(DbIndex, &[u8])| self.txn.key_hash(db, key);
             let hashes: KeyHashes = scope.keys.iter().map(hash).collect();
             let locked = self.txn.lock(hashes.into_iter());
-            locked.map_err(|error| self.note_failure(error))?
+            locked.map_err(|error| self.not_locked(error, false))?
         };
         self.unit = Some(Unit {
             depth: 1,
@@ -197,7 +203,7 @@ impl Executor {
         if let Err(Stop::Failed(error)) = &done {
             self.server.stats.error(&error.to_string());
         }
-        if !matches!(done, Err(Stop::Conflict)) {
+        if !matches!(done, Err(Stop::Conflict | Stop::Slow)) {
             self.count(session, found, args, done.is_err());
         }
         done
@@ -303,7 +309,7 @@ mod tests {
                 Err(Stop::Failed(error) | Stop::Told(error)) => {
                     reply.error_bytes(&error.wire());
                 }
-                Err(Stop::Conflict) => {
+                Err(Stop::Conflict | Stop::Slow) => {
                     executor.roll_back_unit().unwrap();
                     executor.finish_tick().unwrap();
                     return Err(());
@@ -408,7 +414,7 @@ mod tests {
     fn a_key_that_another_thread_holds_is_a_conflict() {
         let mut client = Client::new();
         let mut other = Txn::new(client.server().engine.clone());
-        other.begin(0);
+        other.begin(0).unwrap();
         let held = other.key_hash(DbIndex(0), b"held");
         other.lock([held].into_iter()).unwrap();
         let lines = ["SET a 1", "SET held 2"];

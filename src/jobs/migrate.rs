@@ -173,7 +173,7 @@ impl Worker<'_> {
                 return Ok(any);
             };
             from = [last.as_slice(), b"\0"].concat();
-            self.txn.begin(clock::unix_ms());
+            self.txn.begin(clock::unix_ms())?;
             self.lock(migration, &keys)?;
             let migrations = &self.server.migrations;
             // Another migration that has a key moves it.
@@ -213,7 +213,7 @@ impl Worker<'_> {
                 rows: AT_ONCE as u64,
                 traces: MAX_TRACES,
             };
-            self.txn.begin(clock::unix_ms());
+            self.txn.begin(clock::unix_ms())?;
             let view = self.txn.reading();
             let bounds = Some(&mut bounds);
             let rest = walk(view, db, prefix, Some(&start), bounds, |key, _| {
@@ -264,7 +264,7 @@ impl Worker<'_> {
     /// Returns once all that was written to the keys before they were held is
     /// committed.
     fn wait_for_earlier_writes(&mut self, migration: &Migration) -> Result<(), Failure> {
-        self.txn.begin(clock::unix_ms());
+        self.txn.begin(clock::unix_ms())?;
         self.lock(migration, &migration.keys)?;
         Ok(self.txn.commit()?)
     }
@@ -378,7 +378,7 @@ impl Worker<'_> {
         key: &[u8],
     ) -> Result<Option<(u64, Vec<u8>)>, Failure> {
         let Migration { db, .. } = *migration;
-        self.txn.begin(clock::unix_ms());
+        self.txn.begin(clock::unix_ms())?;
         let now_ms = self.txn.now_ms();
         let view = self.txn.reading();
         let Some(found) = view.lookup(db, key)? else {
@@ -407,7 +407,7 @@ impl Worker<'_> {
 
     /// Deletes what the target has.
     fn delete(&mut self, migration: &Migration, keys: &[Vec<u8>]) -> Result<(), Failure> {
-        self.txn.begin(clock::unix_ms());
+        self.txn.begin(clock::unix_ms())?;
         self.lock(migration, keys)?;
         if self.server.engine.is_following() {
             // The server has become a replica since: the keys are its master's now.

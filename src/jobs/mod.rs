@@ -1,10 +1,12 @@
 //! Threads beside the IO threads: one deletes what expired and what is left of
 //! dead collections, one keeps the binlog within its bounds, one tidies up after
-//! mass deletions, some move keys to other servers. And what is done before any of
+//! mass deletions, some run scripts that take long, some move keys to other servers.
+//! And what is done before any of
 //! them runs: loading an RDB file.
 
 mod binlog_trim;
 mod expire;
+mod lanes;
 mod load;
 mod migrate;
 mod tidy;
@@ -41,6 +43,10 @@ impl StopSign {
     }
 }
 
+/// Stack of a thread that runs scripts: what Lua allows of recursion through its
+/// C functions takes up to half of it.
+pub const SCRIPT_STACK: usize = 8 << 20;
+
 type Job = fn(Arc<Server>, &StopSign);
 
 /// The running threads.
@@ -64,6 +70,12 @@ impl Jobs {
             let (server, sign) = (server.clone(), sign.clone());
             let thread = Builder::new().name(name.to_owned());
             threads.push(thread.spawn(move || job(server, &sign))?);
+        }
+        for n in 0..server.config.load().io_thread_count() {
+            let (server, sign) = (server.clone(), sign.clone());
+            let thread = Builder::new().name(format!("lane-{n}"));
+            let thread = thread.stack_size(SCRIPT_STACK);
+            threads.push(thread.spawn(move || lanes::run(server, &sign))?);
         }
         let migrations = Arc::<migrate::Pool>::default();
         for n in 0..migrate::THREADS {

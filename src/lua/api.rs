@@ -15,6 +15,10 @@ use std::rc::Rc;
 const CALL: i64 = 1;
 const PCALL: i64 = 2;
 const MAY_CALL: i64 = 3;
+const SET_REPL: i64 = 4;
+
+/// The flag of `redis.set_repl` for replicas.
+const REPL_REPLICA: i64 = 2;
 
 /// Longest line that `redis.log` writes.
 const MAX_LOG_LINE: usize = 1024;
@@ -28,8 +32,6 @@ pub struct Loaded {
     pub description: Option<Vec<u8>>,
     /// What it says of itself.
     pub flags: ScriptFlags,
-    /// What runs.
-    pub callback: Function,
 }
 
 /// The functions of the table, and what they share.
@@ -41,6 +43,8 @@ pub struct Api {
     pub resp3: Resp3,
     /// What the library being loaded has registered; `None`: none is.
     loading: Rc<RefCell<Option<Vec<Loaded>>>>,
+    /// The functions of these, by name. Rust holds few Lua values at a time.
+    pub callbacks: Table,
 }
 
 impl Api {
@@ -51,6 +55,7 @@ impl Api {
             slot: lua.create_table()?,
             resp3: Resp3::default(),
             loading: Rc::default(),
+            callbacks: lua.create_table()?,
         })
     }
 
@@ -71,6 +76,7 @@ impl Api {
             ("call", CALL),
             ("pcall", PCALL),
             ("acl_check_cmd", MAY_CALL),
+            ("set_repl", SET_REPL),
         ] {
             let call = raw::closure(lua, raw::call_host, (&self.slot, tag))?;
             table.raw_set(name, call)?;
@@ -78,8 +84,8 @@ impl Api {
         for (name, value) in [
             ("REPL_NONE", 0),
             ("REPL_AOF", 1),
-            ("REPL_SLAVE", 2),
-            ("REPL_REPLICA", 2),
+            ("REPL_SLAVE", REPL_REPLICA),
+            ("REPL_REPLICA", REPL_REPLICA),
             ("REPL_ALL", 3),
         ] {
             table.raw_set(name, value)?;
@@ -87,7 +93,6 @@ impl Api {
         let resp3 = self.resp3.clone();
         let setresp = function(lua, "setresp", move |args| setresp(args, &resp3))?;
         table.raw_set("setresp", setresp)?;
-        table.raw_set("set_repl", function(lua, "set_repl", set_repl)?)?;
         let error_reply = function(lua, "error_reply", |args| single(args, error_reply))?;
         table.raw_set("error_reply", error_reply)?;
         let status_reply = function(lua, "status_reply", |args| {
@@ -105,9 +110,9 @@ impl Api {
     /// The table for libraries that are being loaded.
     pub fn for_loading(&self, version: &str) -> mlua::Result<Table> {
         let table = self.basic(version)?;
-        let loading = self.loading.clone();
+        let (loading, callbacks) = (self.loading.clone(), self.callbacks.clone());
         let register = function(&self.lua, "register_function", move |args| {
-            register(args, &loading)
+            register(args, &loading, &callbacks)
         })?;
         table.raw_set("register_function", register)?;
         Ok(table)
@@ -128,8 +133,9 @@ impl Api {
     }
 
     /// A library starts to register functions.
-    pub fn start_loading(&self) {
+    pub fn start_loading(&self) -> mlua::Result<()> {
         *self.loading.borrow_mut() = Some(Vec::new());
+        self.callbacks.clear()
     }
 
     /// What the library registered.
@@ -154,11 +160,14 @@ pub fn call_host(
     watch: &Rc<Watch>,
     resp3: bool,
 ) -> mlua::Result<MultiValue> {
-    let mut values = values.into_iter();
-    let tag = values
-        .next()
-        .and_then(|tag| tag.as_integer())
-        .unwrap_or(CALL);
+    let mut values = values;
+    let tag = values.pop_front().and_then(|tag| tag.as_integer());
+    let tag = tag.unwrap_or(CALL);
+    let many = match values.front() {
+        Some(Value::Table(table)) if tag < 0 => Some(table.clone()),
+        _ => None,
+    };
+    let tag = tag.abs();
     let fail = |text: &[u8]| {
         let table = Value::Table(convert::error_table(lua, text, true)?);
         match tag {
@@ -166,20 +175,49 @@ pub fn call_host(
             _ => answer::<Value>(lua, Err(Raise::Value(table))),
         }
     };
-    if values.len() == 0 {
+    if tag == SET_REPL {
+        return match set_repl(&values) {
+            Ok(to_replicas) => {
+                host.borrow_mut().replicate(to_replicas);
+                answer(lua, Ok(()))
+            }
+            Err(why) => {
+                let table = convert::error_table(lua, why.as_bytes(), false)?;
+                answer::<Value>(lua, Err(Raise::Value(Value::Table(table))))
+            }
+        };
+    }
+    if values.is_empty() {
         return fail(b"ERR Please specify at least one argument for this redis lib call");
     }
     let mut strings: smallvec::SmallVec<[mlua::String; 8]> = smallvec::SmallVec::new();
-    for value in values {
-        match argument(lua, value)? {
-            Some(string) => strings.push(string),
-            None => {
-                return fail(b"ERR Lua redis lib command arguments must be strings or integers");
+    let mut copies: Vec<Vec<u8>> = Vec::new();
+    let mut whole = true;
+    match many {
+        Some(table) => {
+            for i in 1..=table.raw_len() {
+                match argument(lua, table.raw_get(i)?)? {
+                    Some(string) => copies.push(string.as_bytes().to_vec()),
+                    None => whole = false,
+                }
+            }
+        }
+        None => {
+            for value in values {
+                match argument(lua, value)? {
+                    Some(string) => strings.push(string),
+                    None => whole = false,
+                }
             }
         }
     }
+    if !whole {
+        return fail(b"ERR Lua redis lib command arguments must be strings or integers");
+    }
     let bytes: smallvec::SmallVec<[_; 8]> = strings.iter().map(|s| s.as_bytes()).collect();
-    let args: smallvec::SmallVec<[&[u8]; 8]> = bytes.iter().map(|bytes| &**bytes).collect();
+    let args = bytes.iter().map(|bytes| &**bytes);
+    let args = args.chain(copies.iter().map(Vec::as_slice));
+    let args: smallvec::SmallVec<[&[u8]; 8]> = args.collect();
     let mut host = host.borrow_mut();
     if tag == MAY_CALL {
         return match host.may_call(&args) {
@@ -187,6 +225,7 @@ pub fn call_host(
             None => fail(b"ERR Invalid command passed to redis.acl_check_cmd()"),
         };
     }
+    watch.look(lua)?;
     let mut reply = Reply::new(resp3);
     if let Err(halted) = host.call(&args, &mut reply) {
         return Err(watch.halt(lua, halted));
@@ -228,20 +267,17 @@ fn setresp(args: &Args<'_>, resp3: &Resp3) -> Returned<()> {
     }
 }
 
-fn set_repl(args: &Args<'_>) -> Returned<()> {
-    if args.len() != 1 {
-        return Err(refuse(
-            args.lua,
-            "ERR redis.set_repl() requires two arguments.",
-        ));
-    }
-    // What is logged is what happened: there is no choice to make.
-    match as_number(args.get(1)).unwrap_or(0.0) as i64 {
-        0..=3 => Ok(()),
-        _ => Err(refuse(
-            args.lua,
-            "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
-        )),
+/// Whether `redis.set_repl` with these arguments lets commands go to replicas.
+/// There is no other log that could have them or not.
+fn set_repl(values: &MultiValue) -> Result<bool, &'static str> {
+    let (Some(flags), 1) = (values.front(), values.len()) else {
+        return Err("ERR redis.set_repl() requires two arguments.");
+    };
+    match as_number(flags).unwrap_or(0.0) as i64 {
+        flags @ 0..=3 => Ok(flags & REPL_REPLICA != 0),
+        _ => {
+            Err("ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")
+        }
     }
 }
 
@@ -318,9 +354,9 @@ fn log(args: &Args<'_>) -> Returned<()> {
 
 type Loading = Rc<RefCell<Option<Vec<Loaded>>>>;
 
-fn register(args: &Args<'_>, loading: &Loading) -> Returned<()> {
+fn register(args: &Args<'_>, loading: &Loading, callbacks: &Table) -> Returned<()> {
     let refuse = |text: &str| Err(refuse(args.lua, &format!("ERR {text}")));
-    let loaded = match (args.len(), args.get(1), args.get(2)) {
+    let (loaded, callback) = match (args.len(), args.get(1), args.get(2)) {
         (1, Value::Table(named), _) => match named_arguments(args, named)? {
             Ok(loaded) => loaded,
             Err(text) => return refuse(text),
@@ -337,12 +373,12 @@ fn register(args: &Args<'_>, loading: &Loading) -> Returned<()> {
             let Value::Function(callback) = callback else {
                 return refuse("second argument to redis.register_function must be a function");
             };
-            Loaded {
+            let loaded = Loaded {
                 name,
                 description: None,
                 flags: ScriptFlags::empty(),
-                callback: callback.clone(),
-            }
+            };
+            (loaded, callback.clone())
         }
         _ => return refuse("wrong number of arguments to redis.register_function"),
     };
@@ -359,6 +395,7 @@ fn register(args: &Args<'_>, loading: &Loading) -> Returned<()> {
     {
         return refuse("Function already exists in the library");
     }
+    callbacks.raw_set(args.lua.create_string(&loaded.name)?, callback)?;
     all.push(loaded);
     Ok(())
 }
@@ -378,7 +415,7 @@ fn text(args: &Args<'_>, value: &Value) -> Returned<Option<Vec<u8>>> {
 fn named_arguments(
     args: &Args<'_>,
     named: &Table,
-) -> Returned<std::result::Result<Loaded, &'static str>> {
+) -> Returned<std::result::Result<(Loaded, Function), &'static str>> {
     let (mut name, mut description, mut callback) = (None, None, None);
     let mut flags = ScriptFlags::empty();
     for pair in named.pairs::<Value, Value>() {
@@ -435,12 +472,12 @@ fn named_arguments(
     let Some(callback) = callback else {
         return Ok(Err("redis.register_function must get a callback argument"));
     };
-    Ok(Ok(Loaded {
+    let loaded = Loaded {
         name,
         description,
         flags,
-        callback,
-    }))
+    };
+    Ok(Ok((loaded, callback)))
 }
 
 fn flags_in(table: &Table) -> Returned<Option<ScriptFlags>> {

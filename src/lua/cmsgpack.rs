@@ -1,6 +1,6 @@
 //! The library `cmsgpack`: MessagePack.
 
-use super::host::{Args, Encoded, Raise, Returned, as_number, function};
+use super::host::{Args, Encoded, Raise, Returned, add_result, as_number, function};
 use mlua::{Lua, MultiValue, Table, Value};
 
 /// Tables deeper than this are packed as nil.
@@ -183,7 +183,8 @@ fn unpack(args: &Args<'_>, limit: i64, offset: i64) -> Returned<MultiValue> {
     };
     let mut results = Vec::new();
     while !input.rest.is_empty() && (all || (results.len() as i64) < limit) {
-        results.push(input.value(0)?);
+        let value = input.value(0)?;
+        add_result(&mut results, value)?;
     }
     if !all {
         let next = match input.rest.len() {

@@ -101,6 +101,13 @@ impl Input<'_> {
                 field(lua, "verbatim_string", Value::Table(table))?
             }
             b'#' => Value::Boolean(line == b"t"),
+            b'|' => {
+                // Attributes of the reply that follows.
+                for _ in 0..number().saturating_mul(2) {
+                    self.value()?;
+                }
+                self.value()?
+            }
             _ => Value::Nil,
         })
     }
@@ -234,7 +241,8 @@ impl Output<'_> {
             return set.for_each(|key: Value, _: Value| self.value(&key, depth));
         }
         if let Value::String(number) = table.raw_get(&fields.big_number)? {
-            self.reply.big_number(&number.to_string_lossy());
+            let digits = number.to_string_lossy().replace(['\r', '\n'], " ");
+            self.reply.big_number(&digits);
             return Ok(());
         }
         if let Value::Table(verbatim) = table.raw_get(&fields.verbatim_string)?

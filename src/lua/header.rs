@@ -92,7 +92,10 @@ pub fn library_name(code: &[u8]) -> Result<&[u8], Vec<u8>> {
     let invalid = || b"ERR Invalid library metadata".to_vec();
     let words = words(&rest[..end]).ok_or_else(invalid)?;
     let mut words = words.into_iter();
-    let engine = words.next().ok_or_else(invalid)?;
+    let engine = match rest.first() {
+        Some(b' ') => &[][..],
+        _ => words.next().ok_or_else(invalid)?,
+    };
     if !engine.eq_ignore_ascii_case(b"lua") {
         return Err([b"ERR Engine '", engine, b"' not found"].concat());
     }

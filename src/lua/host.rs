@@ -33,6 +33,8 @@ const MAX_ENCODED: usize = 256 << 20;
 /// Values that are encoded as one, or make one reply: tables that hold another
 /// one twice, and so on, would never end.
 pub const MAX_VALUES: u32 = 16 << 20;
+/// Values that a function returns at most: Rust can hold a few thousand Lua values.
+const MAX_RESULTS: usize = 4000;
 /// Values that a table counts for besides what it holds.
 pub const TABLE_COST: u32 = 8;
 
@@ -66,6 +68,15 @@ impl std::ops::DerefMut for Encoded {
     fn deref_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
+}
+
+/// Adds one of the values that a function returns.
+pub fn add_result(results: &mut Vec<Value>, value: Value) -> Returned<()> {
+    if results.len() >= MAX_RESULTS {
+        return Err(Raise::at("too many results to unpack"));
+    }
+    results.push(value);
+    Ok(())
 }
 
 /// What a function of ours returns.

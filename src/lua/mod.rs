@@ -38,13 +38,13 @@ mod tests;
 use crate::resp::Reply;
 use api::{Api, Loaded};
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
-use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
 use sandbox::{Sandbox, compile};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use watch::Watch;
-pub use watch::{Limits, Long, Trip};
+pub use watch::{Limits, Trip};
 
 /// How long the body of a library may run when it is loaded.
 const LOAD_TIME: Duration = Duration::from_millis(500);
@@ -56,6 +56,9 @@ pub trait Host {
     /// # Errors
     /// The script must not go on; it cannot prevent that.
     fn call(&mut self, args: &[&[u8]], reply: &mut Reply) -> Result<(), Halted>;
+
+    /// Whether replicas get what the commands from now on do.
+    fn replicate(&mut self, to_replicas: bool);
 
     /// Whether the script's user may run a command; `None`: there is none such.
     fn may_call(&mut self, args: &[&[u8]]) -> Option<bool>;
@@ -109,8 +112,11 @@ pub struct Interpreter {
     handler: Function,
     caught: Rc<RefCell<Option<Caught>>>,
     watch: Rc<Watch>,
-    scripts: FxHashMap<String, Function>,
-    functions: FxHashMap<Vec<u8>, Function>,
+    /// Which scripts are compiled; they and the functions stand in tables of Lua's
+    /// by their names, since Rust can hold a few thousand Lua values only.
+    scripts: FxHashSet<String>,
+    compiled: Table,
+    functions: Table,
     max_bytes: usize,
     fields: convert::Fields,
 }
@@ -137,6 +143,7 @@ impl Interpreter {
         let handler = error_handler(&lua, caught.clone())?;
         let watch = Rc::new(Watch::default());
         watch.install(&lua)?;
+        let (compiled, functions) = (lua.create_table()?, lua.create_table()?);
         lua.set_memory_limit(max_bytes)?;
         Ok(Interpreter {
             fields: convert::Fields::new(&lua)?,
@@ -150,8 +157,9 @@ impl Interpreter {
             handler,
             caught,
             watch,
-            scripts: FxHashMap::default(),
-            functions: FxHashMap::default(),
+            scripts: FxHashSet::default(),
+            compiled,
+            functions,
             max_bytes,
         })
     }
@@ -163,7 +171,7 @@ impl Interpreter {
 
     /// Whether the script with this SHA-1 is compiled.
     pub fn has_script(&self, sha: &str) -> bool {
-        self.scripts.contains_key(sha)
+        self.scripts.contains(sha)
     }
 
     /// How many scripts are compiled.
@@ -178,24 +186,38 @@ impl Interpreter {
     pub fn compile(&mut self, sha: &str, body: &[u8]) -> Result<(), String> {
         let body = header::without_header(body);
         let function = compile(&self.lua, body, "@user_script", &self.script_globals.0)?;
-        self.scripts.insert(sha.to_owned(), function);
+        let kept = self.compiled.raw_set(sha, function);
+        kept.map_err(|error| error.to_string())?;
+        self.scripts.insert(sha.to_owned());
         Ok(())
     }
 
     /// Forgets all scripts but those that `keep` wants.
     pub fn retain_scripts(&mut self, keep: impl Fn(&str) -> bool) {
-        self.scripts.retain(|sha, _| keep(sha));
+        let compiled = &self.compiled;
+        let drop = |sha: &str| compiled.raw_set(sha, Value::Nil).is_ok();
+        self.scripts.retain(|sha| keep(sha) || !drop(sha));
     }
 
     /// Forgets all functions.
-    pub fn clear_functions(&mut self) {
-        self.functions.clear();
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn clear_functions(&mut self) -> mlua::Result<()> {
+        self.functions.clear()
     }
 
-    /// Makes functions callable.
-    pub fn add_functions(&mut self, loaded: Vec<Loaded>) {
-        let named = loaded.into_iter().map(|f| (f.name, f.callback));
-        self.functions.extend(named);
+    /// Makes functions callable that the last library has registered.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn add_functions(&mut self, loaded: &[Loaded]) -> mlua::Result<()> {
+        for Loaded { name, .. } in loaded {
+            let name = self.lua.create_string(name)?;
+            let callback: Function = self.api.callbacks.raw_get(&name)?;
+            self.functions.raw_set(name, callback)?;
+        }
+        Ok(())
     }
 
     /// Runs the body of a library, which registers functions; they can be
@@ -213,7 +235,7 @@ impl Interpreter {
             text.into_bytes()
         };
         self.show_globals(&self.loading_globals).map_err(failed)?;
-        self.api.start_loading();
+        self.api.start_loading().map_err(failed)?;
         let limits = Limits {
             time: Some(LOAD_TIME),
             ..Limits::default()
@@ -256,10 +278,13 @@ impl Interpreter {
         reply: &mut Reply,
     ) -> Result<(), Failure> {
         let function = match which {
-            Which::Script(sha) => self.scripts.get(sha),
-            Which::Function(name) => self.functions.get(name),
+            Which::Script(sha) => self.compiled.raw_get(sha),
+            Which::Function(name) => self.lua.create_string(name).and_then(|name| {
+                let function: Option<Function> = self.functions.raw_get(name)?;
+                Ok(function)
+            }),
         };
-        let Some(function) = function.cloned() else {
+        let Ok(Some(function)) = function else {
             return Err(plain_failure(b"ERR Function not found"));
         };
         let start = reply.len();

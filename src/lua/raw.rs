@@ -15,6 +15,12 @@ use std::ffi::{CStr, c_int};
 /// Longest pattern that `string.find` and its sisters take: matching recurses
 /// once for every item of a pattern.
 const MAX_PATTERN: usize = 4096;
+/// More arguments than this leave no room on Lua's stack for what is done to them.
+const MANY_ARGUMENTS: c_int = 200;
+/// More arguments than this are refused: Rust can hold a few thousand Lua values.
+const MAX_ARGUMENTS: c_int = 4000;
+/// More values than this do not fit Lua's stack.
+const MAX_UNPACKED: i64 = 8000;
 /// How deep coroutines may resume each other.
 const MAX_RESUMES: u32 = 64;
 /// What is said of an attempt to change what is shared by all scripts.
@@ -45,25 +51,46 @@ pub fn start() {
 }
 
 /// Calls upvalue 1 (or, if that is a table, what stands in it at 1) with
-/// upvalue 2, unless nil, and the arguments. It answers `true` and results, or
+/// upvalue 2, unless nil, and the arguments; many of them for a function in a
+/// table come in one more table, and the tag, upvalue 2, is negative then. It answers `true` and results, or
 /// `false`, an error value, and whether the position belongs before it.
 pub unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
     // SAFETY: called by Lua with upvalues from `closure`; see the module.
     unsafe {
+        // Lua leaves room for some 20 values above the arguments.
         let mut args = ffi::lua_gettop(state);
-        ffi::luaL_checkstack(state, 4, std::ptr::null());
-        let host = ffi::lua_upvalueindex(1);
+        let (host, tag) = (ffi::lua_upvalueindex(1), ffi::lua_upvalueindex(2));
         if ffi::lua_type(state, host) == ffi::LUA_TTABLE {
+            let packed = args > MANY_ARGUMENTS;
+            if packed {
+                ffi::lua_createtable(state, args, 0);
+                ffi::lua_insert(state, 1);
+                while args > 0 {
+                    ffi::lua_rawseti(state, 1, args as _);
+                    args -= 1;
+                }
+                args = 1;
+            }
             ffi::lua_rawgeti(state, host, 1);
-        } else {
-            ffi::lua_pushvalue(state, host);
-        }
-        ffi::lua_insert(state, 1);
-        let tag = ffi::lua_upvalueindex(2);
-        if ffi::lua_type(state, tag) > ffi::LUA_TNIL {
-            ffi::lua_pushvalue(state, tag);
+            ffi::lua_insert(state, 1);
+            let tag = ffi::lua_tonumber(state, tag);
+            ffi::lua_pushnumber(state, if packed { -tag } else { tag });
             ffi::lua_insert(state, 2);
             args += 1;
+        } else {
+            if args > MAX_ARGUMENTS {
+                ffi::luaL_where(state, 1);
+                ffi::lua_pushliteral(state, c"too many arguments");
+                ffi::lua_concat(state, 2);
+                ffi::lua_error(state)
+            }
+            ffi::lua_pushvalue(state, host);
+            ffi::lua_insert(state, 1);
+            if ffi::lua_type(state, tag) > ffi::LUA_TNIL {
+                ffi::lua_pushvalue(state, tag);
+                ffi::lua_insert(state, 2);
+                args += 1;
+            }
         }
         ffi::lua_call(state, args, ffi::LUA_MULTRET);
         if ffi::lua_toboolean(state, 1) != 0 {
@@ -267,6 +294,27 @@ pub unsafe extern "C-unwind" fn matching(state: *mut lua_State) -> c_int {
         if is_text && ffi::lua_objlen(state, 2) > MAX_PATTERN {
             ffi::luaL_where(state, 1);
             ffi::lua_pushliteral(state, c"pattern too complex");
+            ffi::lua_concat(state, 2);
+            ffi::lua_error(state)
+        }
+        go_on(state)
+    }
+}
+
+/// `unpack`: counts the values without an overflow, as Lua's own does not.
+pub unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
+    // SAFETY: see `call_host`.
+    unsafe {
+        ffi::luaL_checktype(state, 1, ffi::LUA_TTABLE);
+        let first = ffi::luaL_optinteger(state, 2, 1) as c_int;
+        let last = if ffi::lua_type(state, 3) > ffi::LUA_TNIL {
+            ffi::luaL_checkinteger(state, 3) as c_int
+        } else {
+            ffi::lua_objlen(state, 1) as c_int
+        };
+        if i64::from(last) - i64::from(first) >= MAX_UNPACKED {
+            ffi::luaL_where(state, 1);
+            ffi::lua_pushliteral(state, c"too many results to unpack");
             ffi::lua_concat(state, 2);
             ffi::lua_error(state)
         }

@@ -25,7 +25,6 @@ const BASE: &[&str] = &[
     "tonumber",
     "tostring",
     "type",
-    "unpack",
 ];
 
 /// Makes the tables that scripts share.
@@ -85,6 +84,7 @@ impl Sandbox {
             ("rawget", raw::reading as lua_CFunction),
             ("rawset", raw::changing),
             ("setmetatable", raw::changing),
+            ("unpack", raw::unpack),
         ] {
             self.guarded(globals, name, guard)?;
             common.raw_set(name, globals.get::<Value>(name)?)?;

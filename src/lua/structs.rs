@@ -1,6 +1,6 @@
 //! The library `struct`: numbers and strings packed as C lays them out.
 
-use super::host::{Args, Raise, Returned, function};
+use super::host::{Args, Raise, Returned, add_result, function};
 use mlua::{Lua, MultiValue, Table, Value};
 
 /// Largest integer, in bytes.
@@ -199,20 +199,20 @@ fn unpack(args: &Args<'_>) -> Returned<MultiValue> {
         match option {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                 let number = integer(bytes, format.big, option.is_ascii_lowercase());
-                results.push(Value::Number(number));
+                add_result(&mut results, Value::Number(number))?;
             }
             b'x' => {}
             b'f' => {
                 let mut four = [0; 4];
                 four.copy_from_slice(bytes);
                 format.in_order(&mut four);
-                results.push(Value::Number(f32::from_le_bytes(four).into()));
+                add_result(&mut results, Value::Number(f32::from_le_bytes(four).into()))?;
             }
             b'd' => {
                 let mut eight = [0; 8];
                 eight.copy_from_slice(bytes);
                 format.in_order(&mut eight);
-                results.push(Value::Number(f64::from_le_bytes(eight)));
+                add_result(&mut results, Value::Number(f64::from_le_bytes(eight)))?;
             }
             b'c' => {
                 let mut text = bytes;
@@ -227,7 +227,7 @@ fn unpack(args: &Args<'_>) -> Returned<MultiValue> {
                     size = previous as usize;
                     text = field(size).ok_or_else(too_short)?;
                 }
-                results.push(Value::String(args.lua.create_string(text)?));
+                add_result(&mut results, Value::String(args.lua.create_string(text)?))?;
             }
             b's' => {
                 let rest = data.get(at..).ok_or_else(too_short)?;
@@ -235,13 +235,16 @@ fn unpack(args: &Args<'_>) -> Returned<MultiValue> {
                     return Err(Raise::at("unfinished string in data"));
                 };
                 size = end + 1;
-                results.push(Value::String(args.lua.create_string(&rest[..end])?));
+                add_result(
+                    &mut results,
+                    Value::String(args.lua.create_string(&rest[..end])?),
+                )?;
             }
             other => format.control(other)?,
         }
         at += size;
     }
-    results.push(Value::Number((at + 1) as f64));
+    add_result(&mut results, Value::Number((at + 1) as f64))?;
     Ok(results.into_iter().collect())
 }
 

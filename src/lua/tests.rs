@@ -30,6 +30,8 @@ impl Host for Commands {
         Ok(())
     }
 
+    fn replicate(&mut self, _: bool) {}
+
     fn may_call(&mut self, args: &[&[u8]]) -> Option<bool> {
         (args[0] == b"echo").then_some(true)
     }
@@ -294,7 +296,7 @@ fn libraries_are_loaded_on_their_own_terms() {
     let names: Vec<_> = loaded.iter().map(|f| f.name.as_slice()).collect();
     assert_eq!(names, [&b"count"[..], b"echo"]);
     assert_eq!(loaded[1].flags, header::ScriptFlags::NO_WRITES);
-    lua.add_functions(loaded);
+    lua.add_functions(&loaded).unwrap();
     let mut reply = Reply::new(false);
     for name in [&b"count"[..], b"count", b"echo"] {
         let which = Which::Function(name);

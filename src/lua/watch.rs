@@ -31,34 +31,13 @@ pub struct Limits {
     pub time: Option<Duration>,
     /// Set when it shall end.
     pub kill: Option<Arc<AtomicBool>>,
-    /// Called once if it is not over by then.
-    pub long: Option<Long>,
 }
-
-/// After how long a script is a long one, and who wants to know.
-#[derive(Clone)]
-pub struct Long {
-    /// How long.
-    pub after: Duration,
-    /// Told of it, on the script's thread.
-    pub tell: Rc<dyn Fn()>,
-}
-
-impl std::fmt::Debug for Long {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Long({:?})", self.after)
-    }
-}
-
-/// When to tell whom.
-type Due = (Instant, Rc<dyn Fn()>);
 
 /// See the module.
 #[derive(Default)]
 pub struct Watch {
     until: Cell<Option<Instant>>,
     kill: RefCell<Option<Arc<AtomicBool>>>,
-    long: RefCell<Option<Due>>,
     tripped: Cell<Option<Trip>>,
     strict: Cell<bool>,
 }
@@ -71,13 +50,12 @@ impl Watch {
         lua.set_global_hook(triggers, move |lua, _| watch.look(lua))
     }
 
-    fn look(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<VmState> {
+    /// Looks whether the script may go on.
+    ///
+    /// # Errors
+    /// It must not.
+    pub fn look(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<VmState> {
         if self.tripped.get().is_none() {
-            let is_long = |(at, _): &mut Due| Instant::now() >= *at;
-            let long = self.long.borrow_mut().take_if(is_long);
-            if let Some((_, tell)) = long {
-                tell();
-            }
             let killed = |flag: &Arc<AtomicBool>| flag.load(Ordering::Acquire);
             if self.kill.borrow().as_ref().is_some_and(killed) {
                 self.trip(Trip::Killed);
@@ -114,10 +92,6 @@ impl Watch {
         self.until
             .set(limits.time.map(|time| Instant::now() + time));
         *self.kill.borrow_mut() = limits.kill;
-        let long = limits
-            .long
-            .map(|long| (Instant::now() + long.after, long.tell));
-        *self.long.borrow_mut() = long;
         self.tripped.set(None);
         match self.strict.replace(false) {
             true => self.install(lua),
@@ -129,7 +103,6 @@ impl Watch {
     pub fn stop(&self) {
         self.until.set(None);
         *self.kill.borrow_mut() = None;
-        *self.long.borrow_mut() = None;
     }
 
     /// Why the script was stopped, if it was.

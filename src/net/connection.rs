@@ -5,8 +5,10 @@ use crate::resp::{Limits, Parser, Progress, Reply};
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::delivery::Delivery;
+use crate::state::lanes::{Done, Job};
 use crate::state::mailbox::Socket;
 use crate::state::replication::Taken;
+use crate::state::request::Request;
 use crate::state::session::ReplyMode;
 use crate::state::waiters::{Verdict, Waiter};
 use crate::state::{ClientInfo, Session};
@@ -477,11 +479,55 @@ impl Connection {
         info.query_bytes.store(input.len(), Ordering::Relaxed);
         let before = self.reply.len();
         let outcome = executor.run(&mut self.session, &args, &mut self.reply);
+        if outcome == Outcome::Slow {
+            let request = Request::new(&args);
+            drop(args);
+            return self.leave_to_lane(executor, request);
+        }
         if self.reply.len() > before {
             self.tick_replies += 1;
         }
         self.reply.resp3 = self.session.resp3;
         outcome
+    }
+
+    /// A lane runs the request; what follows waits for its answer.
+    fn leave_to_lane(&mut self, executor: &Executor, request: Request) -> Outcome {
+        let job = Job {
+            session: self.session.leave(),
+            request,
+            reply_limit: self.reply.limit.saturating_sub(self.unsent()),
+        };
+        match executor.server().lanes.submit(job) {
+            Ok(()) => {
+                let info = &self.session.info;
+                info.set_flag(ClientFlags::BLOCKED, true);
+                Outcome::Slow
+            }
+            Err(job) => {
+                self.session = job.session;
+                Outcome::Paused
+            }
+        }
+    }
+
+    /// A lane has run the request.
+    pub fn come_back(&mut self, done: Done, executor: &Executor) {
+        self.session = done.session;
+        self.session.info.set_flag(ClientFlags::BLOCKED, false);
+        let (before, free) = (self.reply.len(), self.tick_start == self.reply.len());
+        self.reply.raw(&done.reply);
+        self.reply.resp3 = self.session.resp3;
+        if done.overflowed || self.reply.overflowed {
+            self.tick_replies += 1;
+            self.refuse_reply(before, executor);
+        }
+        if free {
+            // It was committed before this tick.
+            self.tick_start = self.reply.len();
+        } else if self.reply.len() > before {
+            self.tick_replies += 1;
+        }
     }
 
     /// The tick was committed: its replies may go out.

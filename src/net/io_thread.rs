@@ -4,8 +4,9 @@ use super::connection::{Connection, OUTPUT_PAUSE, Turn};
 use crate::base::clock;
 use crate::exec::Executor;
 use crate::state::delivery::Deliveries;
+use crate::state::lanes::Done;
 use crate::state::mailbox::Socket;
-use crate::state::{ClientId, ClientInfo, Mailbox, Message, Server};
+use crate::state::{ClientId, ClientInfo, Mailbox, Message, Server, Session};
 use crossbeam_channel::Receiver;
 use mio::{Events, Poll, Token, Waker};
 use rustc_hash::FxHashMap;
@@ -191,6 +192,9 @@ impl IoThread {
 
     /// Answers clients whose wait has ended, and goes on with their requests.
     fn end_waits(&mut self) {
+        for done in self.executor.server().lanes.take_done(self.number) {
+            self.come_back(done);
+        }
         for client in self.executor.server().waiters.take_ended(self.number) {
             let Some(&token) = self.by_client.get(&client) else {
                 continue;
@@ -363,11 +367,38 @@ impl IoThread {
             return;
         };
         connection.answer(reply);
-        if !connection.in_tick {
+        self.reply_in_tick(token);
+        self.look_again(token);
+    }
+
+    /// A lane has run a client's request.
+    fn come_back(&mut self, mut done: Done) {
+        let token = self.by_client.get(&done.session.info.id).copied();
+        let Some(connection) = token.and_then(|token| self.connections.get_mut(&token)) else {
+            return self.forget(&mut done.session);
+        };
+        connection.come_back(done, &self.executor);
+        if let Some(token) = token {
+            self.reply_in_tick(token);
+            self.look_again(token);
+        }
+    }
+
+    /// Takes a client that is gone off the lists of those that are sent messages.
+    fn forget(&self, session: &mut Session) {
+        let server = self.executor.server();
+        server.pubsub.leave_all(server, session);
+        server.tracking.stop(session);
+    }
+
+    /// Its output is sent at the end of the tick.
+    fn reply_in_tick(&mut self, token: Token) {
+        if let Some(connection) = self.connections.get_mut(&token)
+            && !connection.in_tick
+        {
             connection.in_tick = true;
             self.replied.push(token);
         }
-        self.look_again(token);
     }
 
     fn serve(&mut self, socket: Socket, info: Arc<ClientInfo>) {
@@ -419,15 +450,14 @@ impl IoThread {
         connection.deregister(self.poll.registry());
         let id = connection.session.info.id;
         self.by_client.remove(&id);
+        self.forget(&mut connection.session);
         let server = self.executor.server();
-        server.pubsub.leave_all(server, &mut connection.session);
         if let Some(waiter) = &connection.session.waiting {
             server.waiters.abandon(waiter);
             if let Some(deadline_ms) = waiter.deadline_ms {
                 self.deadlines.remove(&(deadline_ms, id));
             }
         }
-        server.tracking.stop(&mut connection.session);
         server.clients.remove(id);
     }
 

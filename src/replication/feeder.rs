@@ -289,6 +289,7 @@ impl<'s> Feeder<'s> {
             self.turn()?;
             self.mind_the_history()?;
             let more = self.unsent() <= OUTPUT_PAUSE && self.read_binlog()?;
+            self.pass_messages();
             hold.advance(match self.psync.is_sync {
                 true => self.next,
                 false => self.replica.acked.load(Ordering::Relaxed).min(self.next),
@@ -312,6 +313,18 @@ impl<'s> Feeder<'s> {
                 self.sleep(NAP.min(ping_every))?;
             }
             self.watcher.set_asleep(false);
+        }
+    }
+
+    /// Adds messages whose turn it is. In Redis' dialect they would count as a part
+    /// of the stream.
+    fn pass_messages(&mut self) {
+        while self.unsent() <= OUTPUT_PAUSE
+            && let Some(message) = self.replica.next_message(self.next)
+        {
+            if !self.is_redis() {
+                wire::publish(&mut self.out, &message);
+            }
         }
     }
 

@@ -432,6 +432,17 @@ impl<'s> Follower<'s> {
                 link.applied_ms.store(at_ms, Ordering::Relaxed);
                 Ok(())
             }
+            (
+                FromMaster::Publish {
+                    kind,
+                    channel,
+                    message,
+                },
+                None,
+            ) => {
+                self.executor.publish(kind, channel, message);
+                Ok(())
+            }
             (FromMaster::Ping { position }, None) => {
                 link.master_next.store(position, Ordering::Relaxed);
                 Ok(())

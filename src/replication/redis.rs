@@ -81,7 +81,7 @@ pub(super) fn log_ping(engine: &Arc<Engine>) -> Result<bool, StorageError> {
         return Ok(false);
     }
     let mut txn = Txn::new(engine.clone());
-    txn.begin(clock::unix_ms());
+    txn.begin(clock::unix_ms())?;
     txn.effect(DbIndex(0), &[b"PING"]);
     txn.commit()?;
     Ok(true)

@@ -10,6 +10,7 @@
 //! REPL_SNAPSHOT_COMPLETE id keys position                             all of it is there
 //! REPL_ROW               position row                                 one row of the binlog
 //! REPL_HISTORY           id                                           from here on this is its name
+//! REPL_PUBLISH           shard channel message                        for whoever listens there
 //! REPL_PING              position unix-ms                             nothing happened up to there
 //! REPLCONF GETACK *                                                   say at once how far you are
 //! ```
@@ -25,6 +26,8 @@
 use crate::base::hash::crc64;
 use crate::base::num;
 use crate::encoding::binlog::Row;
+use crate::state::pubsub::Kind;
+use crate::state::replication::Published;
 use crate::storage::DbIndex;
 use crate::storage::snapshot::DataSet;
 
@@ -58,6 +61,24 @@ pub(super) fn row(out: &mut Vec<u8>, position: u64, row: &Row<'_>) {
     bulk(out, crate::encoding::binlog::HEADER_LEN + row.bytes.len());
     row.encode(out);
     out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a message.
+pub(super) fn publish(out: &mut Vec<u8>, published: &Published) {
+    let shard: &[u8] = if published.kind == Kind::Shard {
+        b"1"
+    } else {
+        b"0"
+    };
+    command(
+        out,
+        &[
+            b"REPL_PUBLISH",
+            shard,
+            &published.channel,
+            &published.message,
+        ],
+    );
 }
 
 /// Appends the beginning of a data set.
@@ -107,13 +128,36 @@ pub(super) fn snapshot_complete(out: &mut Vec<u8>, set: &DataSet, keys: u64) {
 /// What a master says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FromMaster<'a> {
-    Begin { set: DataSet, keys: u64 },
-    Library { text: &'a [u8] },
-    Rows { db: DbIndex, rows: &'a [u8] },
-    Complete { position: u64, keys: u64 },
-    Row { position: u64, value: &'a [u8] },
-    History { id: String },
-    Ping { position: u64 },
+    Begin {
+        set: DataSet,
+        keys: u64,
+    },
+    Library {
+        text: &'a [u8],
+    },
+    Rows {
+        db: DbIndex,
+        rows: &'a [u8],
+    },
+    Complete {
+        position: u64,
+        keys: u64,
+    },
+    Row {
+        position: u64,
+        value: &'a [u8],
+    },
+    History {
+        id: String,
+    },
+    Publish {
+        kind: Kind,
+        channel: &'a [u8],
+        message: &'a [u8],
+    },
+    Ping {
+        position: u64,
+    },
     GetAck,
 }
 
@@ -130,6 +174,15 @@ pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
         },
         [b"REPL_HISTORY", id] => FromMaster::History {
             id: history_id(id)?,
+        },
+        [b"REPL_PUBLISH", shard, channel, message] => FromMaster::Publish {
+            kind: match *shard {
+                b"0" => Kind::Channel,
+                b"1" => Kind::Shard,
+                _ => return None,
+            },
+            channel,
+            message,
         },
         [b"REPL_PING", position, _] => FromMaster::Ping {
             position: number(position)?,

@@ -21,7 +21,8 @@
 //! | [`memory`] | the process' memory |
 //! | [`process`] | what the system says about the process |
 //! | [`replication`] | the master that is followed, the replicas that are fed |
-//! | [`scripts`] | scripts and functions, and which of them runs |
+//! | [`scripts`] | scripts and functions |
+//! | [`lanes`] | scripts that take long, and where they run |
 //! | [`saves`] | SAVE and BGSAVE as they stand |
 //! | [`migrations`] | MIGRATE: what waits to be moved, and which keys are on their way |
 //! | [`cursors`] | where SCAN iterations stand |
@@ -36,6 +37,7 @@ pub mod config;
 pub mod cursors;
 pub mod delivery;
 pub mod eviction;
+pub mod lanes;
 pub mod latency;
 pub mod mailbox;
 pub mod memory;

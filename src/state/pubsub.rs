@@ -18,6 +18,7 @@ use super::Server;
 use super::clients::{ClientFlags, ClientId};
 use super::config::NotifyEvents;
 use super::delivery::{Delivery, Form, Recipients};
+use super::replication::Published;
 use super::session::Session;
 use crate::base::glob;
 use crate::resp::Reply;
@@ -271,6 +272,8 @@ enum Outgoing {
         message: Box<[u8]>,
         /// As of when it was published, if anybody has looked.
         targets: Targets,
+        /// Clients of replicas may listen, too.
+        to_replicas: bool,
     },
     Direct {
         thread: usize,
@@ -300,13 +303,26 @@ impl Outbox {
         self.items.is_empty()
     }
 
-    /// Publishes a message; `targets` is who listened when somebody looked last.
+    /// Publishes a message here, and to the clients of replicas; `targets` is who
+    /// listened when somebody looked last.
     pub fn publish(&mut self, kind: Kind, channel: &[u8], message: &[u8], targets: Targets) {
         self.items.push(Outgoing::Publish {
             kind,
             channel: channel.into(),
             message: message.into(),
             targets,
+            to_replicas: true,
+        });
+    }
+
+    /// Publishes a message to the clients of this server only.
+    pub fn publish_here(&mut self, kind: Kind, channel: &[u8], message: &[u8], targets: Targets) {
+        self.items.push(Outgoing::Publish {
+            kind,
+            channel: channel.into(),
+            message: message.into(),
+            targets,
+            to_replicas: false,
         });
     }
 
@@ -317,7 +333,7 @@ impl Outbox {
         }
         let mut publish = |channel: String, name: &[u8], message: &[u8]| {
             let channel = [channel.as_bytes(), name].concat();
-            self.publish(Kind::Channel, &channel, message, Targets::default());
+            self.publish_here(Kind::Channel, &channel, message, Targets::default());
         };
         for Event { db, name, key } in events {
             let name = name.as_bytes();
@@ -353,6 +369,7 @@ impl Outbox {
             return;
         }
         let mut batches: Vec<Vec<Delivery>> = vec![Vec::new(); server.mailboxes().len()];
+        let mut for_replicas = Vec::new();
         let tables = server.pubsub.tables.read();
         for item in self.items.drain(..) {
             match item {
@@ -361,12 +378,20 @@ impl Outbox {
                     channel,
                     message,
                     targets,
+                    to_replicas,
                 } => {
                     let targets = match targets.version == tables.version {
                         true => targets,
                         false => tables.find(kind, &channel),
                     };
                     spread(kind, &channel, &message, &targets, &mut batches);
+                    if to_replicas {
+                        for_replicas.push(Published {
+                            kind,
+                            channel,
+                            message,
+                        });
+                    }
                 }
                 Outgoing::Direct { thread, delivery } => {
                     if let Some(batch) = batches.get_mut(thread) {
@@ -374,6 +399,11 @@ impl Outbox {
                     }
                 }
             }
+        }
+        if !for_replicas.is_empty() {
+            // All that was written before stands before this position.
+            let after = server.engine.binlog.range().next_position;
+            server.replication.publish(after, for_replicas);
         }
         for (thread, batch) in batches.into_iter().enumerate() {
             if !batch.is_empty() {

@@ -6,9 +6,11 @@
 
 use super::config::MasterAddr;
 use super::mailbox::Socket;
+use super::pubsub::Kind;
 use super::waiters::{Verdict, Waiters};
 use super::{ClientId, ClientInfo};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -88,7 +90,36 @@ pub struct Replica {
     pub acked_ms: AtomicU64,
     /// Somebody waits for it to say so.
     pub ask: AtomicBool,
+    messages: Mutex<Messages>,
     wake: Box<dyn Fn() + Send + Sync>,
+}
+
+/// A message that clients of replicas may listen to.
+#[derive(Debug)]
+pub struct Published {
+    /// What the channel is.
+    pub kind: Kind,
+    /// The channel.
+    pub channel: Box<[u8]>,
+    /// The message.
+    pub message: Box<[u8]>,
+}
+
+/// Bytes of messages that wait for a replica; the oldest are lost to it if there
+/// are more.
+const MESSAGE_BYTES: usize = 16 << 20;
+
+/// Messages for a replica, each with the position of the binlog that it follows.
+#[derive(Debug, Default)]
+struct Messages {
+    waiting: VecDeque<(u64, Arc<Published>)>,
+    bytes: usize,
+}
+
+impl Published {
+    fn memory(&self) -> usize {
+        self.channel.len() + self.message.len() + size_of::<Published>()
+    }
 }
 
 impl Replica {
@@ -110,6 +141,7 @@ impl Replica {
             run_id: announced.run_id.clone(),
             client,
             feeding: AtomicU8::new(Feeding::Waiting as u8),
+            messages: Mutex::default(),
             acked: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             acked_ms: AtomicU64::new(now_ms),
@@ -146,6 +178,30 @@ impl Replica {
     /// Wakes its feeder.
     pub fn wake(&self) {
         (self.wake)();
+    }
+
+    fn publish(&self, after: u64, messages: &[Arc<Published>]) {
+        let mut all = self.messages.lock();
+        for message in messages {
+            all.bytes += message.memory();
+            all.waiting.push_back((after, message.clone()));
+        }
+        while all.bytes > MESSAGE_BYTES
+            && let Some((_, lost)) = all.waiting.pop_front()
+        {
+            all.bytes -= lost.memory();
+        }
+        drop(all);
+        self.wake();
+    }
+
+    /// The next message, once all that was written before it is on its way.
+    pub fn next_message(&self, sent_to: u64) -> Option<Arc<Published>> {
+        let mut all = self.messages.lock();
+        all.waiting.front().filter(|(after, _)| *after <= sent_to)?;
+        let (_, message) = all.waiting.pop_front()?;
+        all.bytes -= message.memory();
+        Some(message)
     }
 }
 
@@ -501,6 +557,22 @@ impl Replication {
     /// Removes a replica.
     pub fn remove_replica(&self, replica: &Arc<Replica>) {
         self.replicas.write().retain(|r| !Arc::ptr_eq(r, replica));
+    }
+
+    /// Whether there are replicas.
+    pub fn has_replicas(&self) -> bool {
+        !self.replicas.read().is_empty()
+    }
+
+    /// Leaves messages to the feeders of all replicas that are online, to be sent
+    /// after what stands before this position of the binlog.
+    pub fn publish(&self, after: u64, messages: Vec<Published>) {
+        let messages: Vec<Arc<Published>> = messages.into_iter().map(Arc::new).collect();
+        for replica in &*self.replicas.read() {
+            if replica.feeding() == Feeding::Online {
+                replica.publish(after, &messages);
+            }
+        }
     }
 
     /// How many replicas are online and said so within `max_lag_s` seconds (0:

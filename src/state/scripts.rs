@@ -1,4 +1,4 @@
-//! Scripts and functions, as all threads know them: texts, and what runs long.
+//! Scripts and functions, as all threads know them: their texts.
 //!
 //! Each thread compiles for itself what it runs; here stand the texts. Scripts
 //! that came by EVAL are kept up to a number, the one used longest ago goes
@@ -11,7 +11,6 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 /// Scripts that EVAL leaves behind.
 pub const EVAL_SCRIPTS: usize = 500;
@@ -31,7 +30,7 @@ pub struct Script {
     /// It used keys that it had not declared and that others held, or DBs as a
     /// whole: it runs while nobody else reads or writes keys.
     pub runs_alone: AtomicBool,
-    /// It took longer than a slice: it runs where it is in nobody's way.
+    /// It took longer than a slice: it runs on a lane (see [`super::lanes`]).
     pub is_slow: AtomicBool,
     used: AtomicU64,
     /// Whether it may go to make room.
@@ -118,34 +117,6 @@ impl Libraries {
     }
 }
 
-/// A script that runs and may run long.
-#[derive(Debug)]
-pub struct Running {
-    /// Its SHA-1 or the function's name.
-    pub name: Vec<u8>,
-    /// The client's command.
-    pub command: Vec<Vec<u8>>,
-    /// Whether it is a function.
-    pub is_function: bool,
-    /// When it started.
-    pub started: Instant,
-    /// Set when it shall end.
-    pub kill: Arc<AtomicBool>,
-    /// Whether it has written.
-    pub wrote: Arc<AtomicBool>,
-}
-
-/// Why a script is not killed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotKilled {
-    /// None runs.
-    NotBusy,
-    /// It has written already.
-    Unkillable,
-    /// It is of the other sort.
-    OtherSort,
-}
-
 #[derive(Default)]
 struct Cache {
     scripts: FxHashMap<String, Arc<Script>>,
@@ -165,9 +136,6 @@ pub struct Scripts {
     libraries: RwLock<Arc<Libraries>>,
     /// Grows with every change of the libraries.
     libraries_version: AtomicU64,
-    running: Mutex<Vec<Arc<Running>>>,
-    /// How many there are of those; looked at often.
-    running_count: AtomicUsize,
     /// Bytes of all interpreters.
     interpreters: AtomicUsize,
 }
@@ -268,65 +236,6 @@ impl Scripts {
     /// How often the libraries changed.
     pub fn libraries_version(&self) -> u64 {
         self.libraries_version.load(Ordering::Acquire)
-    }
-
-    /// A script starts that may run long.
-    pub fn start(&self, running: Arc<Running>) {
-        let mut all = self.running.lock();
-        all.push(running);
-        self.running_count.store(all.len(), Ordering::Release);
-    }
-
-    /// It ended.
-    pub fn stop(&self, running: &Arc<Running>) {
-        let mut all = self.running.lock();
-        all.retain(|other| !Arc::ptr_eq(other, running));
-        self.running_count.store(all.len(), Ordering::Release);
-    }
-
-    /// Whether any runs that may run long.
-    pub fn any_running(&self) -> bool {
-        self.running_count.load(Ordering::Acquire) > 0
-    }
-
-    /// The one that runs longest.
-    pub fn longest(&self) -> Option<Arc<Running>> {
-        if !self.any_running() {
-            return None;
-        }
-        let all = self.running.lock();
-        all.iter().min_by_key(|running| running.started).cloned()
-    }
-
-    /// Whether one runs for longer than `threshold`.
-    pub fn is_busy(&self, threshold: Duration) -> bool {
-        self.longest()
-            .is_some_and(|running| running.started.elapsed() >= threshold)
-    }
-
-    /// SCRIPT KILL, FUNCTION KILL: ends the script that runs longest.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn kill(&self, function: bool, threshold: Duration) -> Result<(), NotKilled> {
-        let longest = self.longest();
-        let busy = longest.filter(|running| running.started.elapsed() >= threshold);
-        let running = busy.ok_or(NotKilled::NotBusy)?;
-        if running.is_function != function {
-            return Err(NotKilled::OtherSort);
-        }
-        if running.wrote.load(Ordering::Acquire) {
-            return Err(NotKilled::Unkillable);
-        }
-        running.kill.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// The server stops: whatever runs ends, and leaves nothing behind.
-    pub fn kill_all(&self) {
-        for running in &*self.running.lock() {
-            running.kill.store(true, Ordering::Release);
-        }
     }
 
     /// An interpreter grew from `before` to `now` bytes.

@@ -5,6 +5,7 @@ use super::clients::{ClientId, Clients};
 use super::config::{Config, SharedConfig};
 use super::cursors::Cursors;
 use super::delivery::Delivery;
+use super::lanes::Lanes;
 use super::latency::Latency;
 use super::mailbox::{Mailbox, Message};
 use super::memory::MemoryProbe;
@@ -80,6 +81,8 @@ pub struct Server {
     pub stats: Stats,
     /// Scripts and functions.
     pub scripts: Scripts,
+    /// The threads for scripts that take long.
+    pub lanes: Lanes,
     /// Slow commands.
     pub slowlog: SlowLog,
     /// When keys were used last.
@@ -110,6 +113,8 @@ pub struct Server {
     pub replication: Replication,
     /// Whether keys expire by the expire thread (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
+    /// Whether scripts may run commands that are not for scripts (DEBUG).
+    pub allow_denied: AtomicBool,
     /// The ports that the server listens on, for INFO.
     pub port: AtomicU64,
     /// IO threads.
@@ -157,6 +162,7 @@ impl Server {
             tracking,
             stats: Stats::new(commands),
             scripts: Scripts::default(),
+            lanes: Lanes::default(),
             slowlog: SlowLog::default(),
             accesses: Accesses::new(now_ms),
             cursors: Cursors::default(),
@@ -172,6 +178,7 @@ impl Server {
             rates: Rates::default(),
             replication,
             active_expire: AtomicBool::new(true),
+            allow_denied: AtomicBool::new(false),
             port: AtomicU64::new(0),
             mailboxes: OnceLock::new(),
             main_waker: OnceLock::new(),

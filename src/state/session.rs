@@ -119,6 +119,15 @@ impl Session {
         session
     }
 
+    /// Leaves for another thread, which runs a request of the client; what stays
+    /// here waits for the answer.
+    pub fn leave(&mut self) -> Session {
+        let mut stays = Session::new(self.info.clone(), self.authenticated);
+        stays.resp3 = self.resp3;
+        stays.wait_for_answer(true);
+        std::mem::replace(self, stays)
+    }
+
     /// Whether it hears of what it does itself.
     pub fn listens(&self) -> bool {
         !self.subscriptions.is_empty() || self.tracking.is_some()
@@ -222,6 +231,11 @@ impl Session {
     /// [`Session::end_multi`].
     pub fn take_multi(&mut self) -> Option<Box<Multi>> {
         self.multi.take()
+    }
+
+    /// EXEC could not run the queue now.
+    pub fn put_back_multi(&mut self, multi: Box<Multi>) {
+        self.multi = Some(multi);
     }
 
     /// Ends MULTI; what is queued is forgotten, and nothing is watched any more.

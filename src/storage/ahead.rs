@@ -170,7 +170,7 @@ mod tests {
         let mut txn = Txn::new(engine.clone());
         let mut commits = |members: u64, key: &[u8], drop_it: bool| {
             let before = engine.commits();
-            txn.begin(1);
+            txn.begin(1).unwrap();
             new_set(&mut txn, key, members);
             if drop_it {
                 assert!(txn.delete_key(DB, key).unwrap());
@@ -202,7 +202,7 @@ mod tests {
         config.ahead_bytes = 1024;
         let engine = Engine::open(config).unwrap();
         let (mut writer, mut reclaimer) = (Txn::new(engine.clone()), Txn::new(engine.clone()));
-        writer.begin(1);
+        writer.begin(1).unwrap();
         new_set(&mut writer, b"set", 5000);
         let sent = writer.send_ahead().unwrap();
         assert_eq!(sent.len(), 1);

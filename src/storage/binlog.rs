@@ -545,7 +545,7 @@ mod tests {
         let mut txn = Txn::new(engine.clone());
         let mut starts = vec![engine.binlog.range().next_position];
         for n in 0..5 {
-            txn.begin(1);
+            txn.begin(1).unwrap();
             for _ in 0..n {
                 txn.effect(DbIndex(n), &["SET", "key", "value"]);
             }

@@ -135,7 +135,7 @@ impl Txn {
     /// Deletes up to `limit` keys whose time is over. A key that somebody holds
     /// is left for the next pass.
     pub fn expire_slice(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Slice> {
-        self.begin(pass.now_ms);
+        self.begin(pass.now_ms)?;
         self.start_command();
         // I4: what a replica has expires by its master's clock.
         if !self.has_keyspace(pass.db, &pass.keyspace) || self.engine.is_following() {
@@ -223,7 +223,7 @@ impl Txn {
     /// these rows, so no key is locked and nothing is logged.
     pub fn reclaim_slice(&mut self, pass: &mut ReclaimPass, limit: usize) -> Result<Slice> {
         let now_ms = self.now_ms();
-        self.begin(now_ms);
+        self.begin(now_ms)?;
         self.start_command();
         let mut slice = Slice::default();
         if !self.has_keyspace(pass.db, &pass.keyspace) {

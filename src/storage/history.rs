@@ -255,7 +255,7 @@ mod tests {
 
     fn write(engine: &Arc<Engine>) {
         let mut txn = Txn::new(engine.clone());
-        txn.begin(1);
+        txn.begin(1).unwrap();
         txn.effect(DbIndex(0), &[b"PING"]);
         txn.commit().expect("a commit");
         engine.make_durable().expect("a flush");

@@ -8,6 +8,9 @@
 //! [`super::txn`]). A stripe is held by a thread, not by a command: taking one
 //! that the thread already holds succeeds at once.
 //!
+//! Owners that are [long](Owner::is_long) run scripts, for as long as these take.
+//! An IO thread does not wait for them: it is told who holds the stripe.
+//!
 //! A stripe is one word; threads that wait for one sleep in a bucket that
 //! several stripes share.
 
@@ -25,6 +28,17 @@ pub struct Stripe(u32);
 /// Who holds a stripe: a number that one thread has for itself, above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner(pub u32);
+
+/// Set in the number of an owner that may hold stripes for long.
+pub(super) const LONG: u32 = 1 << 30;
+
+impl Owner {
+    /// Whether it may hold stripes for long: who has other things to do does not
+    /// wait for it.
+    pub fn is_long(self) -> bool {
+        self.0 & LONG != 0
+    }
+}
 
 /// Set in a stripe's word while somebody may be waiting for it.
 const WAITED_FOR: u32 = 1 << 31;
@@ -62,7 +76,7 @@ pub enum TryLock {
     /// The owner holds it already.
     Mine,
     /// Somebody else holds it.
-    Busy,
+    Busy(Owner),
 }
 
 impl Locks {
@@ -79,22 +93,30 @@ impl Locks {
         {
             Ok(_) => TryLock::Taken,
             Err(word) if word & !WAITED_FOR == owner.0 => TryLock::Mine,
-            Err(_) => TryLock::Busy,
+            Err(word) => TryLock::Busy(Owner(word & !WAITED_FOR)),
         }
     }
 
-    /// Takes the stripe, waiting for it. The owner must not hold it yet.
-    pub fn lock(&self, stripe: Stripe, owner: Owner) {
+    /// Takes the stripe, waiting for it; for one that holds it for long only if
+    /// `patient`. The owner must not hold it yet.
+    ///
+    /// # Errors
+    /// Who holds it for long.
+    pub fn lock(&self, stripe: Stripe, owner: Owner, patient: bool) -> Result<(), Owner> {
         let word = self.word(stripe);
         let free = |wanted| word.compare_exchange(0, wanted, Ordering::Acquire, Ordering::Relaxed);
         if free(owner.0).is_ok() {
-            return;
+            return Ok(());
         }
         let bucket = self.bucket(stripe);
         let mut sleeping = bucket.mutex.lock();
         // Others may sleep here too: the bit stays set, so that they are woken.
         while let Err(held) = free(owner.0 | WAITED_FOR) {
-            debug_assert_ne!(held & !WAITED_FOR, owner.0, "locked twice");
+            let holder = Owner(held & !WAITED_FOR);
+            debug_assert_ne!(holder, owner, "locked twice");
+            if holder.is_long() && !patient {
+                return Err(holder);
+            }
             let marked = word.compare_exchange(
                 held,
                 held | WAITED_FOR,
@@ -105,6 +127,7 @@ impl Locks {
                 bucket.freed.wait(&mut sleeping);
             }
         }
+        Ok(())
     }
 
     /// Lets a stripe go that the owner holds.
@@ -138,7 +161,7 @@ mod tests {
         let stripe = Locks::stripe(0x1234_5678_9abc_def0);
         assert_eq!(locks.try_lock(stripe, a), TryLock::Taken);
         assert_eq!(locks.try_lock(stripe, a), TryLock::Mine);
-        assert_eq!(locks.try_lock(stripe, b), TryLock::Busy);
+        assert_eq!(locks.try_lock(stripe, b), TryLock::Busy(a));
         locks.unlock(stripe, a);
         assert_eq!(locks.try_lock(stripe, b), TryLock::Taken);
     }
@@ -148,7 +171,23 @@ mod tests {
     fn only_the_holder_unlocks() {
         let locks = Locks::default();
         let stripe = Locks::stripe(7);
-        locks.lock(stripe, Owner(1));
+        locks.lock(stripe, Owner(1), true).unwrap();
         locks.unlock(stripe, Owner(2));
+    }
+
+    #[test]
+    fn nobody_waits_for_one_that_holds_a_stripe_for_long_unless_he_wants_to() {
+        let locks = std::sync::Arc::new(Locks::default());
+        let stripe = Locks::stripe(7);
+        let (script, io) = (Owner(1 | LONG), Owner(2));
+        locks.lock(stripe, script, true).unwrap();
+        assert_eq!(locks.lock(stripe, io, false), Err(script));
+        let patient = {
+            let locks = locks.clone();
+            std::thread::spawn(move || locks.lock(stripe, Owner(3), true))
+        };
+        locks.unlock(stripe, script);
+        assert_eq!(patient.join().unwrap(), Ok(()));
+        assert_eq!(locks.try_lock(stripe, io), TryLock::Busy(Owner(3)));
     }
 }

@@ -36,6 +36,7 @@ pub mod check;
 pub mod engine;
 pub mod events;
 pub mod expiry;
+pub mod gate;
 pub mod history;
 pub mod hot;
 pub mod keyspace;
@@ -58,6 +59,7 @@ pub use options::StorageConfig;
 pub use txn::{Txn, View};
 
 use crate::encoding::Corrupt;
+use locks::Owner;
 
 /// The number of a DB, as SELECT takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -79,6 +81,9 @@ pub enum StorageError {
     /// on what is there. Nothing of it was written.
     #[error("storage: this server does not follow that master any more")]
     Detached,
+    /// A script that runs for long has the key, and the caller does not wait for it.
+    #[error("storage: a script holds the key")]
+    Held(Owner),
     /// The directory holds something that this build cannot read.
     #[error("storage: {0}")]
     Format(String),

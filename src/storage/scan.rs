@@ -575,17 +575,17 @@ mod tests {
         let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
         let mut txn = Txn::new(engine);
         let row = |n: u32| keys::meta(format!("{n:03}").as_bytes());
-        txn.begin(1);
+        txn.begin(1).unwrap();
         for n in 0..100 {
             txn.put_row(DB, &row(n), b"stored").unwrap();
         }
         txn.commit().unwrap();
-        txn.begin(1);
+        txn.begin(1).unwrap();
         for n in (0..100).filter(|n| n % 10 != 0) {
             txn.delete_row(DB, &row(n)).unwrap();
         }
         txn.commit().unwrap();
-        txn.begin(1);
+        txn.begin(1).unwrap();
         for n in (0..100).filter(|n| n % 10 == 5 || n % 20 == 0) {
             txn.put_row(DB, &row(n), b"pending").unwrap();
         }

@@ -170,7 +170,7 @@ impl Txn {
         if installed.is_ok() {
             then();
             // Whoever watches a key sees that all are others now.
-            self.begin(now_ms);
+            self.begin(now_ms)?;
             for db in 0..self.engine.config.databases {
                 self.note_clear(DbIndex(db));
             }

@@ -9,23 +9,26 @@
 //! before any reply goes out [`Engine::make_durable`].
 //!
 //! A thread never waits while it holds something: [`Txn::lock`] commits what is
-//! pending, which lets all locks go, before it waits.
+//! pending, which lets all locks go, before it waits. Transactions of scripts may
+//! hold keys [for long](Txn::for_long); IO threads do not wait for them at all:
+//! they get [`StorageError::Held`].
+
+mod locking;
 
 use super::ahead;
 use super::binlog::{LogBuffer, LogSavepoint};
 use super::changes::Changes;
 use super::engine::{ColumnFamily, Engine, Keyspace, fail_point};
 use super::events::Events;
+use super::gate::Pass;
 use super::history::Following;
 use super::hot::{self, is_cacheable};
-use super::locks::{Locks, Owner, Stripe, TryLock};
+use super::locks::{Owner, Stripe};
 use super::overlay::{self, Overlay, Pending, Step};
 use super::{DbIndex, Result, StorageError, runs};
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::encoding::own::{Counts, KeyspaceId};
 use crate::encoding::{CollectionId, keys};
-use parking_lot::lock_api::{ArcRwLockReadGuard, ArcRwLockWriteGuard};
-use parking_lot::{RawRwLock, RwLock};
 use rocksdb::{DBPinnableSlice, ReadOptions, WriteBatch};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -53,12 +56,6 @@ impl Deref for Row<'_> {
             Row::Stored(slice) => slice,
         }
     }
-}
-
-enum Gate {
-    Open,
-    Shared(#[allow(dead_code)] ArcRwLockReadGuard<RawRwLock, ()>),
-    Exclusive(#[allow(dead_code)] ArcRwLockWriteGuard<RawRwLock, ()>),
 }
 
 /// How a pending batch changes the counts of a keyspace.
@@ -121,7 +118,10 @@ pub struct View {
     held: Vec<Stripe>,
     /// Ids drawn in this turn.
     pub(super) new_ids: RefCell<FxHashSet<CollectionId>>,
-    gate: Gate,
+    /// Held from [`Txn::begin`] to [`Txn::commit`].
+    pass: Option<Pass>,
+    /// Whether it waits for owners that hold keys for long.
+    patient: bool,
     point_reads: ReadOptions,
     now_ms: u64,
     /// Whether a look-up deletes an expired key that it meets (see
@@ -392,7 +392,8 @@ impl Txn {
             owner,
             held: Vec::new(),
             new_ids: RefCell::default(),
-            gate: Gate::Open,
+            pass: None,
+            patient: true,
             point_reads: ReadOptions::default(),
             now_ms: 0,
             reaps: false,
@@ -415,114 +416,6 @@ impl Txn {
         self.view.reaps = false;
         self.view.counting = true;
         &mut self.view
-    }
-
-    /// Starts or goes on with a turn at the time `now_ms`; waits while another
-    /// thread runs a command that concerns whole DBs.
-    pub fn begin(&mut self, now_ms: u64) {
-        self.now_ms = now_ms;
-        if matches!(self.gate, Gate::Open) {
-            self.gate = Gate::Shared(RwLock::read_arc(&self.engine.gate));
-        }
-        self.see_new_keyspaces();
-    }
-
-    /// The first writer of a DB makes its keyspace. Whoever has got a lock after
-    /// that writer let it go must know that keyspace: it may hold the key.
-    fn see_new_keyspaces(&mut self) {
-        if self.map_version != self.engine.map_version() {
-            self.refresh_map();
-        }
-    }
-
-    /// Starts a turn in which no other thread reads or writes keys. Commits
-    /// what is pending first.
-    pub fn begin_exclusive(&mut self, now_ms: u64) -> Result<()> {
-        if !matches!(self.gate, Gate::Exclusive(_)) {
-            self.commit()?;
-            self.gate = Gate::Exclusive(RwLock::write_arc(&self.engine.gate));
-        }
-        self.begin(now_ms);
-        Ok(())
-    }
-
-    /// Locks the stripes of all keys with these [`View::key_hash`]es; returns a
-    /// mark for [`Txn::unlock_since`]. May commit what is pending.
-    pub fn lock(&mut self, key_hashes: impl Iterator<Item = u64>) -> Result<usize> {
-        let mut wanted: SmallVec<[Stripe; 8]> = key_hashes.map(Locks::stripe).collect();
-        self.lock_stripes(&mut wanted)
-    }
-
-    /// Locks one key if that needs no waiting.
-    pub(super) fn try_lock(&mut self, db: DbIndex, key: &[u8]) -> bool {
-        let stripe = Locks::stripe(self.key_hash(db, key));
-        match self.engine.locks.try_lock(stripe, self.owner) {
-            TryLock::Taken => {
-                self.held.push(stripe);
-                true
-            }
-            TryLock::Mine => true,
-            TryLock::Busy => false,
-        }
-    }
-
-    /// Lets go what was locked since `mark`: for keys that were only read.
-    pub fn unlock_since(&mut self, mark: usize) {
-        while self.held.len() > mark {
-            if let Some(stripe) = self.held.pop() {
-                self.engine.locks.unlock(stripe, self.owner);
-            }
-        }
-    }
-
-    /// Takes the locks of `keys` if that needs no waiting; says whether it did,
-    /// and holds no more than before if not. Nothing is committed.
-    pub fn try_lock_in_dbs<'k>(&mut self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) -> bool {
-        let mark = self.held.len();
-        for (db, key) in keys {
-            if !self.is_exclusive() && !self.try_lock(db, key) {
-                self.unlock_since(mark);
-                return false;
-            }
-        }
-        self.see_new_keyspaces();
-        true
-    }
-
-    /// Whether no other thread reads or writes keys during this turn.
-    pub fn is_exclusive(&self) -> bool {
-        matches!(self.gate, Gate::Exclusive(_))
-    }
-
-    fn lock_stripes(&mut self, wanted: &mut SmallVec<[Stripe; 8]>) -> Result<usize> {
-        if matches!(self.gate, Gate::Exclusive(_)) {
-            return Ok(self.held.len());
-        }
-        if wanted.len() > 1 {
-            wanted.sort_unstable();
-            wanted.dedup();
-        }
-        let mark = self.held.len();
-        for &stripe in wanted.iter() {
-            match self.engine.locks.try_lock(stripe, self.owner) {
-                TryLock::Taken => self.held.push(stripe),
-                TryLock::Mine => {}
-                TryLock::Busy => {
-                    // Commit, let everything go, then collect in ascending order, waiting.
-                    let now_ms = self.now_ms;
-                    self.commit()?;
-                    self.begin(now_ms);
-                    for &stripe in wanted.iter() {
-                        self.engine.locks.lock(stripe, self.owner);
-                        self.held.push(stripe);
-                    }
-                    self.see_new_keyspaces();
-                    return Ok(0);
-                }
-            }
-        }
-        self.see_new_keyspaces();
-        Ok(mark)
     }
 
     /// Back from [`Txn::reading`].
@@ -632,6 +525,12 @@ impl Txn {
         self.log.wrap(from.log);
     }
 
+    /// What was logged since `from` is not logged: it stands in the database, but
+    /// replicas do not get it.
+    pub fn unlog(&mut self, from: &Savepoint) {
+        self.log.rollback(from.log);
+    }
+
     /// Whether nothing was written since the savepoint.
     pub fn is_unchanged_since(&self, from: &Savepoint) -> bool {
         self.overlay.savepoint() == from.overlay
@@ -670,7 +569,7 @@ impl Txn {
 
     /// Exchanges two DBs. Needs an exclusive turn.
     pub fn swap_dbs(&mut self, a: DbIndex, b: DbIndex) {
-        debug_assert!(matches!(self.gate, Gate::Exclusive(_)));
+        debug_assert!(self.is_exclusive());
         self.engine.swap(a, b);
         self.swaps.push((a, b));
         self.dirty += 1;
@@ -714,8 +613,7 @@ impl Txn {
         self.own.clear();
         self.cleared.clear();
         self.new_ids.get_mut().clear();
-        self.unlock_since(0);
-        self.gate = Gate::Open;
+        self.let_go();
         self.end_changes(done.is_ok());
         done
     }
@@ -767,7 +665,7 @@ impl Txn {
 
     /// The space of cleared DBs is free at once. The turn is still an exclusive one.
     fn drop_cleared_files(&self) -> Result<()> {
-        debug_assert!(matches!(self.gate, Gate::Exclusive(_)));
+        debug_assert!(self.is_exclusive());
         self.engine.make_durable()?;
         for &id in &self.cleared {
             // What was written after the clearing may stand in a file by now.

@@ -138,7 +138,7 @@ struct Import<'i, R> {
 
 impl<R: BufRead> Import<'_, R> {
     fn run(&mut self) -> Result<(), ImportError> {
-        begin(self.txn, self.now_ms);
+        begin(self.txn, self.now_ms)?;
         loop {
             let at = self.file.position();
             let entry = self.file.next();
@@ -158,7 +158,7 @@ impl<R: BufRead> Import<'_, R> {
             }
             if self.txn.pending_bytes() >= SLICE_BYTES {
                 self.txn.commit()?;
-                begin(self.txn, self.now_ms);
+                begin(self.txn, self.now_ms)?;
                 self.loaded.bytes = self.file.position();
                 self.load.report(&self.loaded);
             }
@@ -230,7 +230,7 @@ impl<R: BufRead> Import<'_, R> {
             if txn.pending_bytes() >= SLICE_BYTES {
                 building.park(txn)?;
                 txn.commit()?;
-                begin(txn, *now_ms);
+                begin(txn, *now_ms)?;
                 let so_far = Loaded {
                     elements: loaded.elements + elements,
                     bytes: start,
@@ -252,9 +252,10 @@ impl<R: BufRead> Import<'_, R> {
 }
 
 /// Begins a slice. Nobody else is there, so there is nothing to lock.
-fn begin(txn: &mut Txn, now_ms: u64) {
-    txn.begin(now_ms);
+fn begin(txn: &mut Txn, now_ms: u64) -> Result<(), StorageError> {
+    txn.begin(now_ms)?;
     txn.start_command();
+    Ok(())
 }
 
 fn shown(bytes: &[u8]) -> String {

@@ -26,7 +26,7 @@ impl Store {
         config.write_buffer_size = 4 << 20;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(engine.clone());
-        txn.begin(1);
+        txn.begin(1).unwrap();
         Store {
             txn,
             engine,
@@ -36,7 +36,7 @@ impl Store {
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1);
+        self.txn.begin(1).unwrap();
     }
 
     fn open(&mut self, key: &[u8], kind: Kind) -> Members {

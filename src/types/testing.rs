@@ -36,18 +36,18 @@ impl Deleted {
         let mut txn = Txn::new(engine.clone());
         let survivors: BTreeSet<&Vec<u8>> = survivors.iter().collect();
         let db = DbIndex(0);
-        txn.begin(1);
+        txn.begin(1).unwrap();
         for n in 0..all {
             let meta = Meta::new(Kind::String);
             txn.put_key(db, &key(n), None, meta, b"value").unwrap();
         }
         txn.commit().unwrap();
-        txn.begin(1);
+        txn.begin(1).unwrap();
         for key in (0..all).map(key).filter(|key| !survivors.contains(key)) {
             assert!(txn.delete_key(db, &key).unwrap());
         }
         txn.commit().unwrap();
-        txn.begin(1);
+        txn.begin(1).unwrap();
         Deleted {
             txn,
             engine,

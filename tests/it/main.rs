@@ -15,6 +15,8 @@
 //! - `replication`: masters, replicas, and what happens to them
 //! - `clients`: a client library as users have it
 //! - `transactions`: EXEC and WATCH under concurrency and kill -9
+//! - `scripts`: scripts that take long, and their limits
+//! - `linear`: histories that must have an order
 //! - `blocking`: thousands of clients that wait
 //! - `pubsub`: messages to subscribers
 //! - `migrate`: keys that move to other servers
@@ -32,11 +34,13 @@ mod failure;
 mod hostile;
 mod layers;
 mod lifecycle;
+mod linear;
 mod migrate;
 mod notify;
 mod pubsub;
 mod rdb;
 mod replication;
+mod scripts;
 mod support;
 mod tracking;
 mod transactions;

@@ -56,6 +56,8 @@ def main():
     print(f"Starting, PID: {os.getpid()}", flush=True)
     if port:
         announce_aside(port)
+        # Tests of scripts that do not end expect BUSY to every command.
+        arguments += ["--busy-reply-scope", "all"]
     os.execvp(command[0], [*command, *arguments])
 
 

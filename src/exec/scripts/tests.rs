@@ -1,9 +1,13 @@
 //! Scripts against a whole server.
 
 use crate::exec::testing::Client;
-use crate::resp::Value;
-use crate::state::scripts::{EVAL_SCRIPTS, NotKilled};
+use crate::exec::{Executor, Outcome};
+use crate::resp::{Reply, Value};
+use crate::state::Session;
+use crate::state::lanes::NotKilled;
+use crate::state::scripts::EVAL_SCRIPTS;
 use crate::storage::{DbIndex, Txn};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
@@ -54,7 +58,7 @@ fn an_undeclared_key_that_others_hold_makes_the_script_run_alone() {
     let held = holds.clone();
     let let_go = std::thread::spawn(move || {
         let mut other = Txn::new(engine);
-        other.begin(0);
+        other.begin(0).unwrap();
         let held_key = other.key_hash(DbIndex(0), b"held");
         other.lock([held_key].into_iter()).unwrap();
         held.wait();
@@ -289,14 +293,13 @@ fn errors_are_counted_once() {
 
 #[test]
 fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
-    let mut client = Client::new();
-    client.run("CONFIG SET busy-reply-threshold 0");
+    let mut client = Client::new().on_lane();
     let server = client.server();
     let watcher = std::thread::spawn(move || {
         let kill = |function| {
             let started = std::time::Instant::now();
             loop {
-                match server.scripts.kill(function, Duration::ZERO) {
+                match server.lanes.kill(function) {
                     Err(NotKilled::NotBusy) if started.elapsed().as_secs() < 60 => {
                         std::thread::yield_now();
                     }
@@ -305,12 +308,16 @@ fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
             }
         };
         let first = kill(false);
-        while server.scripts.any_running() {
+        let has_written = || {
+            let running = server.lanes.longest();
+            running.is_some_and(|running| running.wrote.load(Ordering::Acquire))
+        };
+        while !has_written() {
             std::thread::yield_now();
         }
         let wrong_sort = kill(true);
         let second = kill(false);
-        server.scripts.kill_all();
+        server.lanes.stop_all();
         (first, wrong_sort, second)
     });
     let killed = "ERR Script killed by user with SCRIPT KILL.";
@@ -329,4 +336,158 @@ fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
     assert_eq!(client.run("EXISTS a"), Value::Int(0));
     assert!(client.logged().is_empty());
     client.check();
+}
+
+#[test]
+fn a_slow_script_leaves_its_thread_and_nothing_behind() {
+    let mut client = Client::new();
+    let (executor, session) = client.parts();
+    executor.slices = true;
+    let slow = "redis.call('SET', KEYS[1], 1) redis.call('PUBLISH', 'c', 'm') while true do end";
+    let request: [&[u8]; 4] = [b"EVAL", slow.as_bytes(), b"1", b"a"];
+    let mut reply = Reply::new(false);
+    for _ in 0..2 {
+        executor.start_tick();
+        let outcome = executor.run(session, &request, &mut reply);
+        assert_eq!(outcome, Outcome::Slow);
+        executor.finish_tick().unwrap();
+        assert!(reply.is_empty());
+    }
+    let run = |executor: &mut Executor, session: &mut Session, line: &str| {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        let mut reply = Reply::new(false);
+        executor.start_tick();
+        executor.run(session, &args, &mut reply);
+        executor.finish_tick().unwrap();
+        reply
+    };
+    run(executor, session, "MULTI");
+    run(executor, session, "SELECT 3");
+    executor.start_tick();
+    executor.run(session, &request, &mut Reply::new(false));
+    executor.run(session, &[b"SET", b"b", b"1"], &mut Reply::new(false));
+    let outcome = executor.run(session, &[b"EXEC"], &mut reply);
+    assert_eq!(outcome, Outcome::Slow);
+    executor.finish_tick().unwrap();
+    // It can be run again.
+    assert_eq!(session.multi().map(|multi| multi.queue.len()), Some(3));
+    assert_eq!(session.db(), DbIndex(0));
+    run(executor, session, "DISCARD");
+    assert_eq!(client.run("DBSIZE"), Value::Int(0));
+    assert!(client.logged().is_empty());
+    client.check();
+}
+
+#[test]
+fn replicas_get_what_the_script_wants_them_to_get() {
+    let mut client = Client::new();
+    let script = "redis.call('SET', 'a', 1) redis.set_repl(redis.REPL_NONE) \
+        redis.call('SET', 'b', 2) redis.call('INCR', 'a') redis.set_repl(redis.REPL_AOF) \
+        redis.call('SELECT', 3) redis.call('SET', 'c', 3) redis.set_repl(redis.REPL_REPLICA) \
+        redis.call('SELECT', 0) redis.call('SET', 'd', 4)";
+    eval(&mut client, script, &[]);
+    assert_eq!(client.logged(), ["MULTI", "SET a 1", "SET d 4", "EXEC"]);
+    assert_eq!(client.run("GET a"), Value::Bulk(b"2".to_vec()));
+    // The next script begins as usual.
+    eval(&mut client, "redis.call('SET', 'e', 5)", &[]);
+    assert_eq!(client.logged()[4..], ["SET e 5"]);
+    fails(
+        &eval(&mut client, "redis.set_repl(4)", &[]),
+        "ERR Invalid replication flags",
+    );
+    client.check();
+}
+
+#[test]
+fn commands_take_as_many_arguments_as_lua_can_pass() {
+    let mut client = Client::new();
+    let push = "local a = {} for i = 1, 7999 do a[i] = i end \
+        return redis.call('RPUSH', 'l', unpack(a))";
+    assert_eq!(eval(&mut client, push, &[]), Value::Int(7999));
+    assert_eq!(client.run("LINDEX l -1"), Value::Bulk(b"7999".to_vec()));
+    // Rust holds few Lua values at a time, whatever scripts make it handle.
+    let many = "local a = {} for i = 1, 7999 do a[i] = 'x' .. i end ";
+    for (script, expected) in [
+        ("return redis.call('DEL', unpack(a))", None),
+        ("return #redis.call('LRANGE', 'l', 0, -1)", None),
+        (
+            "return cmsgpack.pack(unpack(a))",
+            Some("too many arguments"),
+        ),
+        (
+            "return redis.sha1hex(unpack(a))",
+            Some("too many arguments"),
+        ),
+        ("redis.log(1, unpack(a))", Some("too many arguments")),
+        ("return #cmsgpack.unpack(cmsgpack.pack(a))", None),
+        (
+            "return cmsgpack.unpack(string.rep('\\161x', 7999))",
+            Some("too many results"),
+        ),
+        (
+            "return struct.unpack(string.rep('s', 7000), string.rep('x\\0', 7000))",
+            Some("too many results"),
+        ),
+        ("return #cjson.decode(cjson.encode(a))", None),
+        (
+            "cjson.decode_max_depth(2000) return #cjson.decode(string.rep('{\"a\":[1,', 900) .. '1' .. string.rep(']}', 900))",
+            None,
+        ),
+        (
+            "local t = 1 for i = 1, 990 do t = {map = {[i] = t}} end redis.setresp(3) return t",
+            None,
+        ),
+    ] {
+        let reply = eval(&mut client, &format!("{many}{script}"), &[]);
+        match expected {
+            Some(expected) => {
+                let error = reply
+                    .as_error()
+                    .unwrap_or_else(|| panic!("{script}: {reply:?}"));
+                assert!(error.contains(expected), "{script}: {error}");
+            }
+            None => assert!(reply.as_error().is_none(), "{script}: {reply:?}"),
+        }
+    }
+    for script in [
+        "return {unpack({1}, 1, 8001)}",
+        "return {unpack({}, -2, 2147483647)}",
+        "return {unpack({}, -2147483648, 2147483647)}",
+    ] {
+        fails(
+            &eval(&mut client, script, &[]),
+            "ERR user_script:1: too many results",
+        );
+    }
+    let some = eval(
+        &mut client,
+        "return {unpack({1, 2, 3}, 2), unpack({}, 3, 2)}",
+        &[],
+    );
+    assert_eq!(some, Value::Array(vec![Value::Int(2)]));
+}
+
+#[test]
+fn there_is_room_for_many_scripts_and_functions() {
+    let mut client = Client::new();
+    for n in 0..9000 {
+        let script = format!("return {n}");
+        let loaded = client.args(&[b"SCRIPT", b"LOAD", script.as_bytes()]);
+        let sha = String::from_utf8(loaded.as_bytes().unwrap().to_vec()).unwrap();
+        assert_eq!(client.run(&format!("EVALSHA {sha} 0")), Value::Int(n));
+    }
+    for library in 0..9 {
+        let line =
+            |n| format!("redis.register_function('f{library}_{n}', function() return {n} end)");
+        let lines: Vec<String> = (0..1000).map(line).collect();
+        let chunks: Vec<String> = lines
+            .chunks(100)
+            .map(|lines| format!("do {} end", lines.join("\n")))
+            .collect();
+        let code = format!("#!lua name=many{library}\n{}", chunks.join("\n"));
+        let loaded = client.args(&[b"FUNCTION", b"LOAD", code.as_bytes()]);
+        assert_eq!(loaded.as_error(), None);
+    }
+    assert_eq!(client.run("FCALL f0_999 0"), Value::Int(999));
+    assert_eq!(client.run("FCALL f8_998 0"), Value::Int(998));
 }

@@ -41,9 +41,9 @@ pub use params::{Config, PARAMS};
 pub use shared::SharedConfig;
 pub use table::{Flag, Kind, Param};
 pub use types::{
-    AllowAccess, AppendFsync, BufferLimit, BufferLimits, Compression, Directory, DumpName,
-    FileName, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames,
-    SanitizePayload, SavePoints, Secret, UserLines, WordFlags,
+    AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Compression, Directory,
+    DumpName, FileName, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles,
+    Renames, SanitizePayload, SavePoints, Secret, UserLines, WordFlags,
 };
 pub use value::{Source, ValueError};
 

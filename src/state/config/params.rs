@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use super::events::NotifyEvents;
 use super::table::{Flag, Kind, Param, params};
 use super::types::{
-    AllowAccess, AppendFsync, BufferLimits, Compression, Directory, DumpName, FileName, LogLevel,
-    MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
+    AllowAccess, AppendFsync, BufferLimits, BusyScope, Compression, Directory, DumpName, FileName,
+    LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
     SavePoints, Secret, UserLines, WordFlags,
 };
 use super::value::Field;
@@ -233,6 +233,11 @@ params! {
     // Scripts
     /// Milliseconds after which a script counts as slow and other clients are told BUSY.
     busy_reply_threshold_ms: u64 = 5000 => "busy-reply-threshold" | "lua-time-limit", LONG;
+    /// What is told BUSY: commands that need keys of the slow script, or all, as in Redis.
+    busy_reply_scope: BusyScope = BusyScope::Keys => "busy-reply-scope", Kind::Choice(BusyScope::NAMES);
+
+    /// Whether scripts had functions that reach behind the sandbox; they never have.
+    lua_enable_deprecated_api: bool = false => "lua-enable-deprecated-api", Kind::Bool, Start, Inert;
 
     // Replication
     /// The server whose replica this one is.

@@ -60,6 +60,16 @@ choices! {
 }
 
 choices! {
+    /// What is refused while a script runs for too long.
+    BusyScope {
+        /// What needs the script's keys.
+        Keys = "keys",
+        /// Nearly everything, as in Redis.
+        All = "all",
+    }
+}
+
+choices! {
     /// When written data reaches the disk itself.
     AppendFsync {
         /// Once a second.

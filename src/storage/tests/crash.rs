@@ -82,7 +82,7 @@ fn survives_a_crash_at_every_point() {
 
 fn read_all(dir: &Path, now_ms: u64) -> [BTreeMap<Vec<u8>, Key>; DBS as usize] {
     let mut txn = Txn::new(Engine::open(config(dir)).unwrap());
-    txn.begin(now_ms);
+    txn.begin(now_ms).unwrap();
     let all = std::array::from_fn(|db| read_db(txn.reading(), DbIndex(db as u16)));
     txn.commit().unwrap();
     all

@@ -19,7 +19,7 @@ fn full_memtables_of_many_dbs_are_written_out() {
     let mut txn = Txn::new(engine.clone());
     for db in 0..DBS {
         for i in 0..2 * memtable_bytes / VALUE.len() as u64 {
-            txn.begin(1);
+            txn.begin(1).unwrap();
             let key = i.to_be_bytes();
             let meta = Meta::new(Kind::String);
             txn.put_key(DbIndex(db), &key, None, meta, &VALUE).unwrap();

@@ -71,7 +71,7 @@ impl Runner {
                 self.engine.make_durable().unwrap();
             }
             Op::Group(ops, rollback) => {
-                self.txn.begin(self.now_ms());
+                self.txn.begin(self.now_ms()).unwrap();
                 let savepoint = self.txn.savepoint();
                 ops.iter().for_each(|op| self.command(op));
                 if *rollback {
@@ -88,7 +88,7 @@ impl Runner {
                 self.commit();
             }
             command => {
-                self.txn.begin(self.now_ms());
+                self.txn.begin(self.now_ms()).unwrap();
                 self.command(command);
             }
         }
@@ -134,13 +134,13 @@ impl Runner {
 
     /// The thread that has written reads its own writes.
     pub fn compare_pending(&mut self, model: &Model) {
-        self.txn.begin(self.now_ms());
+        self.txn.begin(self.now_ms()).unwrap();
         compare(self.txn.reading(), model);
     }
 
     /// Another thread reads what is committed.
     pub fn compare_committed_state(&mut self, model: &Model) {
-        self.other.begin(self.now_ms());
+        self.other.begin(self.now_ms()).unwrap();
         compare(self.other.reading(), model);
         self.other.commit().unwrap();
     }

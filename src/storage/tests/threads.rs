@@ -32,7 +32,7 @@ fn transfers_between_locked_keys_keep_the_sum() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(config(dir.path())).unwrap();
     let mut txn = Txn::new(engine.clone());
-    txn.begin(1);
+    txn.begin(1).unwrap();
     for n in 0..KEYS {
         write(&mut txn, &name(n), None, START);
     }
@@ -43,7 +43,7 @@ fn transfers_between_locked_keys_keep_the_sum() {
             scope.spawn(move || transfer(engine, seed ^ thread));
         }
     });
-    txn.begin(1);
+    txn.begin(1).unwrap();
     let sum: i64 = (0..KEYS)
         .map(|n| amount(&txn.lookup(DbIndex(0), &name(n)).unwrap().unwrap()))
         .sum();
@@ -58,7 +58,7 @@ fn transfer(engine: Arc<Engine>, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut txn = Txn::new(engine.clone());
     for _ in 0..TRANSFERS {
-        txn.begin(1);
+        txn.begin(1).unwrap();
         let (from, to) = (name(rng.usize(..KEYS)), name(rng.usize(..KEYS)));
         if from != to {
             let locked = [&from, &to].map(|key| txn.key_hash(DbIndex(0), key));
@@ -93,8 +93,8 @@ fn a_lock_shows_what_its_last_holder_wrote_to_a_new_db() {
     let key = name(0);
     for db in [DbIndex(0), DbIndex(1)] {
         let hash = engine.key_hash(db, &key);
-        early.begin(1);
-        first.begin(1);
+        early.begin(1).unwrap();
+        first.begin(1).unwrap();
         first.lock([hash].into_iter()).unwrap();
         let meta = Meta::new(Kind::String);
         first.put_key(db, &key, None, meta, b"12345678").unwrap();

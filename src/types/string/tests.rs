@@ -22,7 +22,7 @@ impl Bench {
         config.memory_budget = 16 << 20;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(Arc::clone(&engine));
-        txn.begin(1_000);
+        txn.begin(1_000).unwrap();
         txn.start_command();
         Bench {
             txn,
@@ -33,7 +33,7 @@ impl Bench {
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1_000);
+        self.txn.begin(1_000).unwrap();
         self.txn.start_command();
     }
 

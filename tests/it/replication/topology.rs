@@ -14,6 +14,53 @@ fn promote(replica: &Server) {
     assert_eq!(replica.connect().cmd("REPLICAOF NO ONE"), Value::ok());
 }
 
+/// Also a replica's replica; what is published to a replica stays there.
+#[test]
+fn messages_reach_the_clients_of_replicas_after_what_was_written_before() {
+    let servers = [server(&[]), server(&[]), server(&[])];
+    let [master, replica, last] = &servers;
+    linked(master, replica);
+    linked(replica, last);
+    let mut listeners = servers.each_ref().map(Server::connect);
+    for listener in &mut listeners {
+        listener.must("SUBSCRIBE news");
+        listener
+            .send_raw(b"SSUBSCRIBE shard\r\nPSUBSCRIBE n*\r\n")
+            .unwrap();
+        listener.read().unwrap();
+        listener.read().unwrap();
+    }
+    let mut conn = master.connect();
+    let [_, on_replica, on_last] = &mut listeners;
+    replica.connect().must("PUBLISH news here");
+    for n in 0..50 {
+        conn.must(&format!("SET n {n}"));
+        assert_eq!(conn.must(&format!("PUBLISH news {n}")), Value::Int(2));
+        assert_eq!(conn.must(&format!("SPUBLISH shard {n}")), Value::Int(1));
+    }
+    for (listener, server, local) in [(on_replica, replica, true), (on_last, last, false)] {
+        let mut reader = server.connect();
+        let mut next = || {
+            let words = listener.read().unwrap();
+            let words: Vec<String> = words.items().iter().map(Value::text).collect();
+            words.join(" ")
+        };
+        if local {
+            assert_eq!(
+                [next(), next()],
+                ["message news here", "pmessage n* news here"]
+            );
+        }
+        for n in 0..50 {
+            assert_eq!(next(), format!("message news {n}"));
+            let seen: i64 = reader.must("GET n").text().parse().unwrap();
+            assert!(seen >= n, "message {n} came before its write");
+            assert_eq!(next(), format!("pmessage n* news {n}"));
+            assert_eq!(next(), format!("smessage shard {n}"));
+        }
+    }
+}
+
 #[test]
 fn a_chain_carries_everything_on() {
     let master = server(&[]);

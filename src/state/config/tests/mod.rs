@@ -119,7 +119,7 @@ fn get_matches_patterns_names_and_aliases() {
         ["replica-read-only", "slave-read-only"]
     );
     assert_eq!(names(&["slave-read-only"]), ["slave-read-only"]);
-    assert_eq!(names(&["busy-*", "lua-*"]).len(), 2);
+    assert_eq!(names(&["busy-*", "lua-*"]).len(), 4);
     assert_eq!(names(&["watchdog-perio*"]), [""; 0]);
     assert_eq!(names(&["watchdog-period"]), ["watchdog-period"]);
     assert_eq!(names(&["user", "rename-command"]), [""; 0]);

@@ -1,0 +1,187 @@
+//! The rungs of the ladder before a command runs: whether there is such a
+//! command, and whether this client may run it on this server now.
+
+use super::{Executor, may_write};
+use crate::commands::registry::Registered;
+use crate::commands::scripts::busy;
+use crate::commands::{Command, Error, Flags, Handler, Own, registry};
+use crate::lua::header::ScriptFlags;
+use crate::state::Session;
+use crate::state::config::BusyScope;
+use crate::state::replication::LinkPhase;
+use crate::state::server::PauseMode;
+use crate::storage::StorageError;
+
+const MASTER_DOWN: Error =
+    Error::text("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
+const STALE_IN_SCRIPT: Error = Error::text("ERR Can not execute the command on a stale replica");
+const READONLY: Error = Error::text("READONLY You can't write against a read only replica.");
+
+impl Executor {
+    /// The rungs before the command runs.
+    pub(in crate::exec) fn admit(
+        &self,
+        session: &Session,
+        args: &[&[u8]],
+    ) -> Result<&'static Registered, Error> {
+        let found = self.resolve(args)?;
+        let refuse = |error: Error| {
+            self.server.stats.per_command[found.index].rejected.add(1);
+            Err(error)
+        };
+        if !found.command.takes(args.len()) {
+            return refuse(Error::Arity(found.full_name.as_str().into()));
+        }
+        let locked_out = !session.authenticated && !self.config.requirepass.is_empty();
+        if locked_out && !found.command.flags.contains(Flags::NO_AUTH) {
+            return refuse(Error::text("NOAUTH Authentication required."));
+        }
+        let queued = session.multi().filter(|_| found.command.is_own(Own::Exec));
+        let mut writes = found.command.is_write() || queued.is_some_and(|multi| multi.writes);
+        if !writes && self.may_refuse_writes() {
+            writes = self.writes(found.command, args);
+        }
+        if writes && self.server.engine.has_failed() {
+            return refuse(StorageError::Failed.into());
+        }
+        if self.config.busy_reply_scope == BusyScope::All
+            && !session.is_script
+            && !found.command.flags.contains(Flags::ALLOW_BUSY)
+            && let Some(script) = self.server.lanes.longest()
+            && self.is_slow(&script)
+        {
+            return refuse(busy(script.is_function));
+        }
+        let subscribed = !session.resp3 && !session.subscriptions.is_empty();
+        if subscribed && !found.command.flags.contains(Flags::SUBSCRIBED) {
+            return refuse(Error::owned(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
+                 RESET are allowed in this context",
+                found.full_name
+            )));
+        }
+        if let Err(error) = self.check_role(session, found.command, args, writes) {
+            return refuse(error);
+        }
+        match Self::check_inside_multi(session, found.command) {
+            Ok(()) => Ok(found),
+            Err(error) => refuse(error),
+        }
+    }
+
+    /// Between the ladder and the locks the server may have begun to follow; from
+    /// the locks to the commit it cannot.
+    pub(in crate::exec) fn check_still_master(&self) -> Result<(), Error> {
+        match self.server.engine.is_following() && self.config.replica_read_only {
+            true => Err(READONLY),
+            false => Ok(()),
+        }
+    }
+
+    fn may_refuse_writes(&self) -> bool {
+        self.server.engine.has_failed()
+            || self.server.replication.is_replica()
+            || self.config.min_replicas_to_write > 0
+    }
+
+    /// Whether a command is one that writes: as it says itself, or as the script
+    /// that it runs does.
+    pub(in crate::exec) fn writes(&self, command: &Command, args: &[&[u8]]) -> bool {
+        let declared = || self.declared(command, args);
+        command.is_write()
+            || command.flags.contains(Flags::MAY_REPLICATE)
+                && declared().is_some_and(|flags| !flags.contains(ScriptFlags::NO_WRITES))
+    }
+
+    /// What a replica, or a master without enough of them, refuses.
+    fn check_role(
+        &self,
+        session: &Session,
+        command: &Command,
+        args: &[&[u8]],
+        writes: bool,
+    ) -> Result<(), Error> {
+        let replication = &self.server.replication;
+        let config = &self.config;
+        if replication.is_replica() {
+            if writes && config.replica_read_only {
+                return Err(READONLY);
+            }
+            let is_stale = || {
+                !config.replica_serve_stale_data && replication.link.phase() != LinkPhase::Connected
+            };
+            if is_stale() {
+                let declared = self.declared(command, args);
+                let allowed = match command.handler {
+                    Handler::Own(Own::Script(_)) => {
+                        declared.is_some_and(|flags| flags.contains(ScriptFlags::ALLOW_STALE))
+                    }
+                    _ => command.flags.contains(Flags::STALE),
+                };
+                return match allowed {
+                    true => Ok(()),
+                    false if session.is_script => Err(STALE_IN_SCRIPT),
+                    false => Err(MASTER_DOWN),
+                };
+            }
+        } else if config.min_replicas_to_write > 0
+            && config.min_replicas_max_lag_s > 0
+            && writes
+            && !(session.is_script && session.wrote)
+        {
+            // A script that has written goes on.
+            let good = replication.good_replicas(config.min_replicas_max_lag_s, self.now_ms);
+            if good < config.min_replicas_to_write as usize {
+                return Err(Error::text("NOREPLICAS Not enough good replicas to write."));
+            }
+        }
+        Ok(())
+    }
+
+    /// The command that `args` name.
+    pub(in crate::exec) fn resolve(&self, args: &[&[u8]]) -> Result<&'static Registered, Error> {
+        let name = args.first().copied().unwrap_or_default();
+        let found = match self.renames.is_empty() {
+            true => registry().find(name),
+            false => match self.renames.get(&name.to_ascii_lowercase()) {
+                Some(renamed) => *renamed,
+                None => registry().find(name),
+            },
+        };
+        let Some(found) = found else {
+            return Err(Error::unknown_command(args));
+        };
+        let Some(sub) = args.get(1).filter(|_| !found.subcommands.is_empty()) else {
+            if matches!(found.command.handler, Handler::Container) {
+                return Err(Error::Arity(found.full_name.as_str().into()));
+            }
+            return Ok(found);
+        };
+        found
+            .subcommand(sub)
+            .ok_or_else(|| Error::UnknownSubcommand {
+                command: found.command.name,
+                subcommand: sub.to_vec(),
+            })
+    }
+
+    pub(super) fn is_paused(&self, session: &Session, command: &Command) -> bool {
+        let Some(pause) = self.server.pause_at(self.now_ms) else {
+            return false;
+        };
+        match pause.mode {
+            PauseMode::All => true,
+            PauseMode::Writes => {
+                let queued = session.multi().filter(|_| command.is_own(Own::Exec));
+                may_write(command) || queued.is_some_and(|multi| multi.may_replicate)
+            }
+        }
+    }
+
+    /// Whether a command would send to clients of a thread that does not keep up.
+    pub(super) fn is_held_back(&self, command: &Command) -> bool {
+        let notifies = !self.txn.wanted_events().is_empty() || self.server.tracking.clients() > 0;
+        let sends = notifies || command.flags.contains(Flags::PUBSUB);
+        self.swamped && sends && may_write(command)
+    }
+}

@@ -1,0 +1,79 @@
+//! Requests that take long: how an IO thread gives one away, and how a lane runs
+//! it (see [`crate::state::lanes`]).
+
+use super::dispatch::{Executor, Outcome};
+use crate::commands::Error;
+use crate::commands::scripts::busy;
+use crate::resp::Reply;
+use crate::state::lanes::{Done, Job};
+use crate::state::{Server, Session};
+
+impl Executor {
+    /// A request was taken back because it takes long. It goes to a lane, unless
+    /// all are occupied by scripts that are slow already.
+    pub(super) fn leave_to_lane(&self, reply: &mut Reply) -> Outcome {
+        let lanes = &self.server.lanes;
+        if lanes.are_all_slow(self.busy_threshold())
+            && let Some(script) = lanes.longest()
+        {
+            self.fail(&busy(script.is_function), reply);
+            return Outcome::Done;
+        }
+        Outcome::Slow
+    }
+
+    /// Runs one request to its end, on a lane, in a tick of its own. Gives it
+    /// back if it cannot be run now. The client's thread gets the reply before
+    /// it hears of anything that the request did.
+    pub fn run_job(&mut self, mut job: Job) -> Option<Job> {
+        let lane = self.lane.clone()?;
+        let mut reply = Reply::new(job.session.resp3);
+        reply.limit = job.reply_limit;
+        lane.begin();
+        self.start_tick();
+        let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
+        let (again, mut done) = match outcome {
+            Outcome::Paused => (Some(job), None),
+            Outcome::Done | Outcome::Blocked | Outcome::Slow => (None, Some(job.session)),
+        };
+        let server = self.server.clone();
+        let finished = self.finish_tick_with(|finished| {
+            if let Some(session) = done.take() {
+                answer(&server, session, reply, finished);
+            }
+        });
+        let postponed = lane.end();
+        if !postponed.is_empty() {
+            self.start_tick();
+            let served = self.serve_postponed(postponed);
+            // Who was served hears of a failure.
+            let finished = self.finish_tick();
+            if let Err(error) = served.and(finished) {
+                log::error!("clients that waited for a script: {error}");
+            }
+        }
+        if let Err(error) = finished {
+            log::debug!("a lane's tick: {error}");
+        }
+        self.server.resume_clients();
+        again
+    }
+}
+
+/// A request is over: its reply and the session go to the client's thread.
+fn answer(server: &Server, mut session: Session, mut reply: Reply, finished: &Result<(), Error>) {
+    if let Err(error) = finished {
+        // As on an IO thread: what it changed of the session stands.
+        session.close_after_reply = true;
+        reply.truncate(0);
+        reply.error(&error.to_string());
+    }
+    let thread = session.info.thread;
+    let done = Done {
+        session,
+        overflowed: reply.overflowed,
+        reply: reply.buf,
+    };
+    server.lanes.finish(done);
+    server.wake_threads([thread]);
+}

@@ -1,0 +1,23 @@
+//! Lanes: threads that run scripts which take long (see [`crate::state::lanes`]).
+
+use super::StopSign;
+use crate::exec::Executor;
+use crate::state::Server;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How soon a request is tried again that could not be run, as clients are paused.
+const PAUSE_CHECK: Duration = Duration::from_millis(10);
+
+/// Runs requests until the server stops.
+pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
+    let mut executor = Executor::on_lane(server.clone());
+    while let Some(mut job) = server.lanes.next() {
+        while let Some(again) = executor.run_job(job) {
+            if sign.sleep(PAUSE_CHECK) {
+                return;
+            }
+            job = again;
+        }
+    }
+}

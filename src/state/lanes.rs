@@ -1,0 +1,279 @@
+//! Lanes: the threads on which scripts run that take long.
+//!
+//! A script starts on the IO thread that has its client, for a slice of time. If
+//! that is not enough, what it did is taken back, and the client's request goes
+//! with the client's session to a lane, which runs it to its end; the IO thread
+//! serves its other clients meanwhile. Lanes may hold keys for long, so IO
+//! threads do not wait for these (see [`crate::storage::locks`]): commands that
+//! need them are tried again, and are refused once the script is a slow one.
+
+use super::Session;
+use super::request::Request;
+use crate::storage::DbIndex;
+use crate::storage::locks::Owner;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Requests that may wait for a lane.
+const QUEUE: usize = 16 * 1024;
+
+/// A request that takes long.
+#[derive(Debug)]
+pub struct Job {
+    /// The client's session, which comes back with the reply.
+    pub session: Session,
+    /// EVAL, FCALL, EXEC and their like.
+    pub request: Request,
+    /// Bytes that the reply may have.
+    pub reply_limit: usize,
+}
+
+/// What came of a [`Job`].
+#[derive(Debug)]
+pub struct Done {
+    /// The session as the request left it.
+    pub session: Session,
+    /// The reply, which may go out.
+    pub reply: Vec<u8>,
+    /// The reply was longer than it may be.
+    pub overflowed: bool,
+}
+
+/// A script that runs on a lane.
+#[derive(Debug)]
+pub struct Running {
+    /// Its SHA-1 or the function's name.
+    pub name: Vec<u8>,
+    /// The client's command.
+    pub command: Vec<Vec<u8>>,
+    /// Whether it is a function.
+    pub is_function: bool,
+    /// When it started.
+    pub started: Instant,
+    /// Set when it shall end.
+    pub kill: Arc<AtomicBool>,
+    /// Whether it has written.
+    pub wrote: AtomicBool,
+}
+
+/// Why a script is not killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotKilled {
+    /// None runs.
+    NotBusy,
+    /// It has written already.
+    Unkillable,
+    /// It is of the other sort.
+    OtherSort,
+}
+
+#[derive(Debug, Default)]
+struct Now {
+    /// Whether a request is run: the lane may hold keys.
+    at_work: bool,
+    script: Option<Arc<Running>>,
+    /// Keys that others made ready for clients that wait, who also need a key
+    /// that this lane holds.
+    postponed: Vec<(DbIndex, Box<[u8]>)>,
+}
+
+/// One lane.
+#[derive(Debug)]
+pub struct Lane {
+    owner: Owner,
+    now: Mutex<Now>,
+}
+
+impl Lane {
+    /// A request is about to be run.
+    pub fn begin(&self) {
+        self.now.lock().at_work = true;
+    }
+
+    /// The request is over and holds no keys any more; returns the keys whose
+    /// waiting clients have to be served now.
+    pub fn end(&self) -> Vec<(DbIndex, Box<[u8]>)> {
+        let mut now = self.now.lock();
+        now.at_work = false;
+        std::mem::take(&mut now.postponed)
+    }
+}
+
+/// See the module.
+pub struct Lanes {
+    all: RwLock<Vec<Arc<Lane>>>,
+    /// How many run a script; looked at often.
+    running: AtomicUsize,
+    jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
+    /// What the threads of clients have not taken yet; at most one a client.
+    done: Mutex<Vec<Done>>,
+    done_count: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Lanes {
+            all: RwLock::default(),
+            running: AtomicUsize::new(0),
+            jobs: bounded(QUEUE),
+            done: Mutex::default(),
+            done_count: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Lanes {
+    /// A new lane, whose transactions are this owner's.
+    pub fn add(&self, owner: Owner) -> Arc<Lane> {
+        let lane = Arc::new(Lane {
+            owner,
+            now: Mutex::default(),
+        });
+        self.all.write().push(lane.clone());
+        lane
+    }
+
+    /// Hands a request to the next lane that is free.
+    ///
+    /// # Errors
+    /// The queue is full; here it is again.
+    pub fn submit(&self, job: Job) -> Result<(), Box<Job>> {
+        match self.jobs.0.try_send(Some(job)) {
+            Ok(()) | Err(TrySendError::Full(None) | TrySendError::Disconnected(None)) => Ok(()),
+            Err(TrySendError::Full(Some(job)) | TrySendError::Disconnected(Some(job))) => {
+                Err(Box::new(job))
+            }
+        }
+    }
+
+    /// The next request, for a lane; waits for one. `None`: the server stops.
+    pub fn next(&self) -> Option<Job> {
+        let job = self.jobs.1.recv().ok().flatten();
+        job.filter(|_| !self.stopping.load(Ordering::Acquire))
+    }
+
+    /// A request is over; the client's thread has to be woken.
+    pub fn finish(&self, done: Done) {
+        let mut all = self.done.lock();
+        all.push(done);
+        self.done_count.store(all.len(), Ordering::Release);
+    }
+
+    /// What was finished for the clients of an IO thread.
+    pub fn take_done(&self, thread: usize) -> Vec<Done> {
+        if self.done_count.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let mut all = self.done.lock();
+        let of_thread = |done: &mut Done| done.session.info.thread == thread;
+        let taken = all.extract_if(.., of_thread).collect();
+        self.done_count.store(all.len(), Ordering::Release);
+        taken
+    }
+
+    /// A script starts.
+    pub fn start(&self, lane: &Lane, running: Arc<Running>) {
+        if self.stopping.load(Ordering::Acquire) {
+            running.kill.store(true, Ordering::Release);
+        }
+        lane.now.lock().script = Some(running);
+        self.running.fetch_add(1, Ordering::Release);
+    }
+
+    /// It ended.
+    pub fn stop(&self, lane: &Lane) {
+        lane.now.lock().script = None;
+        self.running.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether any script runs on a lane.
+    pub fn any_running(&self) -> bool {
+        self.running.load(Ordering::Acquire) > 0
+    }
+
+    /// The scripts that run, the one that runs longest first.
+    fn running(&self) -> Vec<Arc<Running>> {
+        if !self.any_running() {
+            return Vec::new();
+        }
+        let all = self.all.read();
+        let scripts = all.iter().filter_map(|lane| lane.now.lock().script.clone());
+        let mut scripts: Vec<_> = scripts.collect();
+        scripts.sort_by_key(|running| running.started);
+        scripts
+    }
+
+    /// The script that runs longest.
+    pub fn longest(&self) -> Option<Arc<Running>> {
+        self.running().into_iter().next()
+    }
+
+    /// Whether all lanes run scripts that have taken longer than `threshold`.
+    pub fn are_all_slow(&self, threshold: Duration) -> bool {
+        let running = self.running();
+        let is_slow = |running: &Arc<Running>| running.started.elapsed() >= threshold;
+        let lanes = self.all.read().len();
+        lanes > 0 && running.len() >= lanes && running.iter().all(is_slow)
+    }
+
+    /// The script that the owner of keys runs.
+    pub fn script_of(&self, owner: Owner) -> Option<Arc<Running>> {
+        let all = self.all.read();
+        let lane = all.iter().find(|lane| lane.owner == owner)?;
+        lane.now.lock().script.clone()
+    }
+
+    /// Leaves it to the lane of this owner to serve the clients that wait for a
+    /// key, once its request is over. `false`: that is over already.
+    pub fn postpone(&self, owner: Owner, db: DbIndex, key: &[u8]) -> bool {
+        let all = self.all.read();
+        let Some(lane) = all.iter().find(|lane| lane.owner == owner) else {
+            return false;
+        };
+        let mut now = lane.now.lock();
+        if now.at_work {
+            now.postponed.push((db, key.into()));
+        }
+        now.at_work
+    }
+
+    /// SCRIPT KILL, FUNCTION KILL: ends the script that runs longest of those
+    /// that can be ended.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn kill(&self, function: bool) -> Result<(), NotKilled> {
+        let running = self.running();
+        if running.is_empty() {
+            return Err(NotKilled::NotBusy);
+        }
+        let mut of_sort = running.iter().filter(|r| r.is_function == function);
+        let wrote = |r: &&Arc<Running>| r.wrote.load(Ordering::Acquire);
+        let ends = |r: &&Arc<Running>| r.kill.load(Ordering::Acquire);
+        let candidates = of_sort.clone().filter(|running| !wrote(running));
+        match candidates.min_by_key(ends) {
+            Some(running) => running.kill.store(true, Ordering::Release),
+            None if of_sort.next().is_some() => return Err(NotKilled::Unkillable),
+            None => return Err(NotKilled::OtherSort),
+        }
+        Ok(())
+    }
+
+    /// The server stops: whatever runs ends, and leaves nothing behind; whatever
+    /// waits is not begun.
+    pub fn stop_all(&self) {
+        self.stopping.store(true, Ordering::Release);
+        for running in self.running() {
+            running.kill.store(true, Ordering::Release);
+        }
+        for _ in 0..self.all.read().len() {
+            // A full queue wakes the lanes as well.
+            let _ = self.jobs.0.try_send(None);
+        }
+    }
+}

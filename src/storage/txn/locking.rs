@@ -1,0 +1,179 @@
+//! How a transaction gets the keys it needs, and lets them go.
+
+use super::Txn;
+use crate::storage::gate::Pass;
+use crate::storage::locks::{LONG, Locks, Owner, Stripe, TryLock};
+use crate::storage::{DbIndex, Result, StorageError};
+use smallvec::SmallVec;
+
+impl Txn {
+    /// From now on this transaction may hold keys for long. Returns its owner.
+    pub fn for_long(&mut self) -> Owner {
+        self.owner.0 |= LONG;
+        self.owner
+    }
+
+    /// From now on this transaction does not wait for those that hold keys for
+    /// long.
+    pub fn be_impatient(&mut self) {
+        self.patient = false;
+    }
+
+    /// Starts or goes on with a turn at the time `now_ms`; waits while another
+    /// thread runs a command that concerns whole DBs.
+    ///
+    /// # Errors
+    /// [`StorageError::Held`].
+    pub fn begin(&mut self, now_ms: u64) -> Result<()> {
+        self.now_ms = now_ms;
+        if self.pass.is_none() {
+            let pass = self.engine.gate.enter(self.owner, self.patient);
+            self.pass = Some(pass.map_err(StorageError::Held)?);
+        }
+        self.see_new_keyspaces();
+        Ok(())
+    }
+
+    /// The first writer of a DB makes its keyspace. Whoever has got a lock after
+    /// that writer let it go must know that keyspace: it may hold the key.
+    fn see_new_keyspaces(&mut self) {
+        if self.map_version != self.engine.map_version() {
+            self.refresh_map();
+        }
+    }
+
+    /// Starts a turn in which no other thread reads or writes keys. Commits
+    /// what is pending first.
+    ///
+    /// # Errors
+    /// [`StorageError::Held`], or that commit failed.
+    pub fn begin_exclusive(&mut self, now_ms: u64) -> Result<()> {
+        if !self.is_exclusive() {
+            self.commit()?;
+            let pass = self.engine.gate.enter_alone(self.owner, self.patient);
+            self.pass = Some(pass.map_err(StorageError::Held)?);
+        }
+        self.begin(now_ms)
+    }
+
+    /// Locks the stripes of all keys with these [`View::key_hash`]es; returns a
+    /// mark for [`Txn::unlock_since`]. May commit what is pending.
+    ///
+    /// # Errors
+    /// [`StorageError::Held`], with no more locked than before; or that commit
+    /// failed.
+    pub fn lock(&mut self, key_hashes: impl Iterator<Item = u64>) -> Result<usize> {
+        let mut wanted: SmallVec<[Stripe; 8]> = key_hashes.map(Locks::stripe).collect();
+        self.lock_stripes(&mut wanted)
+    }
+
+    /// Locks one key if that needs no waiting.
+    pub(in crate::storage) fn try_lock(&mut self, db: DbIndex, key: &[u8]) -> bool {
+        let stripe = Locks::stripe(self.key_hash(db, key));
+        match self.engine.locks.try_lock(stripe, self.owner) {
+            TryLock::Taken => {
+                self.held.push(stripe);
+                true
+            }
+            TryLock::Mine => true,
+            TryLock::Busy(_) => false,
+        }
+    }
+
+    /// Lets go what was locked since `mark`: for keys that were only read.
+    pub fn unlock_since(&mut self, mark: usize) {
+        while self.held.len() > mark {
+            if let Some(stripe) = self.held.pop() {
+                self.engine.locks.unlock(stripe, self.owner);
+            }
+        }
+    }
+
+    /// Takes the locks of `keys` if that needs no waiting; says whether it did,
+    /// and holds no more than before if not. Nothing is committed.
+    pub fn try_lock_in_dbs<'k>(&mut self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) -> bool {
+        let mark = self.held.len();
+        for (db, key) in keys {
+            if !self.is_exclusive() && !self.try_lock(db, key) {
+                self.unlock_since(mark);
+                return false;
+            }
+        }
+        self.see_new_keyspaces();
+        true
+    }
+
+    /// Whether no other thread reads or writes keys during this turn.
+    pub fn is_exclusive(&self) -> bool {
+        self.pass.as_ref().is_some_and(Pass::is_alone)
+    }
+
+    fn lock_stripes(&mut self, wanted: &mut SmallVec<[Stripe; 8]>) -> Result<usize> {
+        if self.is_exclusive() {
+            return Ok(self.held.len());
+        }
+        if wanted.len() > 1 {
+            wanted.sort_unstable();
+            wanted.dedup();
+        }
+        let mark = self.held.len();
+        for &stripe in wanted.iter() {
+            match self.engine.locks.try_lock(stripe, self.owner) {
+                TryLock::Taken => self.held.push(stripe),
+                TryLock::Mine => {}
+                TryLock::Busy(holder) if holder.is_long() && !self.patient => {
+                    self.unlock_since(mark);
+                    return Err(StorageError::Held(holder));
+                }
+                TryLock::Busy(_) => {
+                    // Commit and let everything go before waiting.
+                    let now_ms = self.now_ms;
+                    self.commit()?;
+                    while let Err((stripe, holder)) = self.collect(now_ms, wanted)? {
+                        if !self.patient {
+                            return Err(StorageError::Held(holder));
+                        }
+                        self.let_go();
+                        let locks = &self.engine.locks;
+                        if locks.lock(stripe, self.owner, true).is_ok() {
+                            locks.unlock(stripe, self.owner);
+                        }
+                    }
+                    return Ok(0);
+                }
+            }
+        }
+        self.see_new_keyspaces();
+        Ok(mark)
+    }
+
+    /// Locks stripes, of which none is held, in ascending order; waits for each.
+    /// While a thread waits that other threads wait for, it must not itself wait
+    /// for one that holds a stripe for long: then it gets no stripe, but which one
+    /// that is, and who holds it.
+    fn collect(
+        &mut self,
+        now_ms: u64,
+        wanted: &[Stripe],
+    ) -> Result<std::result::Result<(), (Stripe, Owner)>> {
+        self.begin(now_ms)?;
+        for &stripe in wanted {
+            let locks = &self.engine.locks;
+            if let Err(holder) = locks.lock(stripe, self.owner, self.owner.is_long()) {
+                self.unlock_since(0);
+                return Ok(Err((stripe, holder)));
+            }
+            self.held.push(stripe);
+        }
+        self.see_new_keyspaces();
+        Ok(Ok(()))
+    }
+
+    /// Lets all locks go.
+    pub(super) fn let_go(&mut self) {
+        self.unlock_since(0);
+        if let Some(pass) = self.pass.take() {
+            self.engine.gate.leave(pass);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+"""A server that is measured: start, load, CPU, stop."""
+
+import itertools
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+START_DEADLINE_S = 60
+STOP_DEADLINE_S = 60
+QUIET_DEADLINE_S = 60
+# A server counts as quiet once it used no more than this share of a core.
+QUIET_SHARE = 0.05
+QUIET_WINDOW_S = 0.4
+LOAD_BATCH = 500
+
+
+class CaseError(Exception):
+    """A case that cannot be measured; the others still can."""
+
+
+class Server:
+    """A server under test."""
+
+    def __init__(self, label, command, folder):
+        self.label = label
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.data = tempfile.mkdtemp(prefix=f"{label}-", dir=folder)
+        self.log = os.path.join(self.data, "server.log")
+        words = [*command, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.data]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(words, cwd=self.data, stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=subprocess.STDOUT, start_new_session=True)
+
+    def wait_ready(self):
+        """Returns when it answers PING."""
+        deadline = time.monotonic() + START_DEADLINE_S
+        while time.monotonic() < deadline:
+            self.check()
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as link:
+                    link.sendall(b"PING\r\n")
+                    if link.recv(16).startswith(b"+PONG"):
+                        return
+            except OSError:
+                pass
+            time.sleep(0.02)
+        raise CaseError(f"{self.label} did not answer within {START_DEADLINE_S} s; its log: {self.tail()}")
+
+    def check(self):
+        """Ends the case when the server is gone."""
+        if self.process.poll() is not None:
+            raise CaseError(f"{self.label} ended ({self.process.returncode}); its log:\n{self.tail()}")
+
+    def tail(self):
+        """The last lines of its log."""
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            return "".join(log.readlines()[-20:])
+
+    def cpu_s(self):
+        """CPU time of the process so far, over all threads."""
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii", errors="replace") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+    def wait_quiet(self):
+        """Returns when it has nearly stopped using CPU, or after a while."""
+        deadline = time.monotonic() + QUIET_DEADLINE_S
+        before = self.cpu_s()
+        while time.monotonic() < deadline:
+            time.sleep(QUIET_WINDOW_S)
+            self.check()
+            now = self.cpu_s()
+            if now - before <= QUIET_SHARE * QUIET_WINDOW_S:
+                return
+            before = now
+
+    def load(self, commands):
+        """Sends `commands` pipelined and checks the replies."""
+        with socket.create_connection(("127.0.0.1", self.port)) as link:
+            source = iter(commands)
+            while batch := list(itertools.islice(source, LOAD_BATCH)):
+                link.sendall(b"".join(map(encoded, batch)))
+                read_simple_replies(link, len(batch), self.label)
+
+    def stop(self):
+        """Ends it, by its process id, and removes its data."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        shutil.rmtree(self.data, ignore_errors=True)
+
+
+def encoded(words):
+    """A command as the protocol has it."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        data = word.encode()
+        parts.append(b"$%d\r\n%s\r\n" % (len(data), data))
+    return b"".join(parts)
+
+
+def read_simple_replies(link, count, label):
+    """Reads `count` one-line replies; an error among them ends the case."""
+    buffer = b""
+    while count:
+        data = link.recv(1 << 16)
+        if not data:
+            raise CaseError(f"{label} closed the connection while it was loaded")
+        *lines, buffer = (buffer + data).split(b"\r\n")
+        for line in lines:
+            if line.startswith(b"-"):
+                raise CaseError(f"{label} refused a command of the load: {line.decode(errors='replace')}")
+        count -= len(lines)
+
+
+def cache_root():
+    """The folder for everything this project caches."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(base, "kedis")
+
+
+def built_server():
+    """The release build."""
+    root = os.path.dirname(os.path.dirname(HERE))
+    for folder in (os.environ.get("CARGO_TARGET_DIR"), os.path.join(cache_root(), "target"),
+                   os.path.join(root, "target")):
+        binary = folder and os.path.join(folder, "release", "kedis-server")
+        if binary and os.access(binary, os.X_OK):
+            return shlex.quote(binary)
+    raise SystemExit("no server: build it with `cargo build --release`, or name one with --server")
