@@ -243,7 +243,7 @@ pub const COMMANDS: &[Command] = &[
         .categories(&["keyspace"])
         .doc(Group::Generic, "1.0.0", "Names the type of a key's value"),
     Command::read("keys", 2, keys)
-        .flags(Flags::SLOW)
+        .flags(Flags::SLOW.union(Flags::WALKS))
         .categories(&["keyspace", "dangerous"])
         .doc(
             Group::Generic,

@@ -32,6 +32,9 @@ use std::time::Duration;
 pub(super) const ON_ITS_WAY: Error =
     Error::text("TRYAGAIN a key of this command is on its way to another server");
 
+/// Up to this many keys are walked over on the client's own thread.
+const WALK_INLINE: u64 = 10_000;
+
 /// Whether a request was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -566,6 +569,12 @@ impl Executor {
         // What is run whatever scripts do waits for its keys.
         let waits = command.flags.contains(Flags::ALLOW_BUSY);
         self.begin(waits)?;
+        if command.flags.contains(Flags::WALKS)
+            && self.lane.is_none()
+            && self.txn.counts(session.db()).keys > WALK_INLINE
+        {
+            return Err(Stop::Slow);
+        }
         if command.keys.is_empty() {
             return Ok(usize::MAX);
         }

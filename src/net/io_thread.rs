@@ -30,7 +30,7 @@ const SCRATCH: usize = 64 << 10;
 /// How often idle connections and paused clients are looked at.
 const CRON: Duration = Duration::from_secs(1);
 /// How often a thread with paused clients looks whether the pause is over.
-const PAUSE_CHECK: Duration = Duration::from_millis(10);
+const PAUSE_CHECK: Duration = Duration::from_millis(2);
 /// How long a stopping thread tries to send what is left.
 const LAST_SENDS: Duration = Duration::from_millis(500);
 /// A connection idle for so long keeps no memory for buffers.
@@ -59,6 +59,8 @@ pub struct IoThread {
     /// Bytes of replies of this tick.
     tick_replies: usize,
     paused: Vec<Token>,
+    /// When they were let try again; what holds them back may not be over.
+    last_resumed: Instant,
     last_cron: Instant,
     stopping: bool,
 }
@@ -97,6 +99,7 @@ impl IoThread {
             replied: Vec::new(),
             tick_replies: 0,
             paused: Vec::new(),
+            last_resumed: Instant::now(),
             last_cron: Instant::now(),
             stopping: false,
         }
@@ -477,9 +480,10 @@ impl IoThread {
 
     /// Lets paused clients try again, if the pause is over or `always`.
     fn resume_paused(&mut self, always: bool) {
-        if self.paused.is_empty() {
+        if self.paused.is_empty() || !always && self.last_resumed.elapsed() < PAUSE_CHECK {
             return;
         }
+        self.last_resumed = Instant::now();
         let now_ms = clock::unix_ms();
         if always || self.executor.server().pause_at(now_ms).is_none() {
             for token in std::mem::take(&mut self.paused) {

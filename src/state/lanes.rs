@@ -1,4 +1,5 @@
-//! Lanes: the threads on which scripts run that take long.
+//! Lanes: the threads on which scripts run that take long, and KEYS where there
+//! are many.
 //!
 //! A script starts on the IO thread that has its client, for a slice of time. If
 //! that is not enough, what it did is taken back, and the client's request goes

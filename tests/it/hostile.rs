@@ -769,3 +769,33 @@ fn a_wide_command_and_a_deep_pipeline_of_errors() {
     assert_eq!(conn.call(&unlink), Value::Int(100_000));
     assert_eq!(conn.must("DBSIZE").int(), 0);
 }
+
+/// All clients are on one thread; were KEYS run there, its reply would come
+/// before any other.
+#[test]
+fn a_walk_over_many_keys_holds_up_nobody_else() {
+    let server = Server::start(&["--io-threads", "1"]);
+    let (mut walker, mut other) = (server.connect(), server.connect());
+    let mset = |from: usize| {
+        let pairs = (from..from + 1000).flat_map(|n| [format!("key:{n}"), "v".into()]);
+        let words = std::iter::once("MSET".to_owned()).chain(pairs);
+        words.map(String::into_bytes).collect::<Vec<_>>()
+    };
+    let load: Vec<_> = (0..200_000).step_by(1000).map(mset).collect();
+    walker.pipeline(&load);
+    let socket = walker.writer();
+    let overtaken = (0..20).any(|_| {
+        walker.send(&["KEYS", "*k*e*y*:*none*"]).unwrap();
+        other.must("SET key:0 w");
+        socket.set_nonblocking(true).unwrap();
+        let early = socket.peek(&mut [0]).is_err();
+        socket.set_nonblocking(false).unwrap();
+        assert_eq!(walker.read().unwrap().items(), &[]);
+        early
+    });
+    assert!(overtaken, "KEYS held up the others of its thread");
+    walker.send(&["KEYS", "*"]).unwrap();
+    other.must("FLUSHALL");
+    let keys = walker.read().unwrap().items().len();
+    assert!(keys == 200_000 || keys == 0, "{keys} keys");
+}
