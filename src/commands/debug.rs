@@ -6,9 +6,10 @@ use super::object;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx, WriteCtx};
 use crate::base::num;
+use crate::encoding::MetaView;
 use crate::resp::Reply;
 use crate::state::{Server, Session};
-use crate::storage::DbIndex;
+use crate::storage::{DbIndex, KeyMeta, Value};
 use crate::types::{OpError, inspect, string};
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -158,8 +159,15 @@ fn ints(reply: &mut Reply, header: fn(&mut Reply, usize)) {
 fn object(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     allow(ctx.server, ctx.session)?;
     let key = arg(args, 2);
-    let found = ctx.view.lookup(ctx.db, key)?;
-    let found = found.ok_or(Error::Op(OpError::NoSuchKey))?;
+    // Also one whose time is over.
+    let row = ctx.view.meta_row(ctx.db, key)?;
+    let row = row.ok_or(Error::Op(OpError::NoSuchKey))?;
+    let MetaView { meta, body } = MetaView::decode(&row)?;
+    let found = KeyMeta {
+        meta,
+        body: Value::from_slice(body),
+    };
+    drop(row);
     let bytes = inspect::stored_bytes(ctx.view, ctx.db, key, &found, 0)?;
     let encoding = object::encoding_of(ctx, &found)?;
     let rows = u8::from(found.meta.rows);

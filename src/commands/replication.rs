@@ -17,6 +17,7 @@ use crate::state::replication::{AckWait, Announcement, Failover, Feeding, LinkPh
 use crate::state::request::Request;
 use crate::state::waiters::Wanted;
 use crate::storage::StorageError;
+use crate::types::OpError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -202,6 +203,11 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if args.get(3).is_some_and(|word| args::is(word, "FAILOVER")) {
         take_over(ctx.server, args[1])?;
     }
+    let Some(next) = num::parse_i64(args[2]) else {
+        let addr = &ctx.session.info.addr;
+        log::warn!("Replica {addr} asks for synchronization but with a wrong offset");
+        return Err(Error::Op(OpError::NotInteger));
+    };
     let announced = ctx.session.announced.take().unwrap_or_default();
     if let Some(other) = announced.format
         && other != FORMAT_VERSION
@@ -210,12 +216,11 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             "ERR the replica reads rows of format version {other}, this server has version {FORMAT_VERSION}"
         )));
     }
-    let next = args.get(2).and_then(|next| num::parse_i64(next));
     ask_to_be_fed(
         ctx,
         Psync {
             id: String::from_utf8_lossy(args[1]).into_owned(),
-            next: next.and_then(|next| u64::try_from(next).ok()),
+            next: u64::try_from(next).ok(),
             is_sync: false,
             announced: *announced,
         },

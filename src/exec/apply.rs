@@ -99,6 +99,7 @@ impl Executor {
         value: &[u8],
     ) -> Result<u64, ApplyError> {
         debug_assert!(self.txn.is_received());
+        self.last_us = crate::base::clock::mono_us();
         let row = Row::decode(value)?;
         let commands = self.parse_row(session, row.bytes)?;
         self.touched_keys = true;
@@ -119,14 +120,13 @@ impl Executor {
                 return Err(error);
             }
             reply.truncate(0);
+            self.count(session, parsed.command, &parsed.args, false);
         }
         // Whoever wants to know of changes hears of them when the row is whole.
         self.txn.announce_changes();
         self.collect_events();
         self.txn.log_received(position, value);
         self.commands += commands.len() as u32;
-        self.last_us = crate::base::clock::mono_us();
-        self.server.stats.commands.add(commands.len() as u64);
         if exclusive {
             self.txn.commit()?;
         }

@@ -51,7 +51,10 @@ pub(super) fn coordinate(server: &Arc<Server>) -> Result<(), StorageError> {
             .find(|target| has_everything(server, target));
         let target = match (ready, late) {
             (Some(target), _) => Some(target),
-            (None, true) if failover.force => failover.target,
+            (None, true) if failover.force => {
+                log::info!("FAILOVER: time out exceeded, failing over.");
+                failover.target
+            }
             (None, true) => {
                 log::warn!("FAILOVER: no replica had everything in time");
                 return end_failover(server);

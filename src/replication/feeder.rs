@@ -343,6 +343,7 @@ impl<'s> Feeder<'s> {
         let (out, next, skip) = (&mut self.out, &mut self.next, &mut self.skip);
         let full = out.len() + TURN_BYTES;
         let mut gap = false;
+        let before = (out.len(), *next, *skip);
         engine.read_binlog(*next, |position, row| {
             gap = position != *next;
             if gap || position >= end {
@@ -356,6 +357,12 @@ impl<'s> Feeder<'s> {
             *next = position + row.bytes.len() as u64;
             out.len() < full
         })?;
+        if engine.history_version() != self.history_version {
+            // Another data set may have come meanwhile, and rows of it.
+            out.truncate(before.0);
+            (*next, *skip) = (before.1, before.2);
+            return Ok(true);
+        }
         if gap
             || self.next < end
                 && out.len() < full

@@ -27,8 +27,12 @@ use crate::storage::history::Following;
 use crate::storage::snapshot::DataSet;
 use crate::storage::staging::Staging;
 use crate::storage::{Engine, StorageError};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use socket2::{Domain, Socket, Type};
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -36,7 +40,7 @@ use std::time::{Duration, Instant};
 /// Between two attempts.
 const RETRY: Duration = Duration::from_secs(1);
 /// Between two attempts after data that do not fit: what follows is a full sync.
-const RETRY_DIVERGED: Duration = Duration::from_secs(5);
+const RETRY_UNFIT: Duration = Duration::from_secs(5);
 /// The longest wait in one read.
 const NAP: Duration = Duration::from_millis(100);
 /// How often the master is told how far this is.
@@ -164,7 +168,7 @@ impl<'s> Follower<'s> {
             };
             link.set_socket(None);
             server.clients.remove(follower.session.info.id);
-            link.set_phase(LinkPhase::Connect, clock::unix_ms());
+            follower.enter(LinkPhase::Connect);
             // What a broken link left half done must not be committed with what
             // the next one brings.
             let pending = follower.executor.finish_tick();
@@ -184,7 +188,11 @@ impl<'s> Follower<'s> {
                 End::Apply(ApplyError::Diverged { .. } | ApplyError::Malformed(_))
             );
             follower.distrusted |= diverged;
-            let pause = if diverged { RETRY_DIVERGED } else { RETRY };
+            // Who cannot take what the master has must not ask for it all the time.
+            let pause = match end {
+                End::Apply(_) | End::Storage(_) | End::Malformed | End::Library(_) => RETRY_UNFIT,
+                _ => RETRY,
+            };
             server.replication.wait_for_change(desired, pause);
         }
         Ok(())
@@ -194,15 +202,19 @@ impl<'s> Follower<'s> {
         self.server.replication.desired().is_still(self.desired)
     }
 
+    fn enter(&self, phase: LinkPhase) {
+        self.server.replication.set_phase(self.desired, phase);
+    }
+
     fn follow(&mut self) -> Result<std::convert::Infallible, End> {
         let link = &self.server.replication.link;
-        link.set_phase(LinkPhase::Connecting, clock::unix_ms());
+        self.enter(LinkPhase::Connecting);
         let socket = self.connect()?;
         link.set_socket(Some(socket.try_clone()?));
         if !self.is_wanted() {
             return Err(End::Unwanted);
         }
-        link.set_phase(LinkPhase::Handshake, clock::unix_ms());
+        self.enter(LinkPhase::Handshake);
         let info = &self.session.info;
         info.kill.store(false, Ordering::Release);
         self.server.clients.add(info.clone());
@@ -215,12 +227,12 @@ impl<'s> Follower<'s> {
                     self.server.engine.adopt_history(self.following, &id)?;
                 }
                 log::info!("link to {}: goes on", self.session.info.addr);
-                link.set_phase(LinkPhase::Connected, clock::unix_ms());
+                self.enter(LinkPhase::Connected);
                 self.obey(&mut peer, None)
             }
             (Some("+FULLRESYNC"), Some(_)) => {
                 log::info!("link to {}: full sync", self.session.info.addr);
-                link.set_phase(LinkPhase::Sync, clock::unix_ms());
+                self.enter(LinkPhase::Sync);
                 for figure in [&link.sync_keys, &link.sync_keys_here, &link.sync_bytes_here] {
                     figure.store(0, Ordering::Relaxed);
                 }
@@ -236,21 +248,65 @@ impl<'s> Follower<'s> {
         let master = (self.master.host.as_str(), self.master.port);
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in master.to_socket_addrs()? {
-            match connect_from(
-                &self.server.config.load().bind_source_addr,
-                &address,
-                timeout,
-            ) {
+            match self.connect_to(&address, timeout) {
                 Ok(socket) => {
                     socket.set_nodelay(true)?;
                     socket.set_read_timeout(Some(NAP))?;
                     socket.set_write_timeout(Some(timeout))?;
                     return Ok(socket);
                 }
-                Err(error) => last = error,
+                Err(End::Io(error)) => last = error,
+                Err(other) => return Err(other),
             }
         }
         Err(last.into())
+    }
+
+    /// Connects, from `bind-source-addr` if that names an address of this machine;
+    /// gives up at once when another master is wanted.
+    fn connect_to(&self, address: &SocketAddr, timeout: Duration) -> Result<TcpStream, End> {
+        let socket = Socket::new(Domain::for_address(*address), Type::STREAM, None)?;
+        let source = &self.server.config.load().bind_source_addr;
+        if !source.is_empty() {
+            let source: IpAddr = source.parse().map_err(io::Error::other)?;
+            socket.bind(&SocketAddr::new(source, 0).into())?;
+        }
+        socket.set_nonblocking(true)?;
+        match socket.connect(&(*address).into()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
+                self.wait_until_connected(&socket, timeout)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        socket.set_nonblocking(false)?;
+        Ok(socket.into())
+    }
+
+    fn wait_until_connected(&self, socket: &Socket, timeout: Duration) -> Result<(), End> {
+        let mut poll = Poll::new()?;
+        let mut events = Events::with_capacity(1);
+        let fd = socket.as_raw_fd();
+        let registry = poll.registry();
+        registry.register(&mut SourceFd(&fd), Token(0), Interest::WRITABLE)?;
+        let started = Instant::now();
+        while started.elapsed() < timeout {
+            if !self.is_wanted() {
+                return Err(End::Unwanted);
+            }
+            match poll.poll(&mut events, Some(NAP)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                polled => polled?,
+            }
+            if events.is_empty() {
+                continue;
+            }
+            return match socket.take_error()? {
+                Some(error) => Err(error.into()),
+                None => Ok(()),
+            };
+        }
+        Err(io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
     /// Says who this is and what it has; returns the answer to PSYNC.
@@ -485,7 +541,7 @@ impl<'s> Follower<'s> {
                 }
                 self.distrusted = false;
                 log::info!("link to {}: full sync done", self.session.info.addr);
-                link.set_phase(LinkPhase::Connected, clock::unix_ms());
+                self.enter(LinkPhase::Connected);
                 Ok(())
             }
             _ => Err(End::Malformed),
@@ -527,23 +583,6 @@ impl Incoming {
             set: None,
         }
     }
-}
-
-/// Connects, from a certain address of this machine if `source` names one.
-fn connect_from(
-    source: &str,
-    address: &std::net::SocketAddr,
-    timeout: Duration,
-) -> io::Result<TcpStream> {
-    if source.is_empty() {
-        return TcpStream::connect_timeout(address, timeout);
-    }
-    let source: std::net::IpAddr = source.parse().map_err(io::Error::other)?;
-    let domain = socket2::Domain::for_address(*address);
-    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-    socket.bind(&std::net::SocketAddr::new(source, 0).into())?;
-    socket.connect_timeout(&(*address).into(), timeout)?;
-    Ok(socket.into())
 }
 
 /// The master's end of the connection.

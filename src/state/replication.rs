@@ -9,6 +9,7 @@ use super::mailbox::Socket;
 use super::pubsub::Kind;
 use super::waiters::{Verdict, Waiters};
 use super::{ClientId, ClientInfo};
+use crate::base::clock;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
@@ -324,8 +325,7 @@ impl Link {
         }
     }
 
-    /// Notes how it stands at `now_ms`.
-    pub fn set_phase(&self, phase: LinkPhase, now_ms: u64) {
+    fn set_phase(&self, phase: LinkPhase, now_ms: u64) {
         let before = self.phase.swap(phase as u8, Ordering::AcqRel);
         if before == LinkPhase::Connected as u8 && phase != LinkPhase::Connected {
             self.down_ms.store(now_ms, Ordering::Relaxed);
@@ -457,6 +457,15 @@ impl Replication {
         threads
     }
 
+    /// Notes how the link stands that follows what was desired `then`; one that
+    /// is not wanted any more says nothing.
+    pub fn set_phase(&self, then: &Desired, phase: LinkPhase) {
+        let desired = self.desired.lock();
+        if desired.is_still(then) {
+            self.link.set_phase(phase, clock::unix_ms());
+        }
+    }
+
     /// Whether this server is a replica; looked at for every write.
     pub fn is_replica(&self) -> bool {
         self.is_replica.load(Ordering::Relaxed)
@@ -482,6 +491,7 @@ impl Replication {
         desired.version += 1;
         // Nobody knows of the change yet: this is the old link.
         self.link.hang_up();
+        self.link.set_phase(LinkPhase::Connect, clock::unix_ms());
         self.changed.notify_all();
         Ok(())
     }

@@ -320,7 +320,7 @@ impl Binlog {
 pub struct BinlogBounds {
     /// Commands.
     pub max_entries: u64,
-    /// Bytes of commands.
+    /// Bytes of commands; 0 is no limit.
     pub max_bytes: u64,
     /// Rows from before this time go.
     pub oldest_unix_ms: u64,
@@ -447,7 +447,10 @@ impl Engine {
             return Ok(false);
         }
         let first = self.row_from(range.first_position, range)?;
-        let by_bytes = range.next_position.saturating_sub(bounds.max_bytes);
+        let by_bytes = match bounds.max_bytes {
+            0 => 0,
+            bytes => range.next_position.saturating_sub(bytes),
+        };
         let first_entry = range.next_entry.saturating_sub(bounds.max_entries);
         let within = by_bytes <= first.position
             && first_entry <= first.entry
@@ -560,5 +563,39 @@ mod tests {
         }
         assert_eq!(engine.row_at(first - 1).expect("no row"), None);
         assert_eq!(engine.row_at(end + 1).expect("no row"), None);
+    }
+
+    #[test]
+    fn a_bound_of_zero_bytes_is_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
+        for n in 0..10_u64 {
+            let mut txn = Txn::new(engine.clone());
+            txn.begin(1_000 + n);
+            txn.effect(DbIndex(0), &[b"PING"]);
+            txn.commit().expect("a commit");
+        }
+        let all = engine.binlog.range();
+        let mut bounds = BinlogBounds {
+            max_entries: u64::MAX,
+            max_bytes: 0,
+            oldest_unix_ms: 0,
+            hold_max_bytes: 0,
+        };
+        assert!(!engine.trim_binlog(&bounds).expect("a trim"));
+        assert_eq!(engine.binlog.range(), all);
+        bounds.max_bytes = (all.next_position - all.first_position) / 2;
+        assert!(engine.trim_binlog(&bounds).expect("a trim"));
+        assert_eq!(engine.binlog.range().first_entry, all.next_entry - 5);
+        bounds.oldest_unix_ms = 1_007;
+        assert!(engine.trim_binlog(&bounds).expect("a trim"));
+        assert_eq!(engine.binlog.range().first_entry, all.next_entry - 3);
+        // Somebody holds what would go.
+        let (hold, _) = engine.hold_binlog(engine.binlog.range().first_position);
+        bounds.max_entries = 1;
+        assert!(!engine.trim_binlog(&bounds).expect("a trim"));
+        drop(hold);
+        assert!(engine.trim_binlog(&bounds).expect("a trim"));
+        assert_eq!(engine.binlog.range().first_entry, all.next_entry - 1);
     }
 }

@@ -58,6 +58,8 @@ def main():
         announce_aside(port)
         # Tests of scripts that do not end expect BUSY to every command.
         arguments += ["--busy-reply-scope", "all"]
+    # Where the suite looks for the log.
+    os.dup2(1, 2)
     os.execvp(command[0], [*command, *arguments])
 
 

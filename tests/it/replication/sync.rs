@@ -78,7 +78,8 @@ fn a_broken_link_goes_on_where_it_was_in_whatever_db() {
 fn library(name: &str, value: u32) -> String {
     format!(
         "#!lua name={name}\n\
-         redis.register_function('{name}_get', function(keys, args) return {value} end)"
+         redis.register_function{{function_name='{name}_get', flags={{'no-writes'}}, \
+             callback=function() return {value} end}}"
     )
 }
 
@@ -331,6 +332,63 @@ fn a_replica_refuses_writes_and_what_only_a_link_says() {
     conn.must("INFO");
     master.signal("CONT");
     wait_for("a link", || is_caught_up(&master, &replica));
+}
+
+/// Whatever its arguments are: the role is looked at first.
+#[test]
+fn a_replica_refuses_every_command_that_writes() {
+    let master = server(&[]);
+    let replica = server(&[]);
+    // Queued before it was a replica.
+    let mut early = replica.connect();
+    early.must("MULTI");
+    early.must("SET k v");
+    follow(&replica, &master);
+    wait_for("a link", || is_caught_up(&master, &replica));
+    let mut conn = replica.connect();
+    let error = early.cmd("EXEC").error().expect("refused");
+    let discarded = format!("EXECABORT Transaction discarded because of: {READONLY}");
+    assert_eq!(error, discarded);
+    let mut tried = 0;
+    for command in conn.must("COMMAND").items() {
+        let [name, arity, flags, ..] = command.items() else {
+            panic!("{command:?}");
+        };
+        if !flags.items().contains(&Value::simple("write")) {
+            continue;
+        }
+        let Value::Int(arity) = arity else {
+            panic!("{arity:?}");
+        };
+        let mut words = vec![name.text()];
+        words.resize(arity.unsigned_abs() as usize, "1".to_owned());
+        let line = words.join(" ");
+        let reply = conn.cmd(&line);
+        assert_eq!(reply.error().as_deref(), Some(READONLY), "{line}");
+        // From a script too.
+        let list: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let script = format!("return redis.call({})", list.join(","));
+        let error = conn.call(&["EVAL", &script, "0"]).error().expect("refused");
+        let ours = error.starts_with("READONLY") || error.contains("not allowed from script");
+        assert!(ours, "{line}: {error}");
+        tried += 1;
+    }
+    assert!(tried > 90, "{tried}");
+    let code = "#!lua name=l\nredis.register_function('f', function() return 1 end)";
+    for line in [
+        &["FUNCTION", "LOAD", code][..],
+        &["FUNCTION", "FLUSH"],
+        &["FUNCTION", "DELETE", "l"],
+        &["FUNCTION", "RESTORE", "x"],
+    ] {
+        assert_eq!(
+            conn.call(line).error().as_deref(),
+            Some(READONLY),
+            "{line:?}"
+        );
+    }
+    assert_eq!(conn.must("DBSIZE"), Value::Int(0));
+    assert_same(&master, &replica);
 }
 
 /// Expiry is the master's business: a replica hides, and waits for the deletion.

@@ -2,8 +2,10 @@
 
 use super::load::Load;
 use super::{assert_same, figure, follow, follow_from_start, info, is_caught_up, server, syncs};
-use crate::support::{Conn, Server, Value, wait_for};
-use std::time::Duration;
+use crate::support::{Conn, Server, Value, wait_for, wait_within};
+use socket2::{Domain, Socket, Type};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 fn linked(master: &Server, replica: &Server) {
     follow(replica, master);
@@ -276,4 +278,50 @@ fn a_failover_ends_at_its_timeout_or_when_told_to() {
     }
     replica.signal("CONT");
     assert_same(&master, &replica);
+}
+
+/// A port that takes no connection and refuses none, as a machine that is gone: its
+/// queue is full.
+fn black_hole() -> (u16, Vec<Socket>) {
+    let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let listener = socket();
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    listener.bind(&any.into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let port = address.as_socket().unwrap().port();
+    let mut sockets = vec![listener];
+    for _ in 0..4 {
+        let filler = socket();
+        filler.set_nonblocking(true).unwrap();
+        // It goes on in the background, if at all.
+        let _ = filler.connect(&address);
+        sockets.push(filler);
+    }
+    (port, sockets)
+}
+
+/// Connecting to a machine that is gone used to hold up everything else the link
+/// was told, the end of the server included, for `repl-timeout` seconds.
+#[test]
+fn a_master_that_is_gone_holds_nobody_up() {
+    let soon = Duration::from_secs(15);
+    let (port, _sockets) = black_hole();
+    let master = server(&[]);
+    let mut replica = server(&[]);
+    let into_the_hole = |replica: &Server| {
+        let line = format!("REPLICAOF 127.0.0.1 {port}");
+        assert_eq!(replica.connect().cmd(&line), Value::ok());
+        wait_for("the attempt", || {
+            let role = replica.connect().must("ROLE");
+            role.items()[3] == Value::bulk("connecting")
+        });
+    };
+    into_the_hole(&replica);
+    follow(&replica, &master);
+    assert!(wait_within(soon, || is_caught_up(&master, &replica)));
+    into_the_hole(&replica);
+    let started = Instant::now();
+    replica.terminate();
+    assert!(started.elapsed() < soon, "{:?}", started.elapsed());
 }
