@@ -289,7 +289,9 @@ fn setnx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 fn getset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     reply_old(ctx, args[1])?;
-    put(ctx, args[1], args[2])
+    put(ctx, args[1], args[2])?;
+    ctx.txn.effect(ctx.db, &[b"SET", args[1], args[2]]);
+    Ok(())
 }
 
 fn getdel(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {

@@ -331,6 +331,7 @@ impl<'s> Follower<'s> {
                 user => peer.ask(&[b"AUTH", user, password])?,
             };
             if answer.starts_with('-') {
+                log::warn!("Unable to AUTH to MASTER: {answer}");
                 return refused("AUTH", answer);
             }
         }

@@ -571,7 +571,7 @@ mod tests {
         let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
         for n in 0..10_u64 {
             let mut txn = Txn::new(engine.clone());
-            txn.begin(1_000 + n);
+            txn.begin(1_000 + n).unwrap();
             txn.effect(DbIndex(0), &[b"PING"]);
             txn.commit().expect("a commit");
         }
