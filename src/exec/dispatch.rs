@@ -279,7 +279,7 @@ impl Executor {
         // CLIENT LIST shows what waits or is queued, too.
         let last_command = &session.info.last_command;
         last_command.store(found.index as u32, Ordering::Relaxed);
-        if self.is_paused(session, command) || self.is_held_back(command) {
+        if self.is_paused(session, command, args) || self.is_held_back(command) {
             return Outcome::Paused;
         }
         if self.queue_in_multi(session, command, args, reply) {

@@ -4,7 +4,7 @@
 //! watched keys: who changes one of them and then commits does so either before
 //! EXEC looks whether it must fail, or after EXEC has committed.
 
-use super::dispatch::{Executor, may_write};
+use super::dispatch::Executor;
 use super::monitor;
 use super::unit::{Scope, Stop};
 use crate::base::num;
@@ -57,7 +57,8 @@ impl Executor {
         if session.multi().is_none() || runs_inside_multi(command) {
             return false;
         }
-        session.queue(args, self.writes(command, args), may_write(command));
+        let may_replicate = self.may_replicate(command, args);
+        session.queue(args, self.writes(command, args), may_replicate);
         reply.simple("QUEUED");
         true
     }

@@ -78,6 +78,15 @@ impl Executor {
         }
     }
 
+    /// Whether a pause of writes holds a command back. A script may say that it
+    /// does not write.
+    pub(in crate::exec) fn may_replicate(&self, command: &Command, args: &[&[u8]]) -> bool {
+        match self.declared(command, args) {
+            Some(flags) => !flags.contains(ScriptFlags::NO_WRITES),
+            None => may_write(command),
+        }
+    }
+
     fn may_refuse_writes(&self) -> bool {
         self.server.engine.has_failed()
             || self.server.replication.is_replica()
@@ -165,7 +174,7 @@ impl Executor {
             })
     }
 
-    pub(super) fn is_paused(&self, session: &Session, command: &Command) -> bool {
+    pub(super) fn is_paused(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
         let Some(pause) = self.server.pause_at(self.now_ms) else {
             return false;
         };
@@ -173,7 +182,7 @@ impl Executor {
             PauseMode::All => true,
             PauseMode::Writes => {
                 let queued = session.multi().filter(|_| command.is_own(Own::Exec));
-                may_write(command) || queued.is_some_and(|multi| multi.may_replicate)
+                self.may_replicate(command, args) || queued.is_some_and(|multi| multi.may_replicate)
             }
         }
     }

@@ -433,10 +433,6 @@ fn commands_take_as_many_arguments_as_lua_can_pass() {
             "cjson.decode_max_depth(2000) return #cjson.decode(string.rep('{\"a\":[1,', 900) .. '1' .. string.rep(']}', 900))",
             None,
         ),
-        (
-            "local t = 1 for i = 1, 990 do t = {map = {[i] = t}} end redis.setresp(3) return t",
-            None,
-        ),
     ] {
         let reply = eval(&mut client, &format!("{many}{script}"), &[]);
         match expected {
