@@ -253,6 +253,8 @@ impl IoThread {
         if self.executor.is_full() || self.tick_replies >= TICK_REPLIES {
             self.finish_tick();
             self.executor.start_tick();
+            // Whom another thread has evicted meanwhile keeps its replies until then.
+            self.read_mail();
         }
     }
 

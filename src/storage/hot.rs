@@ -9,8 +9,10 @@
 //!
 //! Rows that are read by point have a place: see [`is_cacheable`]; and runs of
 //! rows that are read by range: see [`super::runs`].
-//! None of them is ever deleted as part of a range while it can still be read
-//! (ranges go with a whole keyspace, or with a collection that is dead).
+//! None of them is ever deleted as part of a range while it can still be read:
+//! ranges go with a whole keyspace, with a collection that is dead, or from beyond
+//! the ends of a list, where items are written anew before they are read again.
+//! Runs of a map go with each range that is deleted in it.
 //!
 //! What is here is what RocksDB has, because
 //! - a commit brings all rows it wrote up to date after RocksDB has them and
@@ -78,8 +80,13 @@ pub struct HotRows {
 /// list items.
 pub fn is_cacheable(key: &[u8]) -> bool {
     let tag = key.first().copied().unwrap_or_default();
-    matches!(tag, tag::META | tag::LIST_ITEM)
-        || matches!(tag, tag::HASH_FIELD | tag::SET_MEMBER | tag::ZSET_MEMBER)
+    let element = [
+        tag::HASH_FIELD,
+        tag::LIST_ITEM,
+        tag::SET_MEMBER,
+        tag::ZSET_MEMBER,
+    ];
+    tag == tag::META || element.contains(&tag)
 }
 
 impl HotRows {
