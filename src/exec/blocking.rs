@@ -168,14 +168,17 @@ impl Executor {
                 break;
             };
             ticket = Some(waiter.ticket());
-            self.serve(&waiter, key)?;
+            if !self.serve(&waiter, key)? {
+                break;
+            }
         }
         Ok(())
     }
 
     /// Runs the command of a waiting client, as if it had just sent it; `key` was
-    /// ready a moment ago.
-    fn serve(&mut self, waiter: &Arc<Waiter>, key: &[u8]) -> Result<(), Error> {
+    /// ready a moment ago. `false`: a lane does that, and serves who waits for the
+    /// key after this one.
+    fn serve(&mut self, waiter: &Arc<Waiter>, key: &[u8]) -> Result<bool, Error> {
         let mut session = Session::new(waiter.client.clone(), true);
         session.select(waiter.db);
         session.resp3 = waiter.resp3;
@@ -183,16 +186,18 @@ impl Executor {
         let found = self.resolve(&args)?;
         let command = found.command;
         let Handler::Blocking(blocking) = command.handler else {
-            return Ok(());
+            return Ok(true);
         };
-        if !self.lock_for_waiter(waiter.db, command, &args, key)? {
-            return Ok(());
+        let indices = command.key_indices(&args).unwrap_or_default();
+        let keys = indices.iter().map(|&index| args[index]);
+        if !self.lock_for_waiters(waiter.db, keys, key)? {
+            return Ok(false);
         }
         // Waiting for the locks let others have the key.
         let meta = self.txn.meta_of(waiter.db, key)?;
         let ready = meta.is_some_and(|meta| meta.kind == waiter.kind);
         if !ready || !waiter.claim() {
-            return Ok(());
+            return Ok(true);
         }
         let mut reply = Reply::new(waiter.resp3);
         // BLMOVE may want to write to a key that may not be written to now.
@@ -204,7 +209,7 @@ impl Executor {
         match attempt {
             Ok(Attempt::Wait(_)) => {
                 waiter.unclaim();
-                return Ok(());
+                return Ok(true);
             }
             Ok(Attempt::Done) => {}
             Err(error) => {
@@ -216,26 +221,24 @@ impl Executor {
         let verdict = Verdict::Reply(reply.buf);
         self.waiting.served.push((waiter.clone(), verdict));
         self.count(&session, found, &args, failed);
-        Ok(())
+        Ok(true)
     }
 
-    /// Locks the keys of a waiting client's command. One of them may be a script's
+    /// Locks keys of clients that wait for `ready`. One of them may be a script's
     /// for long: then its lane does what is to be done here, and the answer is no.
-    fn lock_for_waiter(
+    fn lock_for_waiters<'k>(
         &mut self,
         db: DbIndex,
-        command: &Command,
-        args: &[&[u8]],
+        keys: impl Iterator<Item = &'k [u8]>,
         ready: &[u8],
     ) -> Result<bool, Error> {
-        self.begin(false).map_err(Stop::into_error)?;
-        let hash = |index: usize| self.txn.key_hash(db, args[index]);
-        let indices = command.key_indices(args).unwrap_or_default();
-        let hashes: KeyHashes = indices.iter().copied().map(hash).collect();
+        let hashes: KeyHashes = keys.map(|key| self.txn.key_hash(db, key)).collect();
         loop {
-            match self.txn.lock(hashes.iter().copied()) {
+            let begun = self.txn.begin(self.now_ms);
+            match begun.and_then(|()| self.txn.lock(hashes.iter().copied())) {
                 Ok(_) => return Ok(true),
                 Err(StorageError::Held(owner)) => {
+                    // If not, the lane has just let everything go.
                     if self.server.lanes.postpone(owner, db, ready) {
                         return Ok(false);
                     }
@@ -249,12 +252,10 @@ impl Executor {
     /// other keys that are needed.
     pub(super) fn serve_postponed(&mut self, keys: Vec<(DbIndex, Box<[u8]>)>) -> Result<(), Error> {
         for (db, key) in keys {
-            self.begin(false).map_err(Stop::into_error)?;
-            let hash = self.txn.key_hash(db, &key);
-            let locked = self.txn.lock([hash].into_iter());
-            locked.map_err(|error| self.note_failure(error))?;
-            self.waiting.ready.push_back((db, key));
-            self.serve_waiters();
+            if self.lock_for_waiters(db, std::iter::once(&*key), &key)? {
+                self.waiting.ready.push_back((db, key));
+                self.serve_waiters();
+            }
         }
         Ok(())
     }

@@ -134,6 +134,8 @@ impl Executor {
     pub fn on_lane(server: Arc<Server>) -> Executor {
         let mut executor = Executor::new(server);
         let owner = executor.txn.for_long();
+        // Who waits for a slow script is told so.
+        executor.txn.be_impatient();
         executor.lane = Some(executor.server.lanes.add(owner));
         executor
     }
@@ -306,7 +308,7 @@ impl Executor {
         }
         if matches!(done, Err(Stop::Slow)) {
             reply.truncate(start);
-            return self.leave_to_lane(reply);
+            return self.leave_to_lane(session, args, reply, start);
         }
         let failed = done.is_err();
         match done {
@@ -656,12 +658,16 @@ impl Executor {
         script.started.elapsed() >= self.busy_threshold()
     }
 
+    /// As in Redis, no script is slow if it is 0.
     pub(super) fn busy_threshold(&self) -> Duration {
-        Duration::from_millis(self.config.busy_reply_threshold_ms)
+        match self.config.busy_reply_threshold_ms {
+            0 => Duration::MAX,
+            ms => Duration::from_millis(ms),
+        }
     }
 
     /// CLIENT REPLY, for what was replied from `start` on.
-    fn suppress(&self, session: &mut Session, reply: &mut Reply, start: usize) {
+    pub(super) fn suppress(&self, session: &mut Session, reply: &mut Reply, start: usize) {
         session.reply_mode = match session.reply_mode {
             ReplyMode::On => return,
             ReplyMode::Off => ReplyMode::Off,

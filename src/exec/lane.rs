@@ -11,15 +11,46 @@ use crate::state::{Server, Session};
 impl Executor {
     /// A request was taken back because it takes long. It goes to a lane, unless
     /// all are occupied by scripts that are slow already.
-    pub(super) fn leave_to_lane(&self, reply: &mut Reply) -> Outcome {
-        let lanes = &self.server.lanes;
-        if lanes.are_all_slow(self.busy_threshold())
-            && let Some(script) = lanes.longest()
-        {
-            self.fail(&busy(script.is_function), reply);
-            return Outcome::Done;
+    pub(super) fn leave_to_lane(
+        &self,
+        session: &mut Session,
+        args: &[&[u8]],
+        reply: &mut Reply,
+        start: usize,
+    ) -> Outcome {
+        match self.no_lane() {
+            None => Outcome::Slow,
+            Some(error) => {
+                let error = self.refuse_in_multi(session, args, error);
+                self.fail(&error, reply);
+                self.suppress(session, reply, start);
+                Outcome::Done
+            }
         }
-        Outcome::Slow
+    }
+
+    /// What to say of all lanes if they are occupied by slow scripts.
+    fn no_lane(&self) -> Option<Error> {
+        let lanes = &self.server.lanes;
+        let script = lanes.longest()?;
+        let all_slow = lanes.are_all_slow(self.busy_threshold());
+        all_slow.then(|| busy(script.is_function))
+    }
+
+    /// Refuses the requests that wait for a lane if all are occupied by slow
+    /// scripts: that became known after they were given away.
+    pub fn refuse_waiting_jobs(&self) {
+        while let Some(error) = self.no_lane()
+            && let Some(mut job) = self.server.lanes.take_waiting()
+        {
+            let mut reply = Reply::new(job.session.resp3);
+            let args = job.request.args();
+            let error = self.refuse_in_multi(&mut job.session, &args, error);
+            self.fail(&error, &mut reply);
+            self.suppress(&mut job.session, &mut reply, 0);
+            drop(args);
+            answer(&self.server, job.session, reply, &Ok(()));
+        }
     }
 
     /// Runs one request to its end, on a lane, in a tick of its own. Gives it
@@ -42,8 +73,11 @@ impl Executor {
                 answer(&server, session, reply, finished);
             }
         });
-        let postponed = lane.end();
-        if !postponed.is_empty() {
+        loop {
+            let postponed = lane.end();
+            if postponed.is_empty() {
+                break;
+            }
             self.start_tick();
             let served = self.serve_postponed(postponed);
             // Who was served hears of a failure.
@@ -55,6 +89,7 @@ impl Executor {
         if let Err(error) = finished {
             log::debug!("a lane's tick: {error}");
         }
+        self.server.lanes.ended();
         self.server.resume_clients();
         again
     }

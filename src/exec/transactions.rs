@@ -9,7 +9,7 @@ use super::monitor;
 use super::unit::{Scope, Stop};
 use crate::base::num;
 use crate::commands::registry::Registered;
-use crate::commands::{Command, Error, Flags, Own};
+use crate::commands::{Command, Error, Flags, Handler, Own};
 use crate::resp::Reply;
 use crate::state::Session;
 use crate::state::request::Request;
@@ -160,7 +160,14 @@ impl Executor {
             reply.null_array();
             return Ok(());
         }
-        let mut scope = self.scope_of(session.db(), &multi.queue);
+        let once = self.runs_once(&multi.queue);
+        if once && self.slices {
+            return Err(Stop::Slow);
+        }
+        let mut scope = match once {
+            true => Scope::everything(),
+            false => self.scope_of(session.db(), &multi.queue),
+        };
         for (db, key) in watch.into_iter().flat_map(|watch| watch.keys()) {
             scope.key(db, key);
         }
@@ -199,6 +206,21 @@ impl Executor {
                 }
             }
         }
+    }
+
+    /// Whether a queue must not be begun twice: scripts may have to be taken back
+    /// and run again, but what is no matter of keys cannot be taken back.
+    fn runs_once(&self, queue: &[Request]) -> bool {
+        let (mut scripts, mut lasting) = (false, false);
+        for request in queue {
+            let found = self.resolve(&request.args());
+            let command = found.ok().map(|found| found.command);
+            scripts |= command.is_some_and(|c| matches!(c.handler, Handler::Own(Own::Script(_))));
+            lasting |= command.is_some_and(|c| {
+                matches!(c.handler, Handler::Session(_)) && c.flags.contains(Flags::NOSCRIPT)
+            });
+        }
+        scripts && lasting
     }
 
     /// What the queued commands will touch.

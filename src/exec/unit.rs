@@ -141,13 +141,15 @@ impl Executor {
             // Others need not wait for the replies that could go out now.
             self.commit_pending()?;
         }
+        let hash = |&(db, key): &(DbIndex, &[u8])| self.txn.key_hash(db, key);
+        let hashes: KeyHashes = scope.keys.iter().map(hash).collect();
+        let first = self.txn.give_way(&hashes, scope.everything);
+        first.map_err(|error| self.not_locked(error, false))?;
         let mark = if scope.everything {
             self.begin_exclusive()?;
             0
         } else {
             self.begin(false)?;
-            let hash = |&(db, key): &(DbIndex, &[u8])| self.txn.key_hash(db, key);
-            let hashes: KeyHashes = scope.keys.iter().map(hash).collect();
             let locked = self.txn.lock(hashes.into_iter());
             locked.map_err(|error| self.not_locked(error, false))?
         };

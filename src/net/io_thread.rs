@@ -499,6 +499,7 @@ impl IoThread {
 
     fn cron(&mut self) {
         self.last_cron = Instant::now();
+        self.executor.refuse_waiting_jobs();
         let config = self.executor.config().clone();
         let timeout_ms = config.timeout_s * 1000;
         let now_ms = self.executor.now_ms();

@@ -13,7 +13,7 @@ use super::request::Request;
 use crate::storage::DbIndex;
 use crate::storage::locks::Owner;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -95,10 +95,11 @@ impl Lane {
     }
 
     /// The request is over and holds no keys any more; returns the keys whose
-    /// waiting clients have to be served now.
+    /// waiting clients have to be served before this is called again. The lane is
+    /// done when there are none.
     pub fn end(&self) -> Vec<(DbIndex, Box<[u8]>)> {
         let mut now = self.now.lock();
-        now.at_work = false;
+        now.at_work = !now.postponed.is_empty();
         std::mem::take(&mut now.postponed)
     }
 }
@@ -112,6 +113,8 @@ pub struct Lanes {
     /// What the threads of clients have not taken yet; at most one a client.
     done: Mutex<Vec<Done>>,
     done_count: AtomicUsize,
+    /// For lanes that could not get the keys of a request.
+    ended: (Mutex<()>, Condvar),
     stopping: AtomicBool,
 }
 
@@ -123,6 +126,7 @@ impl Default for Lanes {
             jobs: bounded(QUEUE),
             done: Mutex::default(),
             done_count: AtomicUsize::new(0),
+            ended: Default::default(),
             stopping: AtomicBool::new(false),
         }
     }
@@ -158,6 +162,32 @@ impl Lanes {
         job.filter(|_| !self.stopping.load(Ordering::Acquire))
     }
 
+    /// A request that no lane has begun.
+    pub fn take_waiting(&self) -> Option<Job> {
+        if self.stopping.load(Ordering::Acquire) {
+            return None;
+        }
+        let taken = self.jobs.1.try_recv().ok()?;
+        if taken.is_none() {
+            // The server stops, and this wakes a lane.
+            let _ = self.jobs.0.try_send(None);
+        }
+        taken
+    }
+
+    /// A request is over, and its keys are free.
+    pub fn ended(&self) {
+        self.ended.1.notify_all();
+    }
+
+    /// Waits until some request is over, but not for long. Whether the server
+    /// stops.
+    pub fn wait_for_end(&self, at_most: Duration) -> bool {
+        let mut nobody = self.ended.0.lock();
+        self.ended.1.wait_for(&mut nobody, at_most);
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// A request is over; the client's thread has to be woken.
     pub fn finish(&self, done: Done) {
         let mut all = self.done.lock();
@@ -179,11 +209,12 @@ impl Lanes {
 
     /// A script starts.
     pub fn start(&self, lane: &Lane, running: Arc<Running>) {
+        lane.now.lock().script = Some(running.clone());
+        self.running.fetch_add(1, Ordering::Release);
+        // Not before: who stops the server looks for scripts after it has said so.
         if self.stopping.load(Ordering::Acquire) {
             running.kill.store(true, Ordering::Release);
         }
-        lane.now.lock().script = Some(running);
-        self.running.fetch_add(1, Ordering::Release);
     }
 
     /// It ended.
@@ -269,8 +300,10 @@ impl Lanes {
     /// waits is not begun.
     pub fn stop_all(&self) {
         self.stopping.store(true, Ordering::Release);
-        for running in self.running() {
-            running.kill.store(true, Ordering::Release);
+        for lane in &*self.all.read() {
+            if let Some(running) = &lane.now.lock().script {
+                running.kill.store(true, Ordering::Release);
+            }
         }
         for _ in 0..self.all.read().len() {
             // A full queue wakes the lanes as well.

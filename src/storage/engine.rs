@@ -14,6 +14,7 @@ use super::locks::{Locks, Owner};
 use super::options::{RocksOptions, StorageConfig};
 use super::overlay::RowHasher;
 use super::traces::Removals;
+use super::wishes::Wishes;
 use super::{DbIndex, Result, StorageError};
 use crate::base::hash::SharedHash;
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
@@ -104,6 +105,7 @@ pub struct Engine {
     pub(super) binlog_cf: ColumnFamily,
     pub(super) db: Db,
     pub(super) locks: Locks,
+    pub(super) wishes: Wishes,
     pub(super) hot: HotRows,
     pub(super) row_hasher: RowHasher,
     /// Held shared by every tick that reads or writes keys, exclusively by
@@ -188,6 +190,7 @@ impl Engine {
             binlog_cf,
             db,
             locks: Locks::default(),
+            wishes: Wishes::default(),
             hot: HotRows::new(config.hot_bytes(config.memory_budget)),
             row_hasher: RowHasher::default(),
             gate: Gate::default(),

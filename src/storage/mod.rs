@@ -49,6 +49,7 @@ pub mod snapshot;
 pub mod staging;
 pub mod traces;
 pub mod txn;
+mod wishes;
 
 #[cfg(test)]
 mod tests;

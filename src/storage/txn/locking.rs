@@ -3,6 +3,7 @@
 use super::Txn;
 use crate::storage::gate::Pass;
 use crate::storage::locks::{LONG, Locks, Owner, Stripe, TryLock};
+use crate::storage::wishes::Wish;
 use crate::storage::{DbIndex, Result, StorageError};
 use smallvec::SmallVec;
 
@@ -28,7 +29,9 @@ impl Txn {
         self.now_ms = now_ms;
         if self.pass.is_none() {
             let pass = self.engine.gate.enter(self.owner, self.patient);
-            self.pass = Some(pass.map_err(StorageError::Held)?);
+            self.pass = Some(pass.map_err(|other| self.turned_away(Wish::Inside, other))?);
+            let wishes = &self.engine.wishes;
+            wishes.granted(self.owner, std::iter::once(Wish::Inside));
         }
         self.see_new_keyspaces();
         Ok(())
@@ -51,9 +54,40 @@ impl Txn {
         if !self.is_exclusive() {
             self.commit()?;
             let pass = self.engine.gate.enter_alone(self.owner, self.patient);
-            self.pass = Some(pass.map_err(StorageError::Held)?);
+            self.pass = Some(pass.map_err(|other| self.turned_away(Wish::Alone, other))?);
+            let wishes = &self.engine.wishes;
+            wishes.granted(self.owner, std::iter::once(Wish::Alone));
         }
         self.begin(now_ms)
+    }
+
+    /// Before a transaction that may hold keys for long takes these, or all: lets
+    /// those go first whom others like it have turned away (see
+    /// [`crate::storage::wishes`]). Others need not ask.
+    ///
+    /// # Errors
+    /// [`StorageError::Held`]: somebody goes first.
+    pub fn give_way(&self, key_hashes: &[u64], everything: bool) -> Result<()> {
+        if !self.owner.is_long() {
+            return Ok(());
+        }
+        let stripes = key_hashes.iter().map(|hash| Locks::stripe(*hash));
+        let keys = || stripes.clone().filter(|_| !everything).map(Wish::Stripe);
+        let inside = everything.then_some(Wish::Inside);
+        let in_the_way = [Wish::Alone].into_iter().chain(inside).chain(keys());
+        let wishes = &self.engine.wishes;
+        let Some(other) = wishes.before(self.owner, in_the_way) else {
+            return Ok(());
+        };
+        for wish in everything.then_some(Wish::Alone).into_iter().chain(keys()) {
+            wishes.note(self.owner, wish);
+        }
+        Err(StorageError::Held(other))
+    }
+
+    fn turned_away(&self, wish: Wish, other: Owner) -> StorageError {
+        self.engine.wishes.note(self.owner, wish);
+        StorageError::Held(other)
     }
 
     /// Locks the stripes of all keys with these [`View::key_hash`]es; returns a
@@ -123,7 +157,7 @@ impl Txn {
                 TryLock::Mine => {}
                 TryLock::Busy(holder) if holder.is_long() && !self.patient => {
                     self.unlock_since(mark);
-                    return Err(StorageError::Held(holder));
+                    return Err(self.turned_away(Wish::Stripe(stripe), holder));
                 }
                 TryLock::Busy(_) => {
                     // Commit and let everything go before waiting.
@@ -131,20 +165,28 @@ impl Txn {
                     self.commit()?;
                     while let Err((stripe, holder)) = self.collect(now_ms, wanted)? {
                         if !self.patient {
-                            return Err(StorageError::Held(holder));
+                            return Err(self.turned_away(Wish::Stripe(stripe), holder));
                         }
                         self.let_go();
                         let locks = &self.engine.locks;
+                        self.engine.wishes.note(self.owner, Wish::Stripe(stripe));
                         if locks.lock(stripe, self.owner, true).is_ok() {
                             locks.unlock(stripe, self.owner);
                         }
                     }
+                    self.got(wanted);
                     return Ok(0);
                 }
             }
         }
         self.see_new_keyspaces();
+        self.got(wanted);
         Ok(mark)
+    }
+
+    fn got(&self, wanted: &[Stripe]) {
+        let granted = wanted.iter().map(|stripe| Wish::Stripe(*stripe));
+        self.engine.wishes.granted(self.owner, granted);
     }
 
     /// Locks stripes, of which none is held, in ascending order; waits for each.
@@ -159,7 +201,7 @@ impl Txn {
         self.begin(now_ms)?;
         for &stripe in wanted {
             let locks = &self.engine.locks;
-            if let Err(holder) = locks.lock(stripe, self.owner, self.owner.is_long()) {
+            if let Err(holder) = locks.lock(stripe, self.owner, false) {
                 self.unlock_since(0);
                 return Ok(Err((stripe, holder)));
             }
