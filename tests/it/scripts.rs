@@ -109,6 +109,95 @@ fn who_needs_a_key_of_a_script_waits_for_its_end() {
 }
 
 /// A script that concerns DBs as a whole has all keys for itself, but no thread.
+/// One comes after the other, and two run at any time: still there are gaps.
+#[test]
+fn clients_have_their_turn_between_long_scripts() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let long = "local n = 0 for i = 1, 5e6 do n = n + i end return redis.call('INCR', KEYS[1])";
+    let over = AtomicBool::new(false);
+    let runs_on = |key: &str| {
+        let mut conn = server.connect();
+        while !over.load(Ordering::Acquire) {
+            conn.send(&eval(long, &[key])).unwrap();
+            assert_eq!(conn.read().unwrap().error(), None);
+        }
+    };
+    let slowest = std::thread::scope(|threads| {
+        for key in ["a", "a", "b", "b", "c"] {
+            threads.spawn(move || runs_on(key));
+        }
+        let mut conn = server.connect();
+        let mut slowest = Duration::ZERO;
+        for _ in 0..5 {
+            for line in [
+                "GET a",
+                "MGET a b c",
+                "SWAPDB 1 2",
+                "EVAL return{redis.call('DBSIZE')} 0",
+            ] {
+                let started = Instant::now();
+                conn.must(line);
+                slowest = slowest.max(started.elapsed());
+            }
+        }
+        over.store(true, Ordering::Release);
+        slowest
+    });
+    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+}
+
+#[test]
+fn who_waits_on_a_lane_for_a_slow_script_is_told_so_and_makes_room() {
+    let server = Server::start(&["--io-threads", "2", "--busy-reply-threshold", "200"]);
+    let (mut second, mut third) = (server.connect(), server.connect());
+    let mut first = start_endless(&server, ENDLESS, &["x"]);
+    kill(&mut third, &mut first);
+    // Now it is known as one that takes long.
+    let mut first = start_endless(&server, ENDLESS, &["x"]);
+    second.send(&eval(ENDLESS, &["x"])).unwrap();
+    let busy = error(&second.read().unwrap());
+    assert!(busy.starts_with("BUSY "), "{busy}");
+    let slow = "local n = 0 for i = 1, 5e6 do n = n + i end return 7";
+    third.send(&eval(slow, &["other"])).unwrap();
+    assert_eq!(third.read().unwrap(), Value::Int(7));
+    // Both lanes are taken: EXEC with a script is refused, and the transaction over.
+    second.must("MULTI");
+    second.must("PING");
+    second.send(&eval(slow, &["other"])).unwrap();
+    second.read().unwrap();
+    let mut other = server.connect();
+    other.send(&eval(ENDLESS, &[])).unwrap();
+    wait_for("two slow scripts", || {
+        third.send(&eval(slow, &["other"])).unwrap();
+        third.read().unwrap().error().is_some()
+    });
+    let aborted = error(&second.cmd("EXEC"));
+    assert!(aborted.starts_with("EXECABORT "), "{aborted}");
+    assert_eq!(second.must("PING"), Value::simple("PONG"));
+    for _ in 0..2 {
+        assert_eq!(third.must("SCRIPT KILL"), Value::ok());
+    }
+    for victim in [&mut first, &mut other] {
+        error(&victim.read().unwrap());
+    }
+}
+
+#[test]
+fn what_cannot_be_taken_back_is_done_once_in_a_transaction_with_a_slow_script() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut conn = server.connect();
+    let library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
+    conn.must("MULTI");
+    let load = ["FUNCTION", "LOAD", library].map(|word| word.as_bytes().to_vec());
+    conn.send(&load).unwrap();
+    conn.read().unwrap();
+    let slow = "local n = 0 for i = 1, 5e6 do n = n + i end return 7";
+    conn.send(&eval(slow, &[])).unwrap();
+    conn.read().unwrap();
+    let expected = [Value::bulk("lib"), Value::Int(7)];
+    assert_eq!(conn.must("EXEC").items(), expected);
+}
+
 #[test]
 fn a_slow_script_that_runs_alone_stalls_no_thread() {
     let server = Server::start(&["--io-threads", "2", "--busy-reply-threshold", "100"]);
