@@ -619,7 +619,8 @@ impl Executor {
     }
 
     pub(super) fn begin(&mut self, waits: bool) -> Result<(), Stop> {
-        let begun = self.txn.begin(self.now_ms);
+        let first = self.txn.give_way(&[], false);
+        let begun = first.and_then(|()| self.txn.begin(self.now_ms));
         begun.map_err(|error| self.not_locked(error, waits))
     }
 
