@@ -209,7 +209,8 @@ impl Executor {
     }
 
     /// Whether a queue must not be begun twice: scripts may have to be taken back
-    /// and run again, but what is no matter of keys cannot be taken back.
+    /// and run again, but what is no matter of keys cannot be taken back, libraries
+    /// of functions for one. Such commands are not for scripts either.
     fn runs_once(&self, queue: &[Request]) -> bool {
         let (mut scripts, mut lasting) = (false, false);
         for request in queue {
@@ -217,7 +218,8 @@ impl Executor {
             let command = found.ok().map(|found| found.command);
             scripts |= command.is_some_and(|c| matches!(c.handler, Handler::Own(Own::Script(_))));
             lasting |= command.is_some_and(|c| {
-                matches!(c.handler, Handler::Session(_)) && c.flags.contains(Flags::NOSCRIPT)
+                let of_keys = matches!(c.handler, Handler::Blocking(_) | Handler::Own(_));
+                !of_keys && c.flags.contains(Flags::NOSCRIPT)
             });
         }
         scripts && lasting
