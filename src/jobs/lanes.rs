@@ -1,6 +1,5 @@
 //! Lanes: threads that run scripts which take long (see [`crate::state::lanes`]).
 
-use super::StopSign;
 use crate::exec::Executor;
 use crate::state::Server;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use std::time::Duration;
 const PAUSE_CHECK: Duration = Duration::from_millis(10);
 
 /// Runs requests until the server stops.
-pub(super) fn run(server: Arc<Server>, _sign: &StopSign) {
+pub(super) fn run(server: Arc<Server>) {
     let mut executor = Executor::on_lane(server.clone());
     while let Some(mut job) = server.lanes.next() {
         while let Some(again) = executor.run_job(job) {

@@ -72,10 +72,10 @@ impl Jobs {
             threads.push(thread.spawn(move || job(server, &sign))?);
         }
         for n in 0..server.config.load().io_thread_count() {
-            let (server, sign) = (server.clone(), sign.clone());
+            let server = server.clone();
             let thread = Builder::new().name(format!("lane-{n}"));
             let thread = thread.stack_size(SCRIPT_STACK);
-            threads.push(thread.spawn(move || lanes::run(server, &sign))?);
+            threads.push(thread.spawn(move || lanes::run(server))?);
         }
         let migrations = Arc::<migrate::Pool>::default();
         for n in 0..migrate::THREADS {

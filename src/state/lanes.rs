@@ -5,8 +5,9 @@
 //! that is not enough, what it did is taken back, and the client's request goes
 //! with the client's session to a lane, which runs it to its end; the IO thread
 //! serves its other clients meanwhile. Lanes may hold keys for long, so IO
-//! threads do not wait for these (see [`crate::storage::locks`]): commands that
-//! need them are tried again, and are refused once the script is a slow one.
+//! threads and other lanes do not wait for these (see [`crate::storage::locks`]):
+//! commands that need them are tried again, and are refused once the script is a
+//! slow one. Lanes let those go first that were turned away (see `storage::wishes`).
 
 use super::Session;
 use super::request::Request;

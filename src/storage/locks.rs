@@ -9,7 +9,8 @@
 //! that the thread already holds succeeds at once.
 //!
 //! Owners that are [long](Owner::is_long) run scripts, for as long as these take.
-//! An IO thread does not wait for them: it is told who holds the stripe.
+//! Neither IO threads nor they themselves wait for them: they are told who holds
+//! the stripe.
 //!
 //! A stripe is one word; threads that wait for one sleep in a bucket that
 //! several stripes share.

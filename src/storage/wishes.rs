@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// takes until a command is tried again.
 const LASTS: Duration = Duration::from_millis(100);
 
+/// How long a wish counts of somebody who waits.
+const FOR_GOOD: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// What somebody wants to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wish {
@@ -60,9 +63,10 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// An owner did not get this; it comes again.
-    pub fn note(&self, owner: Owner, wish: Wish) {
+    /// An owner did not get this; it comes again, or `waits` until it gets it.
+    pub fn note(&self, owner: Owner, wish: Wish, waits: bool) {
         let now = Instant::now();
+        let until = now + if waits { FOR_GOOD } else { LASTS };
         let mut table = self.table.lock();
         let table = &mut *table;
         table.wishes.retain(|_, noted| {
@@ -78,7 +82,7 @@ impl Wishes {
         noted.push(Noted {
             owner,
             number,
-            until: now + LASTS,
+            until,
         });
         self.count.store(table.wishes.len(), Ordering::Release);
     }
@@ -109,8 +113,9 @@ impl Wishes {
         let table = self.table.lock();
         let number = table.number_of(owner).unwrap_or(u64::MAX);
         let goes_first = |n: &&Noted| n.owner != owner && n.number < number && n.until > now;
-        let mut noted = wishes.filter_map(|wish| table.wishes.get(&wish)).flatten();
-        noted.find(goes_first).map(|n| n.owner)
+        let noted = wishes.filter_map(|wish| table.wishes.get(&wish)).flatten();
+        let first = noted.filter(goes_first).min_by_key(|n| n.number);
+        first.map(|n| n.owner)
     }
 }
 
@@ -124,9 +129,9 @@ mod tests {
         let (a, b, c) = (Owner(1), Owner(2), Owner(3));
         let alone = || std::iter::once(Wish::Alone);
         assert_eq!(wishes.before(a, alone()), None);
-        wishes.note(a, Wish::Alone);
-        wishes.note(b, Wish::Alone);
-        wishes.note(a, Wish::Alone);
+        wishes.note(a, Wish::Alone, false);
+        wishes.note(b, Wish::Alone, false);
+        wishes.note(a, Wish::Alone, false);
         assert_eq!(wishes.before(a, alone()), None);
         assert_eq!(wishes.before(b, alone()), Some(a));
         assert_eq!(wishes.before(c, alone()), Some(a));

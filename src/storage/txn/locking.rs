@@ -1,7 +1,7 @@
 //! How a transaction gets the keys it needs, and lets them go.
 
 use super::Txn;
-use crate::storage::gate::Pass;
+use crate::storage::gate::{Gate, Pass};
 use crate::storage::locks::{LONG, Locks, Owner, Stripe, TryLock};
 use crate::storage::wishes::Wish;
 use crate::storage::{DbIndex, Result, StorageError};
@@ -28,13 +28,29 @@ impl Txn {
     pub fn begin(&mut self, now_ms: u64) -> Result<()> {
         self.now_ms = now_ms;
         if self.pass.is_none() {
-            let pass = self.engine.gate.enter(self.owner, self.patient);
-            self.pass = Some(pass.map_err(|other| self.turned_away(Wish::Inside, other))?);
-            let wishes = &self.engine.wishes;
-            wishes.granted(self.owner, std::iter::once(Wish::Inside));
+            self.pass = Some(self.enter(Wish::Inside, Gate::enter)?);
         }
         self.see_new_keyspaces();
         Ok(())
+    }
+
+    fn enter(
+        &self,
+        wish: Wish,
+        enter: impl Fn(&Gate, Owner, bool) -> std::result::Result<Pass, Owner>,
+    ) -> Result<Pass> {
+        let gate = &self.engine.gate;
+        let pass = match enter(gate, self.owner, false) {
+            Ok(pass) => pass,
+            Err(other) => {
+                let error = self.turned_away(wish, other);
+                let waited = self.patient.then(|| enter(gate, self.owner, true));
+                waited.and_then(std::result::Result::ok).ok_or(error)?
+            }
+        };
+        let wishes = &self.engine.wishes;
+        wishes.granted(self.owner, std::iter::once(wish));
+        Ok(pass)
     }
 
     /// The first writer of a DB makes its keyspace. Whoever has got a lock after
@@ -53,10 +69,7 @@ impl Txn {
     pub fn begin_exclusive(&mut self, now_ms: u64) -> Result<()> {
         if !self.is_exclusive() {
             self.commit()?;
-            let pass = self.engine.gate.enter_alone(self.owner, self.patient);
-            self.pass = Some(pass.map_err(|other| self.turned_away(Wish::Alone, other))?);
-            let wishes = &self.engine.wishes;
-            wishes.granted(self.owner, std::iter::once(Wish::Alone));
+            self.pass = Some(self.enter(Wish::Alone, Gate::enter_alone)?);
         }
         self.begin(now_ms)
     }
@@ -80,13 +93,13 @@ impl Txn {
             return Ok(());
         };
         for wish in everything.then_some(Wish::Alone).into_iter().chain(keys()) {
-            wishes.note(self.owner, wish);
+            wishes.note(self.owner, wish, false);
         }
         Err(StorageError::Held(other))
     }
 
     fn turned_away(&self, wish: Wish, other: Owner) -> StorageError {
-        self.engine.wishes.note(self.owner, wish);
+        self.engine.wishes.note(self.owner, wish, self.patient);
         StorageError::Held(other)
     }
 
@@ -169,7 +182,8 @@ impl Txn {
                         }
                         self.let_go();
                         let locks = &self.engine.locks;
-                        self.engine.wishes.note(self.owner, Wish::Stripe(stripe));
+                        let wishes = &self.engine.wishes;
+                        wishes.note(self.owner, Wish::Stripe(stripe), true);
                         if locks.lock(stripe, self.owner, true).is_ok() {
                             locks.unlock(stripe, self.owner);
                         }
