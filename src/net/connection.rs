@@ -11,7 +11,7 @@ use crate::state::replication::Taken;
 use crate::state::request::Request;
 use crate::state::session::ReplyMode;
 use crate::state::waiters::{Verdict, Waiter};
-use crate::state::{ClientInfo, Session};
+use crate::state::{ClientInfo, Server, Session};
 use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -305,6 +305,7 @@ impl Connection {
         stats.net_input_bytes.add(n as u64);
         let now_ms = executor.now_ms();
         self.session.info.active_ms.store(now_ms, Ordering::Relaxed);
+        self.hear(executor.server());
         let arrived = &scratch[..n];
         if !self.input.is_empty() {
             self.append(arrived);
@@ -323,6 +324,17 @@ impl Connection {
             return Ok((n, Turn::Closed));
         }
         Ok((n, turn))
+    }
+
+    /// What was on its way to the client before it sent what was just read comes
+    /// before the replies to that: who hears that a write is answered, and asks
+    /// then, has been told by the reply that its copy is stale.
+    fn hear(&mut self, server: &Server) {
+        if self.session.listens() {
+            for delivery in self.session.take_deliveries(server) {
+                self.push(&delivery);
+            }
+        }
     }
 
     fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {

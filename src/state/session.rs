@@ -3,6 +3,7 @@
 
 use super::Server;
 use super::clients::{ClientFlags, ClientInfo};
+use super::delivery::Delivery;
 use super::pubsub::Subscriptions;
 use super::replication::{Announcement, Psync};
 use super::request::Request;
@@ -144,11 +145,17 @@ impl Session {
     /// Lets all that waits for it in its thread's queue go out before the reply of
     /// the command that runs.
     pub fn overtake(&mut self, server: &Server) {
-        if let Some(mailbox) = server.mailboxes().get(self.info.thread) {
-            for delivery in mailbox.deliveries.take_for(self.info.id) {
-                delivery.write(self.resp3, &mut self.overtaken);
-            }
+        for delivery in self.take_deliveries(server) {
+            delivery.write(self.resp3, &mut self.overtaken);
         }
+    }
+
+    /// Takes all that waits for it in its thread's queue.
+    pub fn take_deliveries(&self, server: &Server) -> Vec<Delivery> {
+        let mailbox = server.mailboxes().get(self.info.thread);
+        mailbox.map_or_else(Vec::new, |mailbox| {
+            mailbox.deliveries.take_for(self.info.id)
+        })
     }
 
     /// The command that runs gets its reply from another thread: nothing more
