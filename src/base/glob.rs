@@ -2,8 +2,18 @@
 //! `[a-z]`, `[^a-z]` and backslash escapes, over bytes. The empty text matches no
 //! pattern but the empty one; commands for which `*` is everything see to that.
 //!
-//! Matching remembers only the last star, so the worst case is the product of
-//! both lengths, whatever the pattern.
+//! The runs between the stars of a pattern each match a fixed number of bytes. So
+//! each is looked for once, behind where the one before was found first, and the
+//! last one at the end of the text only: time is linear in pattern and text
+//! whatever the number of stars. (Redis gives up on a pattern with more than 1000
+//! of them.) What is left is a long run with `?` or classes in it, between two
+//! stars: the worst case is the product of the lengths of that run and the text.
+
+use memchr::memmem;
+
+/// Bytes from which on a run without `?` and classes is looked for by an
+/// algorithm that takes linear time, which has to be set up first.
+const LONG_LITERAL: usize = 32;
 
 /// Whether the whole text matches the pattern; `nocase` folds ASCII letters.
 pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
@@ -12,76 +22,131 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
         return pattern.is_empty();
     }
     let (mut pattern, mut text) = (pattern, text);
-    // What follows the last star, and the text it was tried on first.
-    let mut retry: Option<(&[u8], &[u8])> = None;
-    loop {
-        if let [b'*', rest @ ..] = pattern {
-            if rest.is_empty() {
-                return true;
-            }
-            retry = Some((rest, text));
-            pattern = rest;
-            continue;
+    // Before the first star each byte has its place.
+    while !matches!(pattern, [b'*', ..]) {
+        let Some((byte, later)) = text.split_first() else {
+            return pattern.is_empty();
+        };
+        match match_one(pattern, *byte, nocase) {
+            Some((true, rest)) => (pattern, text) = (rest, later),
+            _ => return false,
         }
-        let step = match text.split_first() {
-            Some((byte, rest)) => match_one(pattern, *byte, nocase).map(|after| (after, rest)),
-            None if pattern.is_empty() => return true,
-            // A star would have to take less than nothing.
-            None => return false,
+    }
+    loop {
+        while let [b'*', rest @ ..] = pattern {
+            pattern = rest;
+        }
+        if pattern.is_empty() {
+            return true;
+        }
+        let Some(run) = Run::first_of(pattern, text.len()) else {
+            return false;
         };
-        (pattern, text) = match (step, retry) {
-            (Some(next), _) => next,
-            (None, Some((after_star, [_, shorter @ ..]))) => {
-                retry = Some((after_star, shorter));
-                (after_star, shorter)
-            }
-            (None, _) => return false,
+        if run.rest.is_empty() {
+            return run.is_at(text, text.len() - run.width, nocase);
+        }
+        let Some(at) = run.find(text, nocase) else {
+            return false;
         };
+        text = &text[at + run.width..];
+        pattern = run.rest;
     }
 }
 
-/// Matches one byte against the pattern's first element, which is no star, and
-/// returns the rest of the pattern.
-fn match_one(pattern: &[u8], byte: u8, nocase: bool) -> Option<&[u8]> {
+/// The elements of a pattern up to the next star.
+struct Run<'a> {
+    elements: &'a [u8],
+    /// How many bytes they match.
+    width: usize,
+    /// Whether they are bytes and escapes only.
+    literal: bool,
+    /// What follows: a star, or nothing.
+    rest: &'a [u8],
+}
+
+impl<'a> Run<'a> {
+    /// The run that a pattern begins with, unless it is wider than `widest`.
+    fn first_of(pattern: &'a [u8], widest: usize) -> Option<Run<'a>> {
+        let (mut rest, mut width, mut literal) = (pattern, 0, true);
+        while !matches!(rest, [] | [b'*', ..]) {
+            if width == widest {
+                return None;
+            }
+            literal &= !matches!(rest, [b'?' | b'[', ..]);
+            rest = match_one(rest, 0, false)?.1;
+            width += 1;
+        }
+        Some(Run {
+            elements: &pattern[..pattern.len() - rest.len()],
+            width,
+            literal,
+            rest,
+        })
+    }
+
+    /// Where it matches first.
+    fn find(&self, text: &[u8], nocase: bool) -> Option<usize> {
+        if self.literal && !nocase && self.width >= LONG_LITERAL {
+            return memmem::find(text, &literal_prefix(self.elements).0);
+        }
+        (0..=text.len() - self.width).find(|at| self.is_at(text, *at, nocase))
+    }
+
+    /// Whether it matches there.
+    fn is_at(&self, text: &[u8], at: usize, nocase: bool) -> bool {
+        let mut elements = self.elements;
+        text[at..at + self.width].iter().all(|byte| {
+            let one = match_one(elements, *byte, nocase);
+            elements = one.map_or(elements, |(_, rest)| rest);
+            one.is_some_and(|(matched, _)| matched)
+        })
+    }
+}
+
+/// Matches one byte against the pattern's first element, which is no star:
+/// whether it does, and the rest of the pattern. `None` if there is no element.
+fn match_one(pattern: &[u8], byte: u8, nocase: bool) -> Option<(bool, &[u8])> {
     match pattern {
         [] => None,
-        [b'?', rest @ ..] => Some(rest),
-        [b'[', rest @ ..] => match_class(rest, byte, nocase),
+        [b'?', rest @ ..] => Some((true, rest)),
+        [b'[', rest @ ..] => Some(match_class(rest, byte, nocase)),
         [b'\\', literal, rest @ ..] | [literal, rest @ ..] => {
-            (fold(*literal, nocase) == fold(byte, nocase)).then_some(rest)
+            Some((fold(*literal, nocase) == fold(byte, nocase), rest))
         }
     }
 }
 
 /// Matches one byte against a class, given from behind its bracket. A class
-/// that does not close ends with the pattern.
-fn match_class(class: &[u8], byte: u8, nocase: bool) -> Option<&[u8]> {
+/// that does not close ends with the pattern. Two quirks are Redis': an escaped
+/// byte of a class is never folded, and the ends of a range are put in order
+/// before they are.
+fn match_class(class: &[u8], byte: u8, nocase: bool) -> (bool, &[u8]) {
     let (negated, mut class) = match class {
         [b'^', rest @ ..] => (true, rest),
         rest => (false, rest),
     };
-    let byte = fold(byte, nocase);
+    let folded = fold(byte, nocase);
     let mut found = false;
     let rest = loop {
         class = match class {
             [] => break class,
             [b']', rest @ ..] => break rest,
             [b'\\', literal, rest @ ..] => {
-                found |= fold(*literal, nocase) == byte;
+                found |= *literal == byte;
                 rest
             }
             [first, b'-', last, rest @ ..] => {
-                let (first, last) = (fold(*first, nocase), fold(*last, nocase));
-                found |= (first.min(last)..=first.max(last)).contains(&byte);
+                let (first, last) = (first.min(last), first.max(last));
+                found |= (fold(*first, nocase)..=fold(*last, nocase)).contains(&folded);
                 rest
             }
             [literal, rest @ ..] => {
-                found |= fold(*literal, nocase) == byte;
+                found |= fold(*literal, nocase) == folded;
                 rest
             }
         };
     };
-    (found != negated).then_some(rest)
+    (found != negated, rest)
 }
 
 fn fold(byte: u8, nocase: bool) -> u8 {
@@ -162,16 +227,40 @@ mod tests {
             );
         }
         assert!(matches(b"HeL*[X-Z]", b"hello y", true));
+        assert!(matches(b"[A-C]*[^D-F]", b"bxG", true));
+        assert!(!matches(b"[\\G]et", b"get", true));
+        assert!(!matches(b"[Z-_]et", b"get", true));
         assert!(!matches(b"HeL*", b"hello", false));
     }
 
+    /// No clock is needed: what is not linear here takes minutes and more.
     #[test]
     fn hostile_patterns_end() {
-        let text = vec![b'a'; 20_000];
-        let pattern = [b"a*".repeat(1000).as_slice(), b"b"].concat();
-        assert!(!matches(&pattern, &text, false));
-        assert!(!matches(&b"*?".repeat(20_001), &text, false));
-        assert!(matches(&b"*".repeat(100_000), &text, false));
+        let long = vec![b'a'; 1_000_000];
+        for stars in [b"a*".as_slice(), b"*a", b"*?", b"*[^b]", b"*\\a?"] {
+            let mut pattern = stars.repeat(100_000 / stars.len());
+            assert!(matches(&pattern, &long, false), "{stars:?}");
+            pattern.push(b'b');
+            assert!(!matches(&pattern, &long, false), "{stars:?}");
+        }
+        let half = vec![b'a'; 500_000];
+        assert!(!matches(
+            &[b"*", half.as_slice(), b"b"].concat(),
+            &long,
+            false
+        ));
+        assert!(!matches(
+            &[b"*", half.as_slice(), b"b*"].concat(),
+            &long,
+            false
+        ));
+        assert!(matches(
+            &[b"*", half.as_slice(), b"*"].concat(),
+            &long,
+            false
+        ));
+        assert!(!matches(&b"*?".repeat(1_000_001), &long, false));
+        assert!(matches(&b"*".repeat(100_000), &long, false));
     }
 
     #[test]
@@ -199,7 +288,8 @@ mod tests {
             [] => text.is_empty(),
             [b'*', rest @ ..] => (0..=text.len()).any(|skip| plain(rest, &text[skip..])),
             _ => text.split_first().is_some_and(|(byte, tail)| {
-                match_one(pattern, *byte, false).is_some_and(|rest| plain(rest, tail))
+                match_one(pattern, *byte, false)
+                    .is_some_and(|(matched, rest)| matched && plain(rest, tail))
             }),
         }
     }
@@ -213,6 +303,18 @@ mod tests {
                 _ => plain(pattern, text),
             };
             prop_assert_eq!(matches(pattern, text, false), expected);
+        }
+
+        #[test]
+        fn long_runs_agree_with_the_definition(
+            start in "[ab*?]{0,3}",
+            len in LONG_LITERAL - 2..LONG_LITERAL + 2,
+            end in "[ab*?]{0,3}",
+            text in "b{0,3}(a{30,36}[ab]){1,2}",
+        ) {
+            let pattern = format!("{start}{}{end}", "a".repeat(len));
+            let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+            prop_assert_eq!(matches(pattern, text, false), plain(pattern, text));
         }
 
         #[test]
