@@ -7,6 +7,9 @@ use crate::state::config::Config;
 use crate::storage::KeyMeta;
 use crate::types::object::{self, Limit, Limits};
 
+/// The references that Redis says a shared object has.
+const SHARED_REFERENCES: i64 = i32::MAX as i64;
+
 /// The value, or a null reply.
 fn lookup(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<KeyMeta>, Error> {
     let found = ctx.view.quietly(|view| view.lookup(ctx.db, key))?;
@@ -50,8 +53,10 @@ fn encoding(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn refcount(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    if lookup(ctx, args[2])?.is_some() {
-        ctx.reply.int(1);
+    if let Some(found) = lookup(ctx, args[2])? {
+        let shares = ctx.server.config.load().shares_integers();
+        let shared = shares && object::is_shared(&found);
+        ctx.reply.int(if shared { SHARED_REFERENCES } else { 1 });
     }
     Ok(())
 }
@@ -90,7 +95,8 @@ fn help(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
     const LINES: &[&str] = &[
         "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
         "ENCODING <key>",
-        "    What Redis would call the form of the value.",
+        "    What Redis would call the form of the value. A collection is judged as it",
+        "    is now, a string by how it was made too.",
         "FREQ <key>",
         "    How often the key was used lately, as a logarithm; with an LFU policy.",
         "HELP",
@@ -98,7 +104,7 @@ fn help(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
         "IDLETIME <key>",
         "    For how many seconds the key was not used, as far as the server remembers.",
         "REFCOUNT <key>",
-        "    Always 1: values are not shared.",
+        "    As in Redis: 2147483647 for a number from 0 to 9999, else 1.",
     ];
     ctx.reply.array(LINES.len());
     for line in LINES {
@@ -148,7 +154,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .doc(
                 Group::Generic,
                 "2.2.3",
-                "Answers 1 for every key: values are not shared",
+                "Says how often Redis would share the value: small numbers without end",
             ),
         Command::session("help", 2, help)
             .flags(Flags::LOADING.union(Flags::STALE))

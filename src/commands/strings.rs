@@ -3,7 +3,8 @@
 use super::args::{self, Options};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
-use crate::base::longdouble::LongDouble;
+use crate::base::longdouble::{self, LongDouble};
+use crate::encoding::meta::StringForm;
 use crate::resp::Reply;
 use crate::storage::events::Class;
 use crate::storage::{DbIndex, KeyMeta, View};
@@ -240,7 +241,13 @@ fn set_and_state(
     value: &[u8],
     expiry: Expiry,
 ) -> CmdResult {
-    string::set_over(ctx.txn, ctx.db, key, old, value, expiry)?;
+    string::set_over(ctx.txn, ctx.db, key, old, value, StringForm::Given, expiry)?;
+    state_set(ctx, key, value, expiry);
+    Ok(())
+}
+
+/// Logs in absolute terms that a key was set.
+fn state_set(ctx: &mut WriteCtx<'_>, key: &[u8], value: &[u8], expiry: Expiry) {
     match expiry {
         Expiry::Clear => ctx.txn.effect(ctx.db, &[b"SET", key, value]),
         Expiry::Keep => ctx.txn.effect(ctx.db, &[b"SET", key, value, b"KEEPTTL"]),
@@ -250,7 +257,6 @@ fn set_and_state(
             ctx.txn.effect(ctx.db, &[b"SET", key, value, b"PXAT", ms]);
         }
     }
-    Ok(())
 }
 
 fn tell_set(ctx: &mut WriteCtx<'_>, key: &[u8], expiry: Expiry) {
@@ -280,7 +286,7 @@ fn psetex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn setnx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let old = string::head(ctx.txn, ctx.db, args[1])?;
     if old.is_none() {
-        string::set_over(ctx.txn, ctx.db, args[1], None, args[2], Expiry::Clear)?;
+        string::set(ctx.txn, ctx.db, args[1], args[2], Expiry::Clear)?;
         ctx.event(Class::STRING, "set", args[1]);
     }
     ctx.reply.int(i64::from(old.is_none()));
@@ -428,7 +434,12 @@ fn decrby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 fn incrbyfloat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let key = args[1];
-    let old = string::with_value(ctx.txn, ctx.db, key, LongDouble::parse)?;
+    // What is longer is no number: there is no need to read it.
+    let whole = |len| match len <= longdouble::MAX_TEXT_LEN as u64 {
+        true => 0..len,
+        false => 0..0,
+    };
+    let old = string::with_range(ctx.txn, ctx.db, key, whole, LongDouble::parse)?;
     let old = match old {
         Some(old) => old.ok_or(OpError::NotFloat)?,
         None => LongDouble::parse(b"0").ok_or(OpError::NotFloat)?,
@@ -439,7 +450,9 @@ fn incrbyfloat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     let text = sum.to_human();
     let head = string::head(ctx.txn, ctx.db, key)?;
-    set_and_state(ctx, key, head.as_ref(), &text, Expiry::Keep)?;
+    let (form, expiry) = (StringForm::Text, Expiry::Keep);
+    string::set_over(ctx.txn, ctx.db, key, head.as_ref(), &text, form, expiry)?;
+    state_set(ctx, key, &text, expiry);
     ctx.event(Class::STRING, "incrbyfloat", key);
     ctx.reply.bulk(&text);
     Ok(())

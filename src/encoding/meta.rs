@@ -3,6 +3,9 @@
 //! ```text
 //! type (1) ‖ flags (1) ‖ expire ms (8, 0 = never) ‖ body
 //!
+//! flags: 1 ROWS: the elements stand in rows of their own
+//!        2 TEXT, 4 RAW: of strings only, at most one of them: see [`StringForm`]
+//!
 //! body, by type and by the flag ROWS:
 //!   string          the bytes                         ROWS: id (8) ‖ length (8)
 //!   hash, set       packed entries                    ROWS: id (8) ‖ count (8) ‖ peak (8)
@@ -21,6 +24,41 @@ use super::{CollectionId, Corrupt, Kind, reader::Reader};
 pub const HEADER_LEN: usize = 10;
 
 const FLAG_ROWS: u8 = 1;
+const FLAG_TEXT: u8 = 2;
+const FLAG_RAW: u8 = 4;
+
+/// How a string came to be, as far as OBJECT ENCODING has to know: the command
+/// that writes the meta row knows it, so it costs nothing to keep it there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StringForm {
+    /// Given whole (SET, INCR, RESTORE …): its bytes tell the form. So it is for
+    /// all other types.
+    #[default]
+    Given,
+    /// The sum of INCRBYFLOAT: never an integer, though it may look like one.
+    Text,
+    /// Changed or made in place (APPEND, SETRANGE, SETBIT, BITOP, PFADD …).
+    Raw,
+}
+
+impl StringForm {
+    fn flags(self) -> u8 {
+        match self {
+            StringForm::Given => 0,
+            StringForm::Text => FLAG_TEXT,
+            StringForm::Raw => FLAG_RAW,
+        }
+    }
+
+    fn of(flags: u8, kind: Kind) -> Result<StringForm, Corrupt> {
+        match flags & !FLAG_ROWS {
+            0 => Ok(StringForm::Given),
+            FLAG_TEXT if kind == Kind::String => Ok(StringForm::Text),
+            FLAG_RAW if kind == Kind::String => Ok(StringForm::Raw),
+            _ => Err(Corrupt("meta flags")),
+        }
+    }
+}
 
 /// The head of a meta row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +67,8 @@ pub struct Meta {
     pub kind: Kind,
     /// Whether the elements stand in rows of their own, under the id in the body.
     pub rows: bool,
+    /// How a string came to be.
+    pub form: StringForm,
     /// When the key expires, in Unix milliseconds; 0 for never.
     pub expire_ms: u64,
 }
@@ -39,6 +79,7 @@ impl Meta {
         Meta {
             kind,
             rows: false,
+            form: StringForm::Given,
             expire_ms: 0,
         }
     }
@@ -50,7 +91,8 @@ impl Meta {
 
     /// The bytes that a row begins with.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
-        let flags = if self.rows { FLAG_ROWS } else { 0 };
+        let rows = if self.rows { FLAG_ROWS } else { 0 };
+        let flags = rows | self.form.flags();
         let [a, b, c, d, e, f, g, h] = self.expire_ms.to_be_bytes();
         [self.kind as u8, flags, a, b, c, d, e, f, g, h]
     }
@@ -71,13 +113,12 @@ impl<'a> MetaView<'a> {
         let mut r = Reader::new(row, "meta");
         let kind = Kind::from_byte(r.u8()?).ok_or(Corrupt("meta type"))?;
         let flags = r.u8()?;
-        if flags & !FLAG_ROWS != 0 {
-            return Err(Corrupt("meta flags"));
-        }
+        let form = StringForm::of(flags, kind)?;
         let expire_ms = r.u64()?;
         let meta = Meta {
             kind,
             rows: flags & FLAG_ROWS != 0,
+            form,
             expire_ms,
         };
         Ok(MetaView {
@@ -170,6 +211,32 @@ impl ListSpan {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_have_these_bits() {
+        for (rows, form, flags) in [
+            (false, StringForm::Given, 0),
+            (true, StringForm::Given, 1),
+            (false, StringForm::Text, 2),
+            (false, StringForm::Raw, 4),
+            (true, StringForm::Raw, 5),
+        ] {
+            let meta = Meta {
+                rows,
+                form,
+                ..Meta::new(Kind::String)
+            };
+            let mut row = meta.encode();
+            assert_eq!(row, [0x02, flags, 0, 0, 0, 0, 0, 0, 0, 0]);
+            assert_eq!(MetaView::decode(&row).map(|found| found.meta), Ok(meta));
+            row[0] = Kind::Hash as u8;
+            assert_eq!(MetaView::decode(&row).is_ok(), flags <= 1);
+        }
+        for flags in [6, 8, 0xFF] {
+            let row = [0x02, flags, 0, 0, 0, 0, 0, 0, 0, 0];
+            assert!(MetaView::decode(&row).is_err(), "{flags}");
+        }
+    }
 
     #[test]
     fn list_spans_have_these_bytes() {

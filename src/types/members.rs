@@ -339,9 +339,9 @@ impl Members {
 
     fn encode(&self, expire_ms: u64) -> (Meta, SmallVec<[u8; 128]>) {
         let meta = Meta {
-            kind: self.kind,
             rows: self.in_rows(),
             expire_ms,
+            ..Meta::new(self.kind)
         };
         let body = match &self.form {
             Form::Packed { body, .. } => body.clone(),

@@ -2,12 +2,14 @@
 //!
 //! How a value stands on disk here follows other rules and is nobody's business,
 //! but clients and tests look at these names. They are judged by the value as
-//! it is now, within the limits that Redis has; a value that once was larger is
-//! not remembered to have been so.
+//! it is now, within the limits that Redis has; a collection that once was larger
+//! is not remembered to have been so. Of a string the meta row remembers how it
+//! came to be ([`StringForm`]), also over a restart, which Redis forgets. Where a
+//! command changed nothing (SETBIT of a bit that was as it is), nothing was written.
 
 use super::OpResult;
 use crate::base::num;
-use crate::encoding::meta::Counted;
+use crate::encoding::meta::{Counted, StringForm};
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Corrupt, Kind, keys, packed, tag};
 use crate::storage::scan::Direction;
@@ -48,8 +50,8 @@ pub fn encoding(
     limits: &Limits,
 ) -> OpResult<&'static str> {
     Ok(match found.meta.kind {
-        Kind::String if found.meta.rows => "raw",
-        Kind::String if num::parse_i64(&found.body).is_some() => "int",
+        Kind::String if found.meta.rows || found.meta.form == StringForm::Raw => "raw",
+        Kind::String if integer(found).is_some() => "int",
         Kind::String if found.body.len() <= EMBSTR_MAX => "embstr",
         Kind::String => "raw",
         Kind::Hash => match within(view, db, found, limits.hash)? {
@@ -79,6 +81,21 @@ pub fn encoding(
             false => "quicklist",
         },
     })
+}
+
+/// Numbers of which Redis has one object each for all values.
+const SHARED: std::ops::Range<i64> = 0..10_000;
+
+/// Whether Redis would share the value with all others that are the same number.
+pub fn is_shared(found: &KeyMeta) -> bool {
+    integer(found).is_some_and(|number| SHARED.contains(&number))
+}
+
+/// The number that a value is kept as.
+fn integer(found: &KeyMeta) -> Option<i64> {
+    let meta = &found.meta;
+    let bytes = meta.kind == Kind::String && !meta.rows && meta.form == StringForm::Given;
+    bytes.then(|| num::parse_i64(&found.body)).flatten()
 }
 
 fn within(view: &mut View, db: DbIndex, found: &KeyMeta, limit: Limit) -> OpResult<bool> {

@@ -13,7 +13,7 @@
 
 use super::{OpError, OpResult};
 use crate::base::num;
-use crate::encoding::meta::Counted;
+use crate::encoding::meta::{Counted, StringForm};
 use crate::encoding::{CollectionId, Corrupt, Kind, Meta, keys, tag};
 use crate::storage::scan::Direction;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
@@ -363,8 +363,14 @@ pub fn head(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<KeyMeta
     })?)
 }
 
-/// A copy of the value, with the head that [`set_over`] needs.
-pub fn load(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<(KeyMeta, Vec<u8>)>> {
+/// A copy of the first `max_len` bytes of the value, with the head that
+/// [`set_over`] needs.
+pub fn load(
+    view: &mut View,
+    db: DbIndex,
+    key: &[u8],
+    max_len: u64,
+) -> OpResult<Option<(KeyMeta, Vec<u8>)>> {
     let Some(found) = super::lookup(view, db, key, Kind::String)? else {
         return Ok(None);
     };
@@ -373,18 +379,20 @@ pub fn load(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<(KeyMet
             meta: found.meta,
             body: Value::new(),
         };
-        return Ok(Some((head, found.body.into_vec())));
+        let mut value = found.body.into_vec();
+        value.truncate(usize::try_from(max_len).unwrap_or(usize::MAX));
+        return Ok(Some((head, value)));
     }
     let long = Long(found.counted()?);
     let mut value = Vec::new();
-    long.read_into(view, db, 0..long.len(), &mut value)?;
+    long.read_into(view, db, 0..long.len().min(max_len), &mut value)?;
     Ok(Some((found, value)))
 }
 
 /// Gives a key this value, whatever it held before.
 pub fn set(txn: &mut Txn, db: DbIndex, key: &[u8], value: &[u8], expiry: Expiry) -> OpResult<()> {
     let old = head(txn, db, key)?;
-    set_over(txn, db, key, old.as_ref(), value, expiry)
+    set_over(txn, db, key, old.as_ref(), value, StringForm::Given, expiry)
 }
 
 /// Like [`set`], for who knows what the key was (see [`head`]).
@@ -394,9 +402,10 @@ pub fn set_over(
     key: &[u8],
     old: Option<&KeyMeta>,
     value: &[u8],
+    form: StringForm,
     expiry: Expiry,
 ) -> OpResult<()> {
-    let mut new = new_meta(old, expiry);
+    let mut new = new_meta(old, form, expiry);
     if value.len() <= txn.engine().config.string_inline_max {
         txn.replace_key(db, key, old, new, value)?;
         return Ok(());
@@ -427,14 +436,20 @@ pub fn increment(txn: &mut Txn, db: DbIndex, key: &[u8], by: i64) -> OpResult<i6
         None => (None, 0),
     };
     let sum = number.checked_add(by).ok_or(OpError::Overflow)?;
-    let new = old.unwrap_or(Meta::new(Kind::String));
+    let new = Meta {
+        form: StringForm::Given,
+        ..old.unwrap_or(Meta::new(Kind::String))
+    };
     let mut text = itoa::Buffer::new();
     txn.put_key(db, key, old.as_ref(), new, text.format(sum).as_bytes())?;
     Ok(sum)
 }
 
-fn new_meta(old: Option<&KeyMeta>, expiry: Expiry) -> Meta {
-    let mut new = Meta::new(Kind::String);
+fn new_meta(old: Option<&KeyMeta>, form: StringForm, expiry: Expiry) -> Meta {
+    let mut new = Meta {
+        form,
+        ..Meta::new(Kind::String)
+    };
     new.expire_ms = match expiry {
         Expiry::Keep => old.map_or(0, |o| o.meta.expire_ms),
         Expiry::Clear => 0,
@@ -486,10 +501,13 @@ impl NewValue {
     /// Gives the value to a key, whatever that held before.
     pub fn finish(self, txn: &mut Txn, db: DbIndex, key: &[u8], expiry: Expiry) -> OpResult<()> {
         match self.form {
-            NewForm::Inline(bytes) => set(txn, db, key, &bytes, expiry),
+            NewForm::Inline(bytes) => {
+                let old = head(txn, db, key)?;
+                set_over(txn, db, key, old.as_ref(), &bytes, StringForm::Raw, expiry)
+            }
             NewForm::Long(id) => {
                 let old = head(txn, db, key)?;
-                let mut new = new_meta(old.as_ref(), expiry);
+                let mut new = new_meta(old.as_ref(), StringForm::Raw, expiry);
                 new.rows = true;
                 let body = Counted {
                     id,
@@ -520,7 +538,11 @@ fn new_long(txn: &mut Txn, db: DbIndex, value: &[u8]) -> OpResult<Long> {
 pub fn append(txn: &mut Txn, db: DbIndex, key: &[u8], bytes: &[u8], max_len: u64) -> OpResult<u64> {
     let old = super::lookup(txn, db, key, Kind::String)?;
     let offset = length_of(old.as_ref())?;
-    write_at(txn, db, key, old, offset, bytes, max_len)
+    let form = match old {
+        None => StringForm::Given,
+        Some(_) => StringForm::Raw,
+    };
+    write_at(txn, db, key, old, offset, bytes, form, max_len)
 }
 
 /// Writes `bytes` over a value from `offset` on, filling a gap with zeros;
@@ -540,7 +562,7 @@ pub fn set_range(
     if bytes.is_empty() {
         return length_of(old.as_ref());
     }
-    write_at(txn, db, key, old, offset, bytes, max_len)
+    write_at(txn, db, key, old, offset, bytes, StringForm::Raw, max_len)
 }
 
 fn length_of(old: Option<&KeyMeta>) -> OpResult<u64> {
@@ -601,7 +623,8 @@ pub fn update_window<R>(
     let kept = clip(window, new_len);
     after.truncate((kept.end - kept.start) as usize);
     if new_len > old_len || !before.starts_with(&after) {
-        write_at(txn, db, key, old, kept.start, &after, max_len)?;
+        let at = kept.start;
+        write_at(txn, db, key, old, at, &after, StringForm::Raw, max_len)?;
     }
     Ok(result)
 }
@@ -619,6 +642,7 @@ pub fn update_byte<R>(
     update_range(txn, db, key, window, max_len, |bytes| change(&mut bytes[0]))
 }
 
+#[allow(clippy::too_many_arguments)] // one place of one value, and what it becomes
 fn write_at(
     txn: &mut Txn,
     db: DbIndex,
@@ -626,6 +650,7 @@ fn write_at(
     old: Option<KeyMeta>,
     offset: u64,
     bytes: &[u8],
+    form: StringForm,
     max_len: u64,
 ) -> OpResult<u64> {
     let old_len = length_of(old.as_ref())?;
@@ -635,10 +660,10 @@ fn write_at(
     }
     let new_len = end.max(old_len);
     let old_meta = old.as_ref().map(|o| o.meta);
-    let mut new = old_meta.unwrap_or(Meta::new(Kind::String));
-    if old_meta.is_some() && bytes.is_empty() {
-        return Ok(old_len);
-    }
+    let mut new = Meta {
+        form,
+        ..old_meta.unwrap_or(Meta::new(Kind::String))
+    };
     if !new.rows && new_len <= txn.engine().config.string_inline_max as u64 {
         let mut body = old.map(|o| o.body).unwrap_or_default();
         body.reserve((new_len - old_len) as usize);
@@ -659,7 +684,7 @@ fn write_at(
         None => new_long(txn, db, b"")?,
     };
     long.write(txn, db, offset, bytes)?;
-    if !new.rows || new_len != old_len {
+    if !new.rows || new_len != old_len || bytes.is_empty() {
         new.rows = true;
         let body = Counted {
             count: new_len,

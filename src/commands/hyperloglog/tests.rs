@@ -81,3 +81,35 @@ fn mistakes() {
     assert_eq!(client.run("pfcount d"), Value::Int(0));
     client.check();
 }
+
+/// Reading all of this value would fail for want of memory.
+#[test]
+fn values_too_long_for_a_hyperloglog_are_not_read() {
+    let mut client = Client::new();
+    client.run("config set proto-max-bulk-len 9000000000000000");
+    let bits = "WRONGTYPE Key is not a valid HyperLogLog string value.";
+    let corrupt = "INVALIDOBJ Corrupted HLL object detected";
+    // Not one, a dense one that is too long, and a sparse one.
+    for (start, expected) in [
+        (&b"HELL\x01"[..], bits),
+        (b"HYLL\x00", bits),
+        (b"HYLL\x01", corrupt),
+    ] {
+        client.run("flushall");
+        client.run("setrange k 8000000000000000 x");
+        client.args(&[b"setrange", b"k", b"0", start]);
+        client.run("setbit k 120 1");
+        for line in [
+            "pfadd k a",
+            "pfcount k",
+            "pfcount none k",
+            "pfmerge none k",
+            "pfmerge k none",
+            "pfdebug todense k",
+            "pfdebug getreg k",
+        ] {
+            assert_eq!(client.run(line).as_error(), Some(expected), "{line}");
+        }
+        assert_eq!(client.run("strlen k"), Value::Int(8_000_000_000_000_001));
+    }
+}

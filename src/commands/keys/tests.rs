@@ -463,6 +463,86 @@ fn encodings_are_those_of_redis() {
     );
 }
 
+/// All as the oracle answers.
+#[test]
+fn strings_remember_how_they_were_made() {
+    let mut client = Client::new();
+    for (lines, expected) in [
+        (["append k 12", ""], "int"),
+        (["append k ab", ""], "embstr"),
+        (["append k 1", "append k 2"], "raw"),
+        (["set k 12", "append k "], "raw"),
+        (["setrange k 0 12", ""], "raw"),
+        (["set k 12", "setrange k 0 "], "int"),
+        (["set k 12", "setrange k 1 3"], "raw"),
+        (["setbit k 1 1", ""], "raw"),
+        (["set k 1", "setbit k 0 1"], "raw"),
+        (["set k 1", "bitfield k set u8 0 50"], "raw"),
+        (["set k 1", "bitfield k get u8 0"], "int"),
+        (["set k 1", "bitop and k k"], "raw"),
+        (["pfadd k a", ""], "raw"),
+        (["incrbyfloat k 3", ""], "embstr"),
+        (["set k 1", "incrbyfloat k 1.5"], "embstr"),
+        (["incrbyfloat k 3", "incr k"], "int"),
+        (["incrbyfloat k 3", "append k 1"], "raw"),
+        (["append k 1", "getset k 2"], "int"),
+        (["setrange k 0 12", "incr k"], "int"),
+        (["setrange k 0 12", "set k 12 keepttl"], "int"),
+        (["setrange k 0 12", "expire k 100"], "raw"),
+        (["setrange k 0 12", "getex k persist"], "raw"),
+        (["setrange j 0 12", "rename j k"], "raw"),
+        (["setrange j 0 12", "copy j k"], "raw"),
+        (["incrbyfloat j 12", "copy j k"], "embstr"),
+        (["setrange j 0 12", "set k 12 get"], "int"),
+    ] {
+        client.run("flushall");
+        for line in lines.iter().filter(|line| !line.is_empty()) {
+            client.run(line);
+        }
+        assert_eq!(
+            show(&client.run("object encoding k")),
+            expected,
+            "{lines:?}"
+        );
+    }
+}
+
+/// As the oracle answers, too.
+#[test]
+fn small_integers_are_shared() {
+    let mut client = Client::new();
+    for (line, expected) in [
+        ("set k 0", ":2147483647"),
+        ("set k 9999", ":2147483647"),
+        ("set k 10000", ":1"),
+        ("set k -1", ":1"),
+        ("set k 007", ":1"),
+        ("incr k", ":2147483647"),
+        ("append k 7", ":2147483647"),
+        ("setrange k 0 7", ":1"),
+        ("incrbyfloat k 7", ":1"),
+        ("rpush k 7", ":1"),
+    ] {
+        client.run("del k");
+        client.run(line);
+        assert_eq!(show(&client.run("object refcount k")), expected, "{line}");
+    }
+    check(
+        &mut client,
+        &[
+            ("set k 7", "OK"),
+            ("config set maxmemory-policy allkeys-lru", "OK"),
+            ("object refcount k", ":2147483647"),
+            ("config set maxmemory 1gb", "OK"),
+            ("object refcount k", ":1"),
+            ("config set maxmemory-policy volatile-ttl", "OK"),
+            ("object refcount k", ":2147483647"),
+            ("config set maxmemory-policy volatile-lfu", "OK"),
+            ("object refcount k", ":1"),
+        ],
+    );
+}
+
 #[test]
 fn idle_times_count_from_the_last_use() {
     let mut client = Client::new();

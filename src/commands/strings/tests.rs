@@ -342,3 +342,23 @@ fn the_binlog_has_effects() {
     assert_eq!(client.logged(), expected);
     client.check();
 }
+
+/// Reading all of this value would fail for want of memory.
+#[test]
+fn values_too_long_for_a_number_are_not_read() {
+    let mut client = Client::new();
+    check(
+        &mut client,
+        &[
+            ("config set proto-max-bulk-len 9000000000000000", "OK"),
+            ("setrange k 8000000000000000 1", ":8000000000000001"),
+            ("incrbyfloat k 1", NOT_FLOAT),
+            ("incr k", NOT_INT),
+            ("getbit k 64000000000000007", ":1"),
+            ("getrange k -1 -1", r#""1""#),
+            ("setrange k 5 x", ":8000000000000001"),
+            ("append k x", ":8000000000000002"),
+            ("bitfield k get u8 64000000000000000", "[:49]"),
+        ],
+    );
+}

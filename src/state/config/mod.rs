@@ -197,6 +197,16 @@ impl Config {
         })
     }
 
+    /// Whether Redis would share small numbers: not where it notes in each value
+    /// when it was used last.
+    pub fn shares_integers(&self) -> bool {
+        let noted = matches!(
+            self.maxmemory_policy,
+            MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::VolatileLru
+        );
+        self.max_memory_bytes == 0 || !(noted || self.lfu().is_some())
+    }
+
     /// The directory of the database.
     pub fn data_dir(&self) -> PathBuf {
         self.dir.join(&self.db_name.0)

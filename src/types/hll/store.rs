@@ -3,17 +3,33 @@
 //! reading, on replicas too.
 
 use super::estimate::Histogram;
-use super::{Encoding, Hll, HllResult, REGISTERS, Ranks};
+use super::{Encoding, HEADER_LEN, Hll, HllError, HllResult, REGISTERS, Ranks};
+use crate::encoding::meta::StringForm;
 use crate::storage::{DbIndex, KeyMeta, Txn, View};
 use crate::types::string::{self, Expiry};
+use std::ops::Range;
+
+/// Bytes of the longest HyperLogLog: a run of two bytes for each register.
+const LEN_MAX: u64 = (HEADER_LEN + 2 * REGISTERS) as u64;
+
+/// What is read of a value to see what it is: no more than shows that it is too
+/// long, however long it is.
+fn front(_len: u64) -> Range<u64> {
+    0..LEN_MAX + 1
+}
 
 type Loaded = Option<(KeyMeta, Hll<Vec<u8>>)>;
 
 fn load(txn: &mut Txn, db: DbIndex, key: &[u8]) -> HllResult<Loaded> {
-    Ok(match string::load(txn, db, key)? {
-        Some((head, bytes)) => Some((head, Hll::open(bytes)?)),
-        None => None,
-    })
+    let Some((head, bytes)) = string::load(txn, db, key, LEN_MAX + 1)? else {
+        return Ok(None);
+    };
+    let is_whole = bytes.len() as u64 <= LEN_MAX;
+    let hll = Hll::open(bytes)?;
+    match is_whole {
+        true => Ok(Some((head, hll))),
+        false => Err(HllError::Corrupt),
+    }
 }
 
 fn save(
@@ -24,7 +40,8 @@ fn save(
     hll: Hll<Vec<u8>>,
 ) -> HllResult<()> {
     let bytes = hll.into_bytes();
-    Ok(string::set_over(txn, db, key, old, &bytes, Expiry::Keep)?)
+    let (form, expiry) = (StringForm::Raw, Expiry::Keep);
+    Ok(string::set_over(txn, db, key, old, &bytes, form, expiry)?)
 }
 
 /// Adds elements, to a new HyperLogLog if there is none; says whether a register
@@ -54,7 +71,8 @@ pub fn add(
 /// About how many different elements were added to any of these.
 pub fn count(view: &mut View, db: DbIndex, keys: &[&[u8]]) -> HllResult<u64> {
     if let [key] = keys {
-        let counted = string::with_value(view, db, key, |bytes| Hll::open(bytes)?.count())?;
+        let count = |bytes: &[u8]| Hll::open(bytes)?.count();
+        let counted = string::with_range(view, db, key, front, count)?;
         return counted.unwrap_or(Ok(0));
     }
     let mut ranks = no_ranks();
@@ -75,7 +93,7 @@ fn raise(
     key: &[u8],
     ranks: &mut Ranks,
 ) -> HllResult<Option<Encoding>> {
-    let raised = string::with_value(view, db, key, |bytes| {
+    let raised = string::with_range(view, db, key, front, |bytes| {
         let hll = Hll::open(bytes)?;
         hll.raise(ranks)?;
         Ok(hll.encoding())
@@ -119,13 +137,14 @@ pub fn merge(
 
 /// The encoding of a HyperLogLog, if there is such a key.
 pub fn encoding(view: &mut View, db: DbIndex, key: &[u8]) -> HllResult<Option<Encoding>> {
-    let encoding = string::with_value(view, db, key, |bytes| Ok(Hll::open(bytes)?.encoding()))?;
+    let encoding = |bytes: &[u8]| Ok(Hll::open(bytes)?.encoding());
+    let encoding = string::with_range(view, db, key, front, encoding)?;
     encoding.transpose()
 }
 
 /// A copy of a HyperLogLog, if there is such a key.
 pub fn raw(view: &mut View, db: DbIndex, key: &[u8]) -> HllResult<Option<Hll<Vec<u8>>>> {
-    let bytes = string::get(view, db, key)?;
+    let bytes = string::with_range(view, db, key, front, <[u8]>::to_vec)?;
     bytes.map(Hll::open).transpose()
 }
 

@@ -200,11 +200,16 @@ fn what_changes_nothing_writes_nothing() {
         set_range(&mut bench.txn, DB, key, 1 << 20, b"", LIMIT).unwrap();
     }
     for key in [&b"k"[..], b"s"] {
-        append(&mut bench.txn, DB, key, b"", LIMIT).unwrap();
         update_byte(&mut bench.txn, DB, key, 1, LIMIT, |_| ()).unwrap();
     }
     assert_eq!(bench.txn.dirty(), 0);
-    append(&mut bench.txn, DB, b"none", b"", LIMIT).unwrap();
+    // To append nothing is a change, as in Redis.
+    for (key, len) in [(&b"k"[..], 5_000), (b"s", 3), (b"none", 0)] {
+        bench.txn.start_command();
+        let appended = append(&mut bench.txn, DB, key, b"", LIMIT);
+        assert_eq!(appended.unwrap(), len);
+        assert_eq!(bench.txn.dirty(), 1);
+    }
     assert_eq!(bench.value(b"none"), Some(Vec::new()));
 }
 
