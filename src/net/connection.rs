@@ -229,8 +229,7 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return Turn::Closed,
             }
-            let limit = executor.config().client_query_buffer_limit_bytes;
-            if (self.input.len() - self.run) as u64 > limit {
+            if self.asks_too_much(executor) {
                 executor.server().stats.query_limit_disconnections.add(1);
                 return Turn::Closed;
             }
@@ -313,8 +312,7 @@ impl Connection {
         }
         let (used, turn) = self.run_requests(executor, arrived, requests);
         self.append(&arrived[used..]);
-        let limit = executor.config().client_query_buffer_limit_bytes;
-        if self.input.len() as u64 > limit {
+        if self.asks_too_much(executor) {
             log::warn!(
                 "client {} at {}: its request is longer than client-query-buffer-limit",
                 self.session.info.id.0,
@@ -348,10 +346,25 @@ impl Connection {
     /// what was announced says nothing, thousands of clients may announce much.
     fn append(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
+        self.show_input();
+    }
+
+    /// Tells others what memory its requests take.
+    fn show_input(&self) {
         let info = &self.session.info;
-        info.query_bytes.store(self.input.len(), Ordering::Relaxed);
+        let waiting = self.input.len() - self.run;
+        info.query_bytes.store(waiting, Ordering::Relaxed);
         info.query_capacity
             .store(self.input.capacity(), Ordering::Relaxed);
+        let args = self.parser.memory();
+        info.argv_bytes.store(args, Ordering::Relaxed);
+    }
+
+    /// Whether requests that wait, and one that has come in part, take more memory
+    /// than they may.
+    fn asks_too_much(&self, executor: &Executor) -> bool {
+        let kept = self.input.len() - self.run + self.parser.memory();
+        kept as u64 > executor.config().client_query_buffer_limit_bytes
     }
 
     /// Runs what was kept.
@@ -363,8 +376,7 @@ impl Connection {
         let (used, turn) = self.run_requests(executor, &input[self.run..], requests);
         self.input = input;
         self.run += used;
-        let limit = executor.config().client_query_buffer_limit_bytes;
-        if (self.input.len() - self.run) as u64 > limit {
+        if self.asks_too_much(executor) {
             executor.server().stats.query_limit_disconnections.add(1);
             return Turn::Closed;
         }
@@ -375,11 +387,7 @@ impl Connection {
         } else if cut_front(&mut self.input, self.run, KEEP_BUFFER) {
             self.run = 0;
         }
-        let waiting = self.input.len() - self.run;
-        let info = &self.session.info;
-        info.query_bytes.store(waiting, Ordering::Relaxed);
-        info.query_capacity
-            .store(self.input.capacity(), Ordering::Relaxed);
+        self.show_input();
         turn
     }
 
@@ -486,8 +494,10 @@ impl Connection {
             return Outcome::Done;
         }
         let info = &self.session.info;
-        let argv_bytes = args.iter().map(|arg| arg.len()).sum();
-        info.argv_bytes.store(argv_bytes, Ordering::Relaxed);
+        let argv_bytes: usize = args.iter().map(|arg| arg.len()).sum();
+        let places = self.parser.memory();
+        info.argv_bytes
+            .store(argv_bytes + places, Ordering::Relaxed);
         info.query_bytes.store(input.len(), Ordering::Relaxed);
         let before = self.reply.len();
         let outcome = executor.run(&mut self.session, &args, &mut self.reply);

@@ -202,6 +202,16 @@ impl Parser {
         self.ranges.len()
     }
 
+    /// Memory that the arguments read so far take beside the buffer, in bytes:
+    /// of many short ones much more than they are long.
+    pub fn memory(&self) -> usize {
+        let ranges = match self.ranges.spilled() {
+            true => self.ranges.capacity() * size_of::<ArgRange>(),
+            false => 0,
+        };
+        ranges + self.unescaped.capacity()
+    }
+
     /// Makes ready for the next request.
     #[inline]
     pub fn reset(&mut self) {

@@ -96,7 +96,7 @@ pub struct ClientInfo {
     pub redirect: AtomicU64,
     /// How many channels, patterns and shard channels it is subscribed to.
     pub subscriptions: [AtomicU32; 3],
-    /// Bytes of the arguments of the last command.
+    /// Memory of the arguments of the command that runs, or has come in part.
     pub argv_bytes: AtomicUsize,
     /// Commands queued since MULTI; -1 outside.
     pub multi_commands: AtomicI32,

@@ -176,6 +176,34 @@ fn endless_lines_are_refused_as_the_oracle_does() {
     }
 }
 
+/// Where an argument stands takes more memory than an empty one is long.
+#[test]
+fn arguments_without_bytes_count_too() {
+    let server = Server::start(&["--client-query-buffer-limit", "1mb"]);
+    let mut conn = server.connect();
+    let mut hostile = server.connect();
+    hostile.send_raw(b"*1000000\r\n").unwrap();
+    hostile.send_raw(&b"$0\r\n\r\n".repeat(100_000)).unwrap();
+    assert!(hostile.closed_within(Duration::from_secs(20)));
+    let stats = conn.must("INFO stats").text();
+    let line = "client_query_buffer_limit_disconnections:1\r\n";
+    assert!(stats.contains(line), "{stats}");
+    // So many are no harm, and are seen.
+    let mut good = server.connect();
+    good.send_raw(b"*20001\r\n$3\r\nDEL\r\n").unwrap();
+    good.send_raw(&b"$0\r\n\r\n".repeat(19_999)).unwrap();
+    wait_for("the memory of a request that is not whole", || {
+        let list = conn.must("CLIENT LIST").text();
+        let memory = |line: &str| {
+            let field = line.split(' ').find_map(|f| f.strip_prefix("argv-mem="))?;
+            field.parse::<u64>().ok()
+        };
+        list.lines().filter_map(memory).max() >= Some(16 * 20_000)
+    });
+    good.send_raw(b"$0\r\n\r\n").unwrap();
+    assert_eq!(good.read().unwrap(), Value::Int(0));
+}
+
 #[test]
 fn before_a_password_little_is_accepted() {
     let mut inputs = owned(&[
