@@ -31,6 +31,9 @@ pub enum ListenError {
         /// What the system says.
         error: io::Error,
     },
+    /// `bind` names one address several times.
+    #[error("cannot listen on {0}: `bind` names it twice")]
+    Twice(String),
     /// Nothing is left to listen on.
     #[error("there is no address to listen on: set `port` or `unixsocket`")]
     Nothing,
@@ -49,7 +52,8 @@ struct Address {
 }
 
 impl Address {
-    /// The addresses of a configuration, and whether each may be missing.
+    /// The addresses of a configuration, and whether each may be missing on this
+    /// machine.
     fn all(config: &Config) -> Vec<(Address, bool)> {
         if config.port == 0 {
             return Vec::new();
@@ -64,21 +68,55 @@ impl Address {
     }
 }
 
-/// Listens on each of these addresses.
+/// Listens on each of these addresses. As in Redis, one that this machine does
+/// not have may be optional, and one of a protocol that it does not know is left
+/// out; an address in use never is.
 fn bind_all(wanted: &[(Address, bool)], backlog: u32) -> Result<Vec<Listener>, ListenError> {
     let mut bound = Vec::new();
     for (address, optional) in wanted {
         let Address { host, port } = address;
         match bind_tcp(host, *port, backlog) {
             Ok(listener) => bound.push(Listener::Tcp(listener, address.clone())),
-            Err(error) if *optional => log::info!("not listening on {host}: {error}"),
+            Err(error) if may_be_missing(&error, *optional) => {
+                log::info!("not listening on {host}: {error}");
+            }
             Err(error) => {
                 let address = format!("{host}:{port}");
-                return Err(ListenError::Bind { address, error });
+                let in_use = error.kind() == io::ErrorKind::AddrInUse;
+                return Err(match in_use && has_bound(&bound, address_at(host, *port)) {
+                    true => ListenError::Twice(address),
+                    false => ListenError::Bind { address, error },
+                });
             }
         }
     }
     Ok(bound)
+}
+
+fn may_be_missing(error: &io::Error, optional: bool) -> bool {
+    let unknown = [
+        libc::ENOPROTOOPT,
+        libc::EPROTONOSUPPORT,
+        libc::ESOCKTNOSUPPORT,
+        libc::EPFNOSUPPORT,
+        libc::EAFNOSUPPORT,
+    ];
+    match error.raw_os_error() {
+        Some(libc::EADDRNOTAVAIL) => optional,
+        Some(code) => unknown.contains(&code),
+        None => false,
+    }
+}
+
+/// Whether one of these sockets listens there.
+fn has_bound(bound: &[Listener], there: io::Result<SocketAddr>) -> bool {
+    let Ok(there) = there else {
+        return false;
+    };
+    bound.iter().any(|listener| match listener {
+        Listener::Tcp(l, _) => l.local_addr().is_ok_and(|addr| addr == there),
+        Listener::Unix(..) => false,
+    })
 }
 
 /// All listening sockets.
@@ -91,7 +129,7 @@ impl Listeners {
     /// Binds what the configuration says.
     ///
     /// # Errors
-    /// An address that is not marked optional (`-`) cannot be bound.
+    /// An address cannot be bound; see [`bind_all`] for which may be left out.
     pub fn bind(config: &Config) -> Result<Listeners, ListenError> {
         let mut all = bind_all(&Address::all(config), config.tcp_backlog)?;
         if let Some(path) = config.path(&config.unixsocket) {
@@ -128,6 +166,12 @@ impl Listeners {
     /// An address cannot be bound; the sockets are as they were.
     pub fn rebind(&mut self, config: &Config, registry: &Registry) -> Result<(), ListenError> {
         let wanted = Address::all(config);
+        for (nth, (address, _)) in wanted.iter().enumerate() {
+            if wanted[..nth].iter().any(|(earlier, _)| earlier == address) {
+                let Address { host, port } = address;
+                return Err(ListenError::Twice(format!("{host}:{port}")));
+            }
+        }
         let mut kept = Vec::new();
         let mut leaving = Vec::new();
         for mut listener in self.all.drain(..) {
@@ -329,7 +373,7 @@ fn address_of(listener: Listener) -> Option<(Address, bool)> {
 }
 
 fn bind_tcp(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {
-    let address = resolve(host, port)?;
+    let address = address_at(host, port)?;
     let socket = RawSocket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -345,7 +389,7 @@ fn bind_tcp(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into()))
 }
 
-fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
+fn address_at(host: &str, port: u16) -> io::Result<SocketAddr> {
     let ip: IpAddr = match host {
         "*" => IpAddr::from([0, 0, 0, 0]),
         "::*" => IpAddr::from([0u16; 8]),

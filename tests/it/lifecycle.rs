@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::server::{binary, free_port};
-use crate::support::{Conn, Server, Value, args, unix_ms, wait_for, wait_within};
+use crate::support::{Conn, Server, Value, args, oracle, unix_ms, wait_for, wait_within};
 
 /// Appends numbers to a list until the connection ends; how many were
 /// acknowledged and how many sent.
@@ -371,6 +371,33 @@ fn several_addresses() {
     let mut second = Conn::open(&format!("127.0.0.2:{}", server.port())).unwrap();
     assert_eq!(second.must("GET from"), Value::bulk("first"));
     assert!(Conn::open(&format!("127.0.0.3:{}", server.port())).is_err());
+}
+
+/// An address twice is a mistake, as in Redis: also where it may be missing, and
+/// under two names.
+#[test]
+fn no_address_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    for (first, second) in [
+        ("127.0.0.1", "127.0.0.1"),
+        ("-127.0.0.1", "-127.0.0.1"),
+        ("127.0.0.1", "localhost"),
+    ] {
+        let text = failing_start_in(dir.path(), free_port(), &["--bind", first, second]);
+        assert!(text.contains("`bind` names it twice"), "{text}");
+    }
+    let other = Server::start(&[]);
+    let text = failing_start_in(dir.path(), other.port(), &["--bind", "-127.0.0.1"]);
+    assert!(text.contains("in use"), "{text}");
+    let (ours, theirs) = (Server::start(&[]), oracle(&[]));
+    let replies = [&ours, &theirs].map(|server| {
+        let mut conn = server.connect();
+        let replies = ["127.0.0.1 127.0.0.1", "-127.0.0.1 -127.0.0.1", "127.0.0.1"]
+            .map(|bind| conn.call(&["CONFIG", "SET", "bind", bind]));
+        server.connect().must("PING");
+        replies
+    });
+    assert_eq!(replies[0], replies[1]);
 }
 
 #[test]
