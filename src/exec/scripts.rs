@@ -57,8 +57,8 @@ const READ_ONLY: Error = Error::text("ERR Write commands are not allowed from re
 const UNKNOWN: Error = Error::text("ERR Unknown Redis command called from script");
 const ARITY: Error = Error::text("ERR Wrong number of args calling Redis command from script");
 const NOT_ALLOWED: Error = Error::text("ERR This Redis command is not allowed from script");
-const KILLED: Error = Error::text("ERR Script killed by user with SCRIPT KILL.");
-const FUNCTION_KILLED: Error = Error::text("ERR Script killed by user with FUNCTION KILL.");
+/// What a killed script or function fails with; where it was follows.
+const KILLED: &[u8] = b"ERR Script killed by user with SCRIPT KILL...";
 const TOO_LONG: Error = Error::text("ERR the reply would be too long");
 const TOO_LARGE: Error = Error::text("OOM the script has written more than fits one transaction");
 
@@ -296,6 +296,7 @@ impl Executor {
             }
             self.begin_unit(&scope)?;
             let published = self.outbox.len();
+            let before = inside.then(|| self.txn.savepoint());
             let on_lane = OnLane::start(self, code, command);
             let limits = Limits {
                 time: self.slices.then_some(SLICE),
@@ -325,23 +326,27 @@ impl Executor {
                         false => Stop::Failed(error),
                     });
                 }
-                Err(Failure::Stopped(Trip::Killed)) => {
+                Err(Failure::Stopped { why, place }) => {
                     self.outbox.truncate(published);
+                    if why == Trip::Killed
+                        && let Some(before) = &before
+                        && !self.server.lanes.are_stopping()
+                    {
+                        // The transaction that it is a part of goes on without it.
+                        self.txn.rollback(before);
+                        self.end_unit()?;
+                        return Err(killed(&place).into());
+                    }
                     self.roll_back_unit()?;
-                    return Err(match code {
-                        Code::Script(_) => KILLED.into(),
-                        Code::Function(_) => FUNCTION_KILLED.into(),
-                    });
-                }
-                Err(Failure::Stopped(Trip::Time)) => {
-                    self.outbox.truncate(published);
-                    self.roll_back_unit()?;
-                    code.is_slow().store(true, Ordering::Relaxed);
-                    return Err(Stop::Slow);
-                }
-                Err(Failure::Stopped(Trip::Halted)) => {
-                    self.outbox.truncate(published);
-                    self.roll_back_unit()?;
+                    match why {
+                        Trip::Killed if inside => return Err(Stop::Conflict),
+                        Trip::Killed => return Err(killed(&place).into()),
+                        Trip::Time => {
+                            code.is_slow().store(true, Ordering::Relaxed);
+                            return Err(Stop::Slow);
+                        }
+                        Trip::Halted => {}
+                    }
                     code.runs_alone().store(true, Ordering::Relaxed);
                     if inside || alone {
                         return Err(Stop::Conflict);
@@ -350,6 +355,10 @@ impl Executor {
             }
         }
     }
+}
+
+fn killed(place: &[u8]) -> Error {
+    Error::Bytes([KILLED, place].concat())
 }
 
 /// A script that runs on a lane, as others know it, until this is dropped.

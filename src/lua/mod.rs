@@ -79,7 +79,12 @@ pub enum Failure {
         counted: bool,
     },
     /// It was stopped from outside.
-    Stopped(Trip),
+    Stopped {
+        /// Why.
+        why: Trip,
+        /// Which script, and where it was then, as error replies say it; may be empty.
+        place: Vec<u8>,
+    },
 }
 
 /// What to run.
@@ -140,9 +145,9 @@ impl Interpreter {
         loading_globals.raw_set("redis", sandbox.protect(&redis)?)?;
         sandbox.refuse_unknown(&loading_globals)?;
         let caught = Rc::new(RefCell::new(None));
-        let handler = error_handler(&lua, caught.clone())?;
         let watch = Rc::new(Watch::default());
         watch.install(&lua)?;
+        let handler = error_handler(&lua, caught.clone(), watch.clone())?;
         let (compiled, functions) = (lua.create_table()?, lua.create_table()?);
         lua.set_memory_limit(max_bytes)?;
         Ok(Interpreter {
@@ -247,7 +252,7 @@ impl Interpreter {
         match done {
             Ok(_) if loaded.is_empty() => Err(b"ERR No functions registered".to_vec()),
             Ok(_) => Ok(loaded),
-            Err(Failure::Stopped(_)) => {
+            Err(Failure::Stopped { .. }) => {
                 Err(b"ERR Error registering functions: ERR FUNCTION LOAD timeout".to_vec())
             }
             Err(Failure::Error { text, .. }) => {
@@ -289,7 +294,6 @@ impl Interpreter {
         };
         let start = reply.len();
         let done = self.run_with(&function, which, keys, args, limits, host);
-        let place = |name: &str| format!(" script: {name}, on ");
         match done {
             Ok(value) => {
                 let written = convert::to_reply(
@@ -317,25 +321,31 @@ impl Interpreter {
                     }
                 }
             }
-            Err(Failure::Error { mut text, counted }) => {
-                let caught = self.caught.borrow_mut().take();
-                if let Some((source, line)) = caught.and_then(|caught| caught.place) {
-                    let name = match which {
-                        Which::Script(sha) => place(sha),
-                        Which::Function(name) => place(&String::from_utf8_lossy(name)),
-                    };
-                    text.extend_from_slice(name.as_bytes());
-                    let line = line.map_or("-1".to_owned(), |line| line.to_string());
-                    text.extend_from_slice(format!("{source}:{line}.").as_bytes());
+            Err(mut failure) => {
+                match &mut failure {
+                    Failure::Error { text: end, .. } | Failure::Stopped { place: end, .. } => {
+                        end.extend_from_slice(&self.place_of_error(which));
+                    }
                 }
                 self.tidy();
-                Err(Failure::Error { text, counted })
-            }
-            stopped => {
-                self.tidy();
-                stopped.map(|_| ())
+                Err(failure)
             }
         }
+    }
+
+    /// The end of the text of an error reply: which script, and where it was raised.
+    fn place_of_error(&self, which: Which<'_>) -> Vec<u8> {
+        let caught = self.caught.borrow_mut().take();
+        let Some((source, line)) = caught.and_then(|caught| caught.place) else {
+            return Vec::new();
+        };
+        let name = match which {
+            Which::Script(sha) => sha.as_bytes(),
+            Which::Function(name) => name,
+        };
+        let line = line.map_or("-1".to_owned(), |line| line.to_string());
+        let at = format!("{source}:{line}.");
+        [b" script: ", name, b", on ", at.as_bytes()].concat()
     }
 
     fn run_with(
@@ -394,7 +404,8 @@ impl Interpreter {
         values.push_front(Value::Function(self.handler.clone()));
         let done = self.call_protected.call::<(bool, Value)>(values);
         if let Some(trip) = self.watch.tripped() {
-            return Err(Failure::Stopped(trip));
+            let place = Vec::new();
+            return Err(Failure::Stopped { why: trip, place });
         }
         match done {
             Ok((true, value)) => Ok(value),
@@ -434,7 +445,11 @@ fn strings(lua: &Lua, strings: &[&[u8]]) -> mlua::Result<Table> {
 }
 
 /// The function that sees an error where it is raised.
-fn error_handler(lua: &Lua, caught: Rc<RefCell<Option<Caught>>>) -> mlua::Result<Function> {
+fn error_handler(
+    lua: &Lua,
+    caught: Rc<RefCell<Option<Caught>>>,
+    watch: Rc<Watch>,
+) -> mlua::Result<Function> {
     lua.create_function(move |lua, error: Value| {
         let (text, counted) = error_text(&error);
         let place = |level: usize| {
@@ -444,14 +459,18 @@ fn error_handler(lua: &Lua, caught: Rc<RefCell<Option<Caught>>>) -> mlua::Result
                 (source.what == "C", name, debug.current_line())
             })
         };
-        let place = match place(1) {
-            Some((true, ..)) => place(2),
-            other => other,
-        };
+        // As in Redis the caller of a function of C; a script may be stopped deep in one.
+        let deepest = if watch.tripped().is_some() { 8 } else { 2 };
+        let mut level = 1;
+        let mut found = place(level);
+        while level < deepest && matches!(found, Some((true, ..))) {
+            level += 1;
+            found = place(level);
+        }
         *caught.borrow_mut() = Some(Caught {
             text,
             counted,
-            place: place.map(|(_, source, line)| (source, line)),
+            place: found.map(|(_, source, line)| (source, line)),
         });
         Ok(())
     })

@@ -86,7 +86,7 @@ fn fails(script: &str, expected: &str) {
 fn is_stopped(script: &str, why: Trip) {
     let started = Instant::now();
     match run_in(&mut interpreter(), script, false) {
-        Err(Failure::Stopped(trip)) => assert_eq!(trip, why, "{script}"),
+        Err(Failure::Stopped { why: trip, .. }) => assert_eq!(trip, why, "{script}"),
         other => panic!("{script}: {other:?}"),
     }
     assert!(started.elapsed() < Duration::from_secs(20), "{script}");

@@ -297,6 +297,11 @@ impl Lanes {
         Ok(())
     }
 
+    /// Whether the server stops.
+    pub fn are_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// The server stops: whatever runs ends, and leaves nothing behind; whatever
     /// waits is not begun.
     pub fn stop_all(&self) {

@@ -2,7 +2,7 @@
 //! the server, and that want more than they may have.
 
 use crate::crash::kedis_check;
-use crate::support::{Conn, Server, Value, seed, wait_for};
+use crate::support::{Conn, Server, Value, args, oracle, seed, wait_for};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,78 @@ fn kill(conn: &mut Conn, victim: &mut Conn) {
     let why = error(&victim.read().unwrap());
     assert!(why.contains("killed by user with SCRIPT KILL"), "{why}");
     assert_eq!(victim.must("PING"), Value::simple("PONG"));
+}
+
+/// What somebody gets whose request runs a script that is killed.
+fn killed(server: &Server, kill: &str, requests: &[Vec<Vec<u8>>]) -> Value {
+    let (mut victim, mut other) = (server.connect(), server.connect());
+    other.must("CONFIG SET busy-reply-threshold 1");
+    for request in requests {
+        victim.send(request).unwrap();
+    }
+    wait_for("a script that can be killed", || {
+        other.cmd(kill) == Value::ok()
+    });
+    for _ in &requests[1..] {
+        victim.read().unwrap();
+    }
+    let reply = victim.read().unwrap();
+    assert_eq!(other.must("PING"), Value::simple("PONG"));
+    reply
+}
+
+#[test]
+fn a_killed_script_says_where_it_was_as_the_oracle_does() {
+    let (ours, theirs) = (Server::start(&[]), oracle(&[]));
+    let library = "#!lua name=lib\nlocal function spin()\n while true do end\nend\n\
+                   redis.register_function('deep', function() spin() end)\n\
+                   redis.register_function{function_name='reads', flags={'no-writes'},\n\
+                   callback=function() while true do end end}";
+    for server in [&ours, &theirs] {
+        let load = ["FUNCTION", "LOAD", library];
+        assert_eq!(server.connect().call(&load), Value::bulk("lib"));
+    }
+    let endless = eval(ENDLESS, &[]);
+    for (kill, requests) in [
+        ("SCRIPT KILL", vec![endless.clone()]),
+        (
+            "SCRIPT KILL",
+            vec![eval("local x\nwhile true do\nx = 1\nend", &[])],
+        ),
+        (
+            "SCRIPT KILL",
+            vec![eval("#!lua flags=no-writes\nwhile true do end", &[])],
+        ),
+        (
+            "SCRIPT KILL",
+            vec![eval("local function f()\nwhile true do end\nend\nf()", &[])],
+        ),
+        (
+            "SCRIPT KILL",
+            vec![eval("while true do redis.call('ping') end", &[])],
+        ),
+        (
+            "SCRIPT KILL",
+            vec![eval("loadstring('while true do end')()", &[])],
+        ),
+        ("FUNCTION KILL", vec![args("FCALL deep 0")]),
+        ("FUNCTION KILL", vec![args("FCALL reads 0")]),
+        ("FUNCTION KILL", vec![args("FCALL_RO reads 0")]),
+        // The rest of a transaction is carried out.
+        (
+            "SCRIPT KILL",
+            vec![
+                args("MULTI"),
+                args("SET a 1"),
+                endless,
+                args("INCR a"),
+                args("EXEC"),
+            ],
+        ),
+    ] {
+        let both = [&ours, &theirs].map(|server| killed(server, kill, &requests));
+        assert_eq!(both[0], both[1], "{requests:?}");
+    }
 }
 
 /// All clients are on one thread, and still only those wait that need the keys.

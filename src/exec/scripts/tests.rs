@@ -320,7 +320,7 @@ fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
         server.lanes.stop_all();
         (first, wrong_sort, second)
     });
-    let killed = "ERR Script killed by user with SCRIPT KILL.";
+    let killed = "ERR Script killed by user with SCRIPT KILL... script: ";
     let endless = "while true do pcall(function() while true do end end) end";
     fails(&eval(&mut client, endless, &[]), killed);
     let writing = "redis.call('SET', KEYS[1], 1) while true do end";
