@@ -1,25 +1,16 @@
 """A redis-server of Debian's package, on a free port of the loopback."""
 
-import random
 import shutil
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import redis
 
-
-def free_port():
-    while True:
-        port = random.randrange(20000, 31000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from ports import free_port  # noqa: E402
 
 
 class Process:

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -11,6 +10,9 @@ import time
 from pathlib import Path
 
 import redis
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from ports import free_port  # noqa: E402
 
 DEADLINE_SECONDS = 60
 
@@ -23,9 +25,7 @@ class Server:
         self.keep = keep
         self.folder = Path(tempfile.mkdtemp(prefix="kedis-realdata-"))
         self.process = None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
 
     def __enter__(self):
         self.start()
