@@ -11,11 +11,15 @@
 //! I2, I6: the first slice queues the id for reclaim, the final batch takes it
 //! off the queue. After a crash in between the rows are reclaimed, nothing else is
 //! left. While they are written the id is on a list that reclaim passes leave out.
+//!
+//! A command whose result is larger than a turn should hold in memory writes its
+//! rows ahead while it is at it ([`Early`]); they never are in the pending batch.
 
-use super::Result;
+use super::engine::ColumnFamily;
 use super::keyspace::encode_reclaim;
 use super::overlay::Step;
-use super::txn::View;
+use super::txn::{Txn, View};
+use super::{DbIndex, Result};
 use crate::encoding::own::KeyspaceId;
 use crate::encoding::{CollectionId, Kind, keys};
 use parking_lot::{Mutex, MutexGuard};
@@ -54,6 +58,69 @@ fn element(row_key: &[u8]) -> Option<(CollectionId, Kind)> {
     let kind = kinds.find(|kind| kind.element_tags().contains(tag))?;
     let id = rest.first_chunk::<8>()?;
     Some((CollectionId(u64::from_be_bytes(*id)), kind))
+}
+
+/// Rows of one new collection on their way; see the module.
+pub struct Early {
+    cf: ColumnFamily,
+    slice: WriteBatch,
+}
+
+impl std::fmt::Debug for Early {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let waiting = self.slice.size_in_bytes();
+        f.debug_struct("Early").field("waiting", &waiting).finish()
+    }
+}
+
+impl Txn {
+    /// Begins to write rows ahead of a collection, of about so many rows, whose id
+    /// this turn has drawn. They count from [`Txn::finish_early`] on. `None`: they
+    /// must stand in the pending batch, which deletes ranges.
+    pub fn begin_early(
+        &mut self,
+        db: DbIndex,
+        kind: Kind,
+        id: CollectionId,
+        rows: u64,
+    ) -> Result<Option<Early>> {
+        debug_assert!(self.new_ids.borrow().contains(&id));
+        if self.overlay.deletes_ranges() {
+            return Ok(None);
+        }
+        let keyspace = self.keyspace_for_write(db)?;
+        let cf = self.column_family(keyspace)?;
+        let mut slice = WriteBatch::default();
+        slice.put_cf(&cf, keys::reclaim(id), encode_reclaim(kind, rows));
+        self.engine.ahead.lock().insert((keyspace, id));
+        self.early.push((keyspace, id));
+        Ok(Some(Early { cf, slice }))
+    }
+
+    /// Writes a row ahead.
+    pub fn put_early(&mut self, early: &mut Early, key: &[u8], value: &[u8]) -> Result<()> {
+        early.slice.put_cf(&early.cf, key, value);
+        match early.slice.size_in_bytes() >= SLICE_BYTES {
+            true => self.write_slice(std::mem::take(&mut early.slice)),
+            false => Ok(()),
+        }
+    }
+
+    /// All rows are written: this turn may read them now.
+    pub fn finish_early(&mut self, early: Early) -> Result<()> {
+        self.write_slice(early.slice)
+    }
+
+    /// Leaves all collections but the first `keep` of this turn to the reclaim
+    /// passes.
+    pub(super) fn give_up_early(&mut self, keep: usize) {
+        let keep = keep.min(self.early.len());
+        let given_up = self.early.split_off(keep);
+        for (keyspace, id) in given_up {
+            self.engine.ahead.lock().remove(&(keyspace, id));
+            self.announce_reclaim(keyspace, id);
+        }
+    }
 }
 
 /// What stands in the pending batch for one collection.
@@ -193,6 +260,115 @@ mod tests {
         assert_eq!(commits(100, b"small", false), 1);
         assert!(commits(20_000, b"large", false) > 5);
         assert!(commits(20_000, b"dropped", true) > 5);
+    }
+
+    /// A set whose rows were written ahead while it was made.
+    fn new_early_set(txn: &mut Txn, key: &[u8], members: u64) {
+        let id = txn.new_id();
+        let mut early = txn
+            .begin_early(DB, Kind::Set, id, members)
+            .unwrap()
+            .unwrap();
+        for n in 0..members {
+            let row = keys::hashed(tag::SET_MEMBER, id, n, &n.to_be_bytes());
+            txn.put_early(&mut early, &row, &[]).unwrap();
+        }
+        txn.finish_early(early).unwrap();
+        let counted = Counted { id, count: members };
+        let peak = members;
+        let meta = Meta {
+            rows: true,
+            ..Meta::new(Kind::Set)
+        };
+        let body = Grown { counted, peak }.encode();
+        txn.put_key(DB, key, None, meta, &body).unwrap();
+    }
+
+    #[test]
+    fn early_rows_stay_with_their_key_and_go_without_it() {
+        #[derive(Debug, PartialEq)]
+        enum Then {
+            Commit,
+            Add,
+            Delete,
+            RollBack,
+            Clear,
+        }
+        for then in [
+            Then::Commit,
+            Then::Add,
+            Then::Delete,
+            Then::RollBack,
+            Then::Clear,
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+            let mut txn = Txn::new(engine.clone());
+            match then {
+                Then::Clear => txn.begin_exclusive(1).unwrap(),
+                _ => txn.begin(1).unwrap(),
+            }
+            let before = txn.savepoint();
+            new_early_set(&mut txn, b"set", 10_000);
+            assert!(txn.pending_bytes() < 1024);
+            // In between, as another thread would.
+            if then != Then::Clear {
+                let mut reclaimer = Txn::new(engine.clone());
+                let mut pass = reclaimer.begin_reclaim(DB).unwrap();
+                let slice = reclaimer.reclaim_slice(&mut pass, 1 << 20).unwrap();
+                assert_eq!(slice.removed, 0, "{then:?}");
+            }
+            let found = txn.lookup(DB, b"set").unwrap().unwrap();
+            let counted = found.counted().unwrap();
+            let id = counted.id;
+            assert!(
+                txn.row(
+                    DB,
+                    &keys::hashed(tag::SET_MEMBER, id, 9, &9u64.to_be_bytes())
+                )
+                .unwrap()
+                .is_some()
+            );
+            match then {
+                Then::Commit => {}
+                Then::Add => {
+                    let row = keys::hashed(tag::SET_MEMBER, id, 10_000, &10_000u64.to_be_bytes());
+                    txn.put_row(DB, &row, &[]).unwrap();
+                    let count = counted.count + 1;
+                    let counted = Counted { id, count };
+                    let body = Grown {
+                        counted,
+                        peak: count,
+                    }
+                    .encode();
+                    let meta = found.meta;
+                    txn.put_key(DB, b"set", Some(&meta), meta, &body).unwrap();
+                }
+                Then::Delete => assert!(txn.delete_key(DB, b"set").unwrap()),
+                Then::RollBack => txn.rollback(&before),
+                Then::Clear => {
+                    txn.clear_db(DB).unwrap();
+                    let id = txn.new_id();
+                    assert!(txn.begin_early(DB, Kind::Set, id, 1).unwrap().is_none());
+                }
+            }
+            txn.commit().unwrap();
+            assert!(engine.ahead.lock().is_empty(), "{then:?}");
+            let report = engine.check().unwrap();
+            assert_eq!(report.faults, Vec::<String>::new(), "{then:?}");
+            let lives = matches!(then, Then::Commit | Then::Add);
+            assert_eq!(report.keys, u64::from(lives), "{then:?}");
+            let dead = u64::from(matches!(then, Then::Delete | Then::RollBack));
+            assert_eq!(report.dead_collections, dead, "{then:?}");
+            let mut pass = txn.begin_reclaim(DB);
+            while let Some(under_way) = &mut pass
+                && txn.reclaim_slice(under_way, 1 << 20).unwrap().more
+            {}
+            assert_eq!(engine.reclaim_backlog(10).unwrap(), 0, "{then:?}");
+            let report = engine.check().unwrap();
+            assert_eq!(report.faults, Vec::<String>::new(), "{then:?}");
+            assert!(lives || report.rows == 0, "{then:?}: {} rows", report.rows);
+        }
     }
 
     #[test]

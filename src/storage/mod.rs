@@ -54,6 +54,7 @@ mod wishes;
 #[cfg(test)]
 mod tests;
 
+pub use ahead::Early;
 pub use engine::{Engine, fail_point};
 pub use keyspace::{KeyMeta, Value};
 pub use options::StorageConfig;

@@ -88,6 +88,7 @@ pub struct Savepoint {
     expired: u64,
     changes: usize,
     events: usize,
+    early: usize,
 }
 
 /// How often reading commands found a key, and how often not.
@@ -118,6 +119,8 @@ pub struct View {
     held: Vec<Stripe>,
     /// Ids drawn in this turn.
     pub(super) new_ids: RefCell<FxHashSet<CollectionId>>,
+    /// Collections of this turn whose rows are written, but no key yet.
+    pub(super) early: Vec<ahead::Place>,
     /// Held from [`Txn::begin`] to [`Txn::commit`].
     pass: Option<Pass>,
     /// Whether it waits for owners that hold keys for long.
@@ -392,6 +395,7 @@ impl Txn {
             owner,
             held: Vec::new(),
             new_ids: RefCell::default(),
+            early: Vec::new(),
             pass: None,
             patient: true,
             point_reads: ReadOptions::default(),
@@ -453,12 +457,14 @@ impl Txn {
             expired: self.expired,
             changes: self.changes.len(),
             events: self.events.len(),
+            early: self.early.len(),
         }
     }
 
     /// Takes back everything since `to`.
     pub fn rollback(&mut self, to: &Savepoint) {
         self.undo_swaps(to.swaps);
+        self.give_up_early(to.early);
         self.own.truncate(to.own);
         self.expired = to.expired;
         self.cleared.truncate(to.cleared);
@@ -586,7 +592,8 @@ impl Txn {
         let nothing = self.overlay.is_empty()
             && self.log.is_empty()
             && self.swaps.is_empty()
-            && self.own.is_empty();
+            && self.own.is_empty()
+            && self.early.is_empty();
         let mut done = if nothing { Ok(()) } else { self.write() };
         if !self.cleared.is_empty() {
             // What was written since must not go with the files.
@@ -612,6 +619,7 @@ impl Txn {
         self.swaps.clear();
         self.own.clear();
         self.cleared.clear();
+        self.early.clear();
         self.new_ids.get_mut().clear();
         self.let_go();
         self.end_changes(done.is_ok());
@@ -693,22 +701,29 @@ impl Txn {
         // RocksDB finds a row's place fastest from that of the row before.
         self.view.overlay.sort();
         let sent = self.view.send_ahead()?;
-        let written = self.write_batch(&sent);
-        if !sent.is_empty() {
+        let mut unqueued = self.early.clone();
+        unqueued.extend(&sent);
+        let written = self.write_batch(&sent, &unqueued);
+        if !unqueued.is_empty() {
             let mut ahead = self.engine.ahead.lock();
-            ahead.retain(|place| !sent.contains(place));
+            ahead.retain(|place| !unqueued.contains(place));
             drop(ahead);
-            for (keyspace, id) in sent.iter().filter(|_| written.is_err()) {
-                if let Some(keyspace) = self.by_id(*keyspace) {
-                    keyspace.reclaim_low.announce(id.0);
-                }
+            for (keyspace, id) in unqueued.iter().filter(|_| written.is_err()) {
+                self.announce_reclaim(*keyspace, *id);
             }
         }
         written
     }
 
-    /// Writes all but the rows that went ahead.
-    fn write_batch(&mut self, sent: &ahead::Sent) -> Result<()> {
+    /// A collection waits to be reclaimed, in a keyspace that may be gone.
+    pub(super) fn announce_reclaim(&self, keyspace: KeyspaceId, id: CollectionId) {
+        if let Some(keyspace) = self.by_id(keyspace) {
+            keyspace.reclaim_low.announce(id.0);
+        }
+    }
+
+    /// Writes all but the rows that were `sent` ahead of it.
+    fn write_batch(&mut self, sent: &ahead::Sent, unqueued: &[ahead::Place]) -> Result<()> {
         let view = &self.view;
         let mut batch =
             WriteBatch::with_capacity_bytes(view.overlay.bytes() + view.log.len() + 256);
@@ -720,7 +735,7 @@ impl Txn {
                 last.ok_or_else(|| StorageError::Format(format!("keyspace {} is gone", id.0)))
             }
         };
-        for (keyspace, id) in sent {
+        for (keyspace, id) in unqueued {
             batch.delete_cf(&cf_of(*keyspace)?.cf, keys::reclaim(*id));
         }
         for step in view.overlay.steps() {

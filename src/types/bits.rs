@@ -280,15 +280,30 @@ pub enum Operation {
 /// Fragments by index. What is missing, and what a short one lacks, is zeros.
 type Fragments = BTreeMap<u64, Vec<u8>>;
 
-/// How many fragments NOT has in memory at once.
-const NOT_STEP: u64 = 256;
+/// The bytes of a result that are made at once.
+const STEP: u64 = 256 * FRAGMENT_LEN;
+
+/// Changes `into` to what `combine` makes of it and of `from`, eight bytes at a
+/// time, as far as both reach.
+fn combine_words(into: &mut [u8], from: &[u8], combine: impl Fn(u64, u64) -> u64) {
+    let len = into.len().min(from.len());
+    let (words, last) = into[..len].as_chunks_mut::<8>();
+    let (others, other_last) = from[..len].as_chunks::<8>();
+    for (word, other) in words.iter_mut().zip(others) {
+        *word = combine(u64::from_ne_bytes(*word), u64::from_ne_bytes(*other)).to_ne_bytes();
+    }
+    for (byte, other) in last.iter_mut().zip(other_last) {
+        *byte = combine(u64::from(*byte), u64::from(*other)) as u8;
+    }
+}
 
 /// Gives `dest` what the operation makes of `sources`, each padded with zeros to
 /// the length of the longest; a result without bytes deletes it. Returns the
 /// result's length.
 ///
-/// Memory is bounded by what is stored of the sources, but for NOT, whose result
-/// is ones wherever the source has nothing.
+/// The result is made in steps of [`STEP`] bytes, and where the sources have
+/// nothing there is none to make (but for NOT, which makes ones of that); the rows
+/// of a large one are not kept for the commit. So memory does not grow with it.
 pub fn combine(
     txn: &mut Txn,
     db: DbIndex,
@@ -313,12 +328,18 @@ pub fn combine(
         (Operation::Not, [source, ..]) => invert(txn, db, source, longest, &mut result)?,
         (Operation::And, _) if some_is_empty => {}
         _ => {
-            let mut fragments = Fragments::new();
-            for (nth, source) in sources.iter().enumerate() {
-                fragments = fold(txn, db, operation, nth == 0, source, fragments)?;
-            }
-            while let Some((index, fragment)) = fragments.pop_first() {
-                result.put(txn, db, index, &fragment)?;
+            let mut at = 0;
+            while let Some(next) = next_stored(txn, db, operation, sources, at)? {
+                let start = next - next % FRAGMENT_LEN;
+                at = start + STEP;
+                let mut fragments = Fragments::new();
+                for (nth, source) in sources.iter().enumerate() {
+                    let is_first = nth == 0;
+                    fragments = fold(txn, db, operation, is_first, source, start..at, fragments)?;
+                }
+                while let Some((index, fragment)) = fragments.pop_first() {
+                    result.put(txn, db, index, &fragment)?;
+                }
             }
         }
     }
@@ -326,13 +347,46 @@ pub fn combine(
     Ok(longest)
 }
 
-/// Combines what is there so far with one more source.
+/// Where from `at` on the result of AND, OR or XOR may have ones first: where some
+/// source has something stored, or all of them.
+fn next_stored(
+    view: &mut View,
+    db: DbIndex,
+    operation: Operation,
+    sources: &[&[u8]],
+    at: u64,
+) -> OpResult<Option<u64>> {
+    let mut next = None;
+    for source in sources {
+        let mut first = None;
+        string::for_each_fragment(
+            view,
+            db,
+            source,
+            |len| at..len,
+            |offset, _| {
+                first = Some(offset);
+                ControlFlow::Break(())
+            },
+        )?;
+        next = match (operation, first) {
+            (Operation::And, None) => return Ok(None),
+            (Operation::And, _) => next.max(first),
+            (_, None) => next,
+            (_, Some(first)) => Some(next.map_or(first, |next: u64| next.min(first))),
+        };
+    }
+    Ok(next)
+}
+
+/// Combines what is there so far of a part of the result with one more source.
 fn fold(
     view: &mut View,
     db: DbIndex,
     operation: Operation,
     is_first: bool,
     source: &[u8],
+    part: Range<u64>,
     mut so_far: Fragments,
 ) -> OpResult<Fragments> {
     let mut both = Fragments::new();
@@ -340,7 +394,7 @@ fn fold(
         if operation == Operation::And && !is_first {
             if let Some(mut fragment) = so_far.remove(&index) {
                 fragment.truncate(bytes.len());
-                fragment.iter_mut().zip(bytes).for_each(|(a, b)| *a &= b);
+                combine_words(&mut fragment, bytes, |a, b| a & b);
                 both.insert(index, fragment);
             }
             return;
@@ -349,14 +403,13 @@ fn fold(
         if fragment.len() < bytes.len() {
             fragment.resize(bytes.len(), 0);
         }
-        let pairs = fragment.iter_mut().zip(bytes);
         match operation {
-            Operation::Xor => pairs.for_each(|(a, b)| *a ^= b),
-            _ => pairs.for_each(|(a, b)| *a |= b),
+            Operation::Xor => combine_words(fragment, bytes, |a, b| a ^ b),
+            _ => combine_words(fragment, bytes, |a, b| a | b),
         }
     };
-    let all = |len| 0..len;
-    string::for_each_fragment(view, db, source, all, |offset, bytes| {
+    let pick = |len: u64| part.start..part.end.min(len);
+    string::for_each_fragment(view, db, source, pick, |offset, bytes| {
         let first = offset / FRAGMENT_LEN;
         (first..)
             .zip(bytes.chunks(FRAGMENT_LEN as usize))
@@ -376,16 +429,20 @@ fn invert(
     len: u64,
     result: &mut NewValue,
 ) -> OpResult<()> {
-    let mut index = 0;
-    while index * FRAGMENT_LEN < len {
-        let start = index * FRAGMENT_LEN;
-        let pick = |len: u64| start..len.min(start + NOT_STEP * FRAGMENT_LEN);
-        let inverted = |bytes: &[u8]| bytes.iter().map(|b| !b).collect::<Vec<u8>>();
-        let step = string::with_range(txn, db, source, pick, inverted)?.unwrap_or_default();
-        for (nth, fragment) in (index..).zip(step.chunks(FRAGMENT_LEN as usize)) {
-            result.put(txn, db, nth, fragment)?;
+    let mut step = vec![0; STEP.min(len) as usize];
+    for start in (0..len).step_by(STEP as usize) {
+        step.fill(0xff);
+        step.truncate((len - start) as usize);
+        let pick = |len: u64| start..len.min(start + STEP);
+        string::for_each_fragment(txn, db, source, pick, |offset, bytes| {
+            let into = &mut step[(offset - start) as usize..];
+            combine_words(into, bytes, |_, stored| !stored);
+            ControlFlow::Continue(())
+        })?;
+        let fragments = step.chunks(FRAGMENT_LEN as usize);
+        for (index, fragment) in (start / FRAGMENT_LEN..).zip(fragments) {
+            result.put(txn, db, index, fragment)?;
         }
-        index += NOT_STEP;
     }
     Ok(())
 }

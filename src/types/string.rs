@@ -16,7 +16,7 @@ use crate::base::num;
 use crate::encoding::meta::{Counted, StringForm};
 use crate::encoding::{CollectionId, Corrupt, Kind, Meta, keys, tag};
 use crate::storage::scan::Direction;
-use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
+use crate::storage::{DbIndex, Early, KeyMeta, Txn, Value, View};
 use std::ops::{ControlFlow, Range};
 
 /// Bytes of a full fragment. On disk: never change it.
@@ -468,7 +468,16 @@ pub struct NewValue {
 #[derive(Debug)]
 enum NewForm {
     Inline(Vec<u8>),
-    Long(CollectionId),
+    Long(CollectionId, Rows),
+}
+
+/// Where the fragments of a value under construction go.
+#[derive(Debug)]
+enum Rows {
+    /// Into the pending batch, so many bytes until now.
+    Pending(usize),
+    /// Ahead of it: they are many.
+    Ahead(Early),
 }
 
 impl NewValue {
@@ -476,7 +485,7 @@ impl NewValue {
     pub fn new(txn: &Txn, len: u64) -> NewValue {
         let form = match len <= txn.engine().config.string_inline_max as u64 {
             true => NewForm::Inline(vec![0; len as usize]),
-            false => NewForm::Long(txn.new_id()),
+            false => NewForm::Long(txn.new_id(), Rows::Pending(0)),
         };
         NewValue { len, form }
     }
@@ -490,10 +499,24 @@ impl NewValue {
         match &mut self.form {
             NewForm::Inline(_) if fragment.is_empty() => {}
             NewForm::Inline(bytes) => overwrite(bytes, start as usize, fragment),
-            NewForm::Long(id) if fragment.iter().any(|b| *b != 0) => {
-                txn.put_row(db, &fragment_key(*id, index), fragment)?;
+            NewForm::Long(id, rows) if fragment.iter().any(|b| *b != 0) => {
+                if let Rows::Pending(bytes) = rows
+                    && *bytes >= txn.engine().config.ahead_bytes
+                    && let about = self.len.div_ceil(FRAGMENT_LEN)
+                    && let Some(early) = txn.begin_early(db, Kind::String, *id, about)?
+                {
+                    *rows = Rows::Ahead(early);
+                }
+                let key = fragment_key(*id, index);
+                match rows {
+                    Rows::Pending(bytes) => {
+                        *bytes += fragment.len();
+                        txn.put_row(db, &key, fragment)?;
+                    }
+                    Rows::Ahead(early) => txn.put_early(early, &key, fragment)?,
+                }
             }
-            NewForm::Long(_) => {}
+            NewForm::Long(..) => {}
         }
         Ok(())
     }
@@ -505,7 +528,10 @@ impl NewValue {
                 let old = head(txn, db, key)?;
                 set_over(txn, db, key, old.as_ref(), &bytes, StringForm::Raw, expiry)
             }
-            NewForm::Long(id) => {
+            NewForm::Long(id, rows) => {
+                if let Rows::Ahead(early) = rows {
+                    txn.finish_early(early)?;
+                }
                 let old = head(txn, db, key)?;
                 let mut new = new_meta(old.as_ref(), StringForm::Raw, expiry);
                 new.rows = true;

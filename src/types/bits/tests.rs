@@ -255,6 +255,67 @@ fn combinations_agree_with_slices() {
     assert_eq!(report.faults, Vec::<String>::new());
 }
 
+/// Results larger than one step, and than what waits for the commit in memory.
+#[test]
+fn large_combinations_are_made_in_steps() {
+    const LEN: usize = 5 << 20;
+    let mut random = Random::new();
+    let mut bench = Bench::new(256);
+    let names: [&[u8]; 3] = [b"a", b"b", b"c"];
+    let mut values = [vec![0u8; LEN], vec![0; LEN - 70_000], vec![0xff; LEN - 3]];
+    for value in &mut values {
+        for _ in 0..20 {
+            let piece = random.bytes(9_000);
+            let at = random.below((value.len() - piece.len()) as u64) as usize;
+            value[at..at + piece.len()].copy_from_slice(&piece);
+        }
+    }
+    for (name, value) in names.iter().zip(&values) {
+        bench.put(name, value);
+    }
+    bench.commit();
+    let byte = |value: &Vec<u8>, at: usize| value.get(at).copied().unwrap_or(0);
+    for (operation, sources) in [
+        (Operation::Not, &[0][..]),
+        (Operation::Not, &[2]),
+        (Operation::And, &[0, 1, 2]),
+        (Operation::And, &[2, 2]),
+        (Operation::Or, &[0, 1]),
+        (Operation::Or, &[0, 2]),
+        (Operation::Xor, &[1, 2, 0]),
+        (Operation::Xor, &[2, 2]),
+    ] {
+        let keys: Vec<&[u8]> = sources.iter().map(|n| names[*n]).collect();
+        let len = sources.iter().map(|n| values[*n].len()).max().unwrap_or(0);
+        let expected: Vec<u8> = (0..len)
+            .map(|at| {
+                let bytes = sources.iter().map(|n| byte(&values[*n], at));
+                match operation {
+                    Operation::And => bytes.fold(0xff, |a, b| a & b),
+                    Operation::Or => bytes.fold(0, |a, b| a | b),
+                    Operation::Xor => bytes.fold(0, |a, b| a ^ b),
+                    Operation::Not => !byte(&values[sources[0]], at),
+                }
+            })
+            .collect();
+        let made = combine(&mut bench.txn, DB, operation, b"d", &keys).unwrap();
+        assert_eq!(made, len as u64);
+        let pending = bench.txn.pending_bytes();
+        assert!(pending < 2 << 20, "{operation:?}: {pending} bytes pending");
+        assert!(
+            bench.value(b"d") == Some(expected.clone()),
+            "{operation:?} {sources:?}"
+        );
+        bench.commit();
+        assert!(
+            bench.value(b"d") == Some(expected),
+            "{operation:?} {sources:?}"
+        );
+    }
+    let report = bench.txn.engine().check().unwrap();
+    assert_eq!(report.faults, Vec::<String>::new());
+}
+
 #[test]
 fn sparse_values_cost_what_is_in_them() {
     let mut bench = Bench::new(16 << 10);
