@@ -4,21 +4,23 @@ use super::args;
 use super::help;
 use super::object;
 use super::spec::Group;
-use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx, WriteCtx};
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, Own, ReadCtx, SessionCtx};
 use crate::base::num;
 use crate::encoding::MetaView;
 use crate::resp::Reply;
 use crate::state::{Server, Session};
 use crate::storage::{DbIndex, KeyMeta, Value};
-use crate::types::{OpError, inspect, string};
+use crate::types::{OpError, inspect};
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Keys that one POPULATE makes at most: they are one batch.
-const POPULATE_MAX_KEYS: i64 = 1_000_000;
-/// Bytes of values that one POPULATE makes at most.
-const POPULATE_MAX_BYTES: u64 = 1 << 30;
+/// Keys that POPULATE makes at most where they must be one batch.
+const BATCH_MAX_KEYS: u64 = 1_000_000;
+/// Bytes of their values at most.
+const BATCH_MAX_BYTES: u64 = 1 << 30;
+
+const TOO_MUCH: Error = Error::text("ERR that is too much to make at once");
 
 const NOT_ALLOWED: Error = Error::text(
     "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
@@ -208,33 +210,72 @@ fn digest_value(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-fn populate(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    allow(ctx.server, ctx.session)?;
-    let refusal = "ERR value is out of range, must be positive";
-    let count = args::int_from(arg(args, 2), 0, refusal)?;
-    let prefix = args.get(3).copied().unwrap_or(b"key");
-    let size = match args.get(4) {
-        Some(size) => Some(args::int_from(size, 0, refusal)? as u64),
-        None => None,
-    };
-    let bytes = (count as u64).saturating_mul(size.unwrap_or(0));
-    if count > POPULATE_MAX_KEYS || bytes > POPULATE_MAX_BYTES || args.len() > 5 {
-        return Err(Error::text("ERR that is too much to make at once"));
-    }
-    for n in 0..count {
-        let key = [prefix, format!(":{n}").as_bytes()].concat();
-        if ctx.txn.lookup(ctx.db, &key)?.is_some() {
-            continue;
+/// What DEBUG POPULATE is to make.
+#[derive(Debug, Clone, Copy)]
+pub struct Population<'a> {
+    /// How many keys.
+    pub count: u64,
+    prefix: &'a [u8],
+    /// Bytes of each value, if not as many as it has by itself.
+    size: Option<u64>,
+}
+
+impl<'a> Population<'a> {
+    /// Reads the command's arguments.
+    ///
+    /// # Errors
+    /// What is wrong with them, or that `session` may not use DEBUG.
+    pub fn parse(
+        server: &Server,
+        session: &Session,
+        args: &[&'a [u8]],
+    ) -> Result<Population<'a>, Error> {
+        allow(server, session)?;
+        if args.len() > 5 {
+            return Err(Error::owned(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{}'. Try DEBUG HELP.",
+                String::from_utf8_lossy(arg(args, 1))
+            )));
         }
-        let mut value = format!("value:{n}").into_bytes();
-        if let Some(size) = size {
+        let refusal = "ERR value is out of range, must be positive";
+        let number = |text| args::int_from(text, 0, refusal).map(i64::unsigned_abs);
+        let size = args.get(4).map_or(Ok(0), |size| number(size))?;
+        let longest = server.config.load().proto_max_bulk_len_bytes;
+        if size > longest.min(BATCH_MAX_BYTES) {
+            return Err(TOO_MUCH);
+        }
+        Ok(Population {
+            count: number(arg(args, 2))?,
+            prefix: args.get(3).copied().unwrap_or(b"key"),
+            size: Some(size).filter(|size| *size > 0),
+        })
+    }
+
+    /// Whether it can be made in one batch.
+    ///
+    /// # Errors
+    /// It is too much for that.
+    pub fn check_batch(&self) -> CmdResult {
+        let bytes = self.count.saturating_mul(self.size.unwrap_or(0));
+        match self.count > BATCH_MAX_KEYS || bytes > BATCH_MAX_BYTES {
+            true => Err(TOO_MUCH),
+            false => Ok(()),
+        }
+    }
+
+    /// The key of this number.
+    pub fn key(&self, number: u64) -> Vec<u8> {
+        [self.prefix, format!(":{number}").as_bytes()].concat()
+    }
+
+    /// Its value.
+    pub fn value(&self, number: u64) -> Vec<u8> {
+        let mut value = format!("value:{number}").into_bytes();
+        if let Some(size) = self.size {
             value.resize(size as usize, 0);
         }
-        string::set(ctx.txn, ctx.db, &key, &value, string::Expiry::Clear)?;
-        ctx.txn.effect(ctx.db, &[b"SET".as_slice(), &key, &value]);
+        value
     }
-    ctx.reply.ok();
-    Ok(())
 }
 
 /// Reads every row of the database and compares what it finds with what the
@@ -280,7 +321,7 @@ const HELP: &[help::Topic] = &[
     ("OBJECT <key>", &["How a value is kept."]),
     (
         "POPULATE <count> [<prefix>] [<size>]",
-        &["Make string keys called prefix:number."],
+        &["Make string keys called prefix:number, unless they exist. In slices, but for MULTI."],
     ),
     (
         "PROTOCOL <type>",
@@ -374,7 +415,7 @@ const SUBCOMMANDS: &[Command] = &[
         "Says how a value is kept",
     ),
     row(
-        Command::write("populate", -3, populate),
+        Command::own("populate", -3, Own::Populate),
         ALONE,
         "Makes string keys",
     ),

@@ -38,7 +38,7 @@ mod command;
 mod config;
 mod connection;
 mod databases;
-mod debug;
+pub mod debug;
 mod dump;
 mod elements;
 mod expire;

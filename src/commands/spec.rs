@@ -305,6 +305,8 @@ pub enum Own {
     Unwatch,
     /// Run a script or function.
     Script(ScriptCall),
+    /// Make keys, slice by slice.
+    Populate,
 }
 
 /// The commands that run scripts and functions.

@@ -14,6 +14,7 @@
 //! | `blocking` | clients that wait, and who serves them |
 //! | `scripts` | EVAL, FCALL and their sisters |
 //! | `lane` | requests that take long, on threads of their own |
+//! | `populate` | DEBUG POPULATE |
 //! | `monitor` | what MONITOR clients see |
 
 mod apply;
@@ -21,6 +22,7 @@ mod blocking;
 mod dispatch;
 mod lane;
 mod monitor;
+mod populate;
 mod scripts;
 #[cfg(test)]
 pub mod testing;

@@ -106,6 +106,7 @@ impl Executor {
             Own::Watch if session.multi().is_some() => return Err(WATCH_INSIDE.into()),
             Own::Watch => self.watch(session, command, args)?,
             Own::Unwatch => session.unwatch(),
+            Own::Populate => self.populate(session, args)?,
             Own::Script(call) => return self.script(call, session, command, args, reply),
             Own::Exec => {
                 let multi = session.take_multi().ok_or(EXEC_ALONE)?;

@@ -807,6 +807,41 @@ fn a_wide_command_and_a_deep_pipeline_of_errors() {
 
 /// All clients are on one thread; were KEYS run there, its reply would come
 /// before any other.
+/// More keys than fit one batch; the only IO thread serves others meanwhile.
+#[test]
+fn many_keys_are_made_in_slices() {
+    let flags = ["--io-threads", "1", "--enable-debug-command", "yes"];
+    let server = Server::start(&flags);
+    let mut maker = server.connect();
+    let mut other = server.connect();
+    other.must("SET k:7 mine");
+    maker.send(&args("DEBUG POPULATE 1100000 k 20")).unwrap();
+    let (mut longest, mut turns) = (Duration::ZERO, 0);
+    while other.must("DBSIZE").int() < 1_100_000 {
+        let started = Instant::now();
+        other.must("SET k:7 mine");
+        longest = longest.max(started.elapsed());
+        turns += 1;
+    }
+    assert_eq!(maker.read().unwrap(), Value::ok());
+    assert!(turns > 100, "{turns} turns");
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    assert_eq!(other.must("GET k:7"), Value::bulk("mine"));
+    let value = [b"value:1099999".as_slice(), &[0; 7]].concat();
+    assert_eq!(other.must("GET k:1099999"), Value::bulk(value));
+    // A transaction is one batch.
+    other.must("MULTI");
+    other.must("DEBUG POPULATE 1000001 q");
+    other.must("DEBUG POPULATE 2 q 0");
+    let replies = other.must("EXEC");
+    assert_eq!(
+        replies.items()[0].error().as_deref(),
+        Some("ERR that is too much to make at once")
+    );
+    assert_eq!(replies.items()[1], Value::ok());
+    assert_eq!(other.must("GET q:1"), Value::bulk("value:1"));
+}
+
 #[test]
 fn a_walk_over_many_keys_holds_up_nobody_else() {
     let server = Server::start(&["--io-threads", "1"]);
