@@ -5,6 +5,7 @@ mod admission;
 
 use super::blocking::WaitingRoom;
 use super::monitor;
+use super::record::Record;
 use super::scripts::ThreadScripts;
 use super::unit::{Stop, Unit};
 use crate::base::clock;
@@ -80,6 +81,10 @@ pub struct Executor {
     pub(super) lane: Option<Arc<Lane>>,
     /// The interpreter, made when the first script comes.
     pub(super) scripts: Option<Box<ThreadScripts>>,
+    /// What is to be counted and shown of commands.
+    pub(super) record: Record,
+    /// Whether MONITOR clients have seen the request that a lane runs.
+    pub(super) request_shown: bool,
     /// Whether some thread has more to send to its clients than it keeps up with.
     swamped: bool,
     /// Whether the tick should end: its client hears of what it did itself, and
@@ -111,6 +116,8 @@ impl Executor {
             slices: false,
             lane: None,
             scripts: None,
+            record: Record::default(),
+            request_shown: false,
             swamped: false,
             heard: false,
         };
@@ -293,20 +300,23 @@ impl Executor {
         }
         // What EXEC runs is shown before EXEC itself.
         let is_exec = command.is_own(Own::Exec);
-        let shown = self.lane.is_some();
-        if self.server.clients.monitors() > 0 && !is_exec && !shown {
-            monitor::feed(&self.server, session, command, args);
+        let before = self.record.mark();
+        if self.server.clients.monitors() > 0 && !is_exec && monitor::is_shown(command) {
+            self.show_request(session, command, args);
         }
         self.commands += 1;
         let done = self.perform(session, found, args, reply);
         if session.waiting.is_some() {
+            self.record.tell(&self.server);
             return Outcome::Blocked;
         }
         if matches!(done, Err(Stop::Conflict)) {
+            self.record.take_back(before);
             reply.truncate(start);
             return Outcome::Paused;
         }
         if matches!(done, Err(Stop::Slow)) {
+            self.record.take_back(before);
             reply.truncate(start);
             return self.leave_to_lane(session, args, reply, start);
         }
@@ -322,8 +332,11 @@ impl Executor {
                 self.fail(&stop.into_error(), reply);
             }
         }
-        if is_exec && self.server.clients.monitors() > 0 {
-            monitor::feed(&self.server, session, command, args);
+        if is_exec {
+            self.feed_monitors(session, command, args);
+        }
+        if self.record.has_lines() {
+            self.record.tell(&self.server);
         }
         match failed || !command.flags.contains(Flags::PUSHES) {
             true => self.suppress(session, reply, start),
@@ -344,6 +357,14 @@ impl Executor {
         self.heard |= told && session.listens();
         self.count(session, found, args, failed);
         Outcome::Done
+    }
+
+    /// Counts an error reply that [`Executor::fail`] does not write.
+    pub(super) fn count_error(&mut self, error: &Error) {
+        match self.in_unit() {
+            true => self.record.error(&self.server, error),
+            false => self.server.stats.error(&error.to_string()),
+        }
     }
 
     pub(super) fn fail(&self, error: &Error, reply: &mut Reply) {
@@ -689,9 +710,9 @@ impl Executor {
         let usec = now_us.saturating_sub(self.last_us);
         self.last_us = now_us;
         let stats = &self.server.stats;
-        stats.commands.add(1);
-        if let Some(command) = stats.per_command.get(found.index) {
-            command.ran(usec, failed);
+        match self.in_unit() {
+            true => self.record.call(&self.server, found.index, usec, failed),
+            false => stats.ran(found.index, usec, failed),
         }
         let (ms, threshold_ms) = (usec / 1000, self.config.latency_monitor_threshold_ms);
         if threshold_ms > 0 && ms >= threshold_ms {

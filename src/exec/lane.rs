@@ -62,7 +62,9 @@ impl Executor {
         reply.limit = job.reply_limit;
         lane.begin();
         self.start_tick();
+        self.request_shown = job.shown;
         let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
+        job.shown = self.request_shown;
         let (again, mut done) = match outcome {
             Outcome::Paused => (Some(job), None),
             Outcome::Done | Outcome::Blocked | Outcome::Slow => (None, Some(job.session)),

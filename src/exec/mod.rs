@@ -15,6 +15,7 @@
 //! | `scripts` | EVAL, FCALL and their sisters |
 //! | `lane` | requests that take long, on threads of their own |
 //! | `populate` | DEBUG POPULATE |
+//! | `record` | what is counted and shown of commands, once each |
 //! | `monitor` | what MONITOR clients see |
 
 mod apply;
@@ -23,6 +24,7 @@ mod dispatch;
 mod lane;
 mod monitor;
 mod populate;
+mod record;
 mod scripts;
 #[cfg(test)]
 pub mod testing;

@@ -1,5 +1,6 @@
 //! What MONITOR clients see.
 
+use super::Executor;
 use crate::base::clock;
 use crate::commands::{Command, Flags, secrets};
 use crate::state::clients::ClientFlags;
@@ -8,15 +9,42 @@ use crate::state::{Server, Session};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Sends one command to all MONITOR clients.
-pub fn feed(server: &Server, session: &Session, command: &Command, args: &[&[u8]]) {
-    if !command.flags.intersects(Flags::SKIP_MONITOR | Flags::ADMIN) {
-        show(server, session, command, args);
+impl Executor {
+    /// Shows a client's request, once, however often it is begun.
+    pub(super) fn show_request(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
+        if self.request_shown {
+            return;
+        }
+        self.show(session, command, args);
+        if self.lane.is_some() {
+            // It may take for ever, and be begun again.
+            self.request_shown = true;
+            self.record.tell(&self.server);
+        }
+    }
+
+    /// Shows a command, unless it is one that is not shown.
+    pub(super) fn feed_monitors(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
+        if is_shown(command) {
+            self.show(session, command, args);
+        }
+    }
+
+    /// Shows a command, if there are MONITOR clients.
+    pub(super) fn show(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
+        if self.server.clients.monitors() > 0 {
+            let line = line(session, command, args);
+            self.record.line(&self.server, line, self.lane.is_some());
+        }
     }
 }
 
-/// Like [`feed`], for a command whose time to be shown is known only as it runs.
-pub fn show(server: &Server, session: &Session, command: &Command, args: &[&[u8]]) {
+/// Whether a command is shown as soon as it is begun.
+pub(super) fn is_shown(command: &Command) -> bool {
+    !command.flags.intersects(Flags::SKIP_MONITOR | Flags::ADMIN)
+}
+
+fn line(session: &Session, command: &Command, args: &[&[u8]]) -> Arc<[u8]> {
     let now_us = clock::unix_us();
     let info = &session.info;
     let addr = match info.flags().contains(ClientFlags::UNIX_SOCKET) {
@@ -36,7 +64,11 @@ pub fn show(server: &Server, session: &Session, command: &Command, args: &[&[u8]
         quote(&mut line, arg);
     }
     line.extend_from_slice(b"\r\n");
-    let line: Arc<[u8]> = line.into();
+    line.into()
+}
+
+/// Sends lines to all MONITOR clients.
+pub(super) fn deliver(server: &Server, lines: &[Arc<[u8]>]) {
     let mut batches = vec![Vec::new(); server.mailboxes().len()];
     for client in server.clients.all() {
         let watches = client.flags().contains(ClientFlags::MONITOR);
@@ -44,11 +76,11 @@ pub fn show(server: &Server, session: &Session, command: &Command, args: &[&[u8]
             && !client.kill.load(Ordering::Acquire)
             && let Some(batch) = batches.get_mut(client.thread)
         {
-            batch.push(Delivery {
+            batch.extend(lines.iter().map(|line| Delivery {
                 to: Recipients::One(client.id),
                 bytes: line.clone(),
                 form: Form::Plain,
-            });
+            }));
         }
     }
     for (thread, batch) in batches.into_iter().enumerate() {

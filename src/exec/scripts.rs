@@ -20,7 +20,6 @@
 //! in [`crate::state::scripts`].
 
 use super::dispatch::Executor;
-use super::monitor;
 use super::unit::{Scope, Stop};
 use crate::base::num;
 use crate::commands::info::REDIS_VERSION;
@@ -141,8 +140,9 @@ impl Executor {
         args: &[&[u8]],
         reply: &mut Reply,
     ) -> Result<(), Stop> {
-        if self.server.clients.monitors() > 0 {
-            monitor::show(&self.server, session, command, args);
+        match self.in_unit() {
+            true => self.show(session, command, args),
+            false => self.show_request(session, command, args),
         }
         let started_us = self.last_us;
         let mut scripts = match self.scripts.take() {
@@ -443,9 +443,7 @@ impl ScriptHost<'_> {
             return Err(TOO_LARGE.into());
         }
         self.executor.find_command(&self.session, args)?;
-        if self.executor.server.clients.monitors() > 0 {
-            monitor::feed(&self.executor.server, &self.session, command, args);
-        }
+        self.executor.feed_monitors(&self.session, command, args);
         if command.is_write()
             && let Some(running) = &self.running
         {
@@ -480,7 +478,7 @@ impl Host for ScriptHost<'_> {
             }
             Ok(()) => Ok(()),
             Err(Stop::Failed(error)) => {
-                self.executor.server.stats.error(&error.to_string());
+                self.executor.count_error(&error);
                 reply.error_bytes(&error.wire());
                 Ok(())
             }

@@ -5,7 +5,6 @@
 //! EXEC looks whether it must fail, or after EXEC has committed.
 
 use super::dispatch::Executor;
-use super::monitor;
 use super::unit::{Scope, Stop};
 use crate::base::num;
 use crate::commands::registry::Registered;
@@ -268,13 +267,11 @@ impl Executor {
         // What was queued has climbed the ladder already.
         let done = match self.resolve(args) {
             Ok(found) => {
-                if self.server.clients.monitors() > 0 {
-                    monitor::feed(&self.server, session, found.command, args);
-                }
+                self.feed_monitors(session, found.command, args);
                 self.call(session, found, args, reply)
             }
             Err(error) => {
-                self.server.stats.error(&error.to_string());
+                self.count_error(&error);
                 Err(Stop::Failed(error))
             }
         };

@@ -20,13 +20,14 @@
 //! conflict on. So isolation holds for undeclared keys as well.
 
 use super::dispatch::{Executor, KeyHashes};
+use super::record::Mark;
 use crate::commands::registry::Registered;
 use crate::commands::spec::{Begin, Find};
 use crate::commands::{CmdResult, Command, Error, Flags};
 use crate::resp::Reply;
 use crate::state::Session;
 use crate::storage::DbIndex;
-use crate::storage::txn::Savepoint;
+use crate::storage::txn::{Lookups, Savepoint};
 
 /// Why a command in a unit was not done.
 #[derive(Debug)]
@@ -123,6 +124,9 @@ pub(super) struct Unit {
     sent: usize,
     /// What was locked when it began.
     mark: usize,
+    /// What was counted and shown when it began.
+    record: Mark,
+    lookups: Lookups,
 }
 
 impl Executor {
@@ -159,6 +163,8 @@ impl Executor {
             savepoint: self.txn.savepoint(),
             sent: self.outbox.len(),
             mark,
+            record: self.record.mark(),
+            lookups: self.txn.lookups(),
         });
         Ok(())
     }
@@ -203,7 +209,7 @@ impl Executor {
             reply.truncate(start);
         }
         if let Err(Stop::Failed(error)) = &done {
-            self.server.stats.error(&error.to_string());
+            self.count_error(error);
         }
         if !matches!(done, Err(Stop::Conflict | Stop::Slow)) {
             self.count(session, found, args, done.is_err());
@@ -220,6 +226,7 @@ impl Executor {
             return Ok(());
         };
         debug_assert!(!unit.conflict, "a unit with a conflict must be rolled back");
+        self.record.count(&self.server);
         let unchanged = self.txn.is_unchanged_since(&unit.savepoint);
         self.txn.log_as_unit(&unit.savepoint);
         self.announce_changes();
@@ -245,6 +252,8 @@ impl Executor {
             return Ok(());
         };
         self.txn.rollback(&unit.savepoint);
+        self.txn.set_lookups(unit.lookups);
+        self.record.take_back(unit.record);
         self.outbox.truncate(unit.sent);
         if self.txn.is_exclusive() {
             self.commit_pending()?;

@@ -519,6 +519,7 @@ impl Connection {
             session: self.session.leave(),
             request,
             reply_limit: self.reply.limit.saturating_sub(self.unsent()),
+            shown: false,
         };
         match executor.server().lanes.submit(job) {
             Ok(()) => {

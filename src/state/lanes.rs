@@ -31,6 +31,8 @@ pub struct Job {
     pub request: Request,
     /// Bytes that the reply may have.
     pub reply_limit: usize,
+    /// Whether MONITOR clients have seen it.
+    pub shown: bool,
 }
 
 /// What came of a [`Job`].

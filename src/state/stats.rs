@@ -126,6 +126,14 @@ impl Stats {
         }
     }
 
+    /// Counts one run of the command with this registry index.
+    pub fn ran(&self, index: usize, usec: u64, failed: bool) {
+        self.commands.add(1);
+        if let Some(command) = self.per_command.get(index) {
+            command.ran(usec, failed);
+        }
+    }
+
     /// Counts an error reply; `text` begins with its code.
     pub fn error(&self, text: &str) {
         self.error_replies.add(1);

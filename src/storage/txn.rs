@@ -293,6 +293,16 @@ impl View {
         std::mem::take(&mut self.lookups)
     }
 
+    /// What they found so far.
+    pub fn lookups(&self) -> Lookups {
+        self.lookups
+    }
+
+    /// Goes back to what they had found: they will be made again.
+    pub fn set_lookups(&mut self, lookups: Lookups) {
+        self.lookups = lookups;
+    }
+
     /// How many keys were deleted because their time was over since the last call.
     pub fn take_expired(&mut self) -> u64 {
         std::mem::take(&mut self.expired)

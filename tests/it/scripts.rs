@@ -366,6 +366,72 @@ fn a_client_that_waits_is_served_after_a_script_that_has_its_other_key() {
     assert_eq!(conn.must("EXISTS from"), Value::Int(0));
 }
 
+/// On its thread first, then on a lane: what was taken back in between is neither
+/// counted nor shown.
+#[test]
+fn what_a_lane_runs_again_is_counted_and_shown_once() {
+    let flags = ["--io-threads", "1", "--busy-reply-threshold", "300"];
+    let server = Server::start(&flags);
+    let mut conn = server.connect();
+    conn.must("RPUSH list a");
+    conn.must("CONFIG RESETSTAT");
+    let mut monitor = server.connect();
+    monitor.must("MONITOR");
+    let slow = "redis.call('INCR', KEYS[1]) redis.call('GET', KEYS[1]) \
+                redis.pcall('INCR', KEYS[2]) local n = 0 while n < 3e6 do n = n + 1 end return 1";
+    let request = eval(slow, &["n", "list"]);
+    assert_eq!(conn.call(&request), Value::Int(1));
+    conn.must("MULTI");
+    conn.must("APPEND n 1");
+    conn.call(&request);
+    let done = conn.must("EXEC");
+    assert_eq!(done.items(), [Value::Int(2), Value::Int(1)]);
+    // Tried again until the script is a slow one.
+    let mut victim = start_endless(&server, ENDLESS, &["mine"]);
+    let busy = error(&conn.cmd("STRLEN mine"));
+    assert!(busy.starts_with("BUSY "), "{busy}");
+    kill(&mut conn, &mut victim);
+    let stats = conn.must("INFO everything").text();
+    for expected in [
+        "cmdstat_incr:calls=4,",
+        "cmdstat_get:calls=2,",
+        "cmdstat_append:calls=1,",
+        "cmdstat_exec:calls=1,",
+        "cmdstat_eval:calls=3,",
+        "errorstat_WRONGTYPE:count=2\r",
+        "errorstat_BUSY:count=1\r",
+        "keyspace_hits:2\r",
+        "keyspace_misses:0\r",
+    ] {
+        assert!(stats.contains(expected), "no {expected} in {stats}");
+    }
+    conn.must("ECHO end");
+    let mut seen: Vec<String> = Vec::new();
+    while seen.last().is_none_or(|name| name != "echo") {
+        let line = monitor.read().unwrap().text();
+        let (_, request) = line.split_once("] ").unwrap();
+        let name = request.split('"').nth(1).unwrap_or_default();
+        seen.push(name.to_lowercase());
+    }
+    let times = |name: &str| seen.iter().filter(|line| *line == name).count();
+    for (name, expected) in [
+        ("eval", 3),
+        ("incr", 4),
+        ("get", 2),
+        ("append", 1),
+        ("multi", 1),
+        ("exec", 1),
+        ("strlen", 1),
+    ] {
+        assert_eq!(times(name), expected, "{name} in {seen:?}");
+    }
+    let of_transaction = ["multi", "append", "eval", "incr", "get", "incr", "exec"];
+    assert!(
+        seen.windows(7).any(|lines| lines == of_transaction),
+        "{seen:?}"
+    );
+}
+
 #[test]
 fn a_client_that_leaves_before_its_script_ends_is_forgotten() {
     let server = Server::start(&["--io-threads", "1"]);
