@@ -1,5 +1,5 @@
 //! Plain tools below everything else: numbers and their text, clocks, hashes,
-//! glob patterns, compression.
+//! glob patterns, compression, names of hosts.
 //!
 //! Knows neither the protocol nor commands nor the storage engine.
 
@@ -10,3 +10,4 @@ pub mod hash;
 pub mod longdouble;
 pub mod lzf;
 pub mod num;
+pub mod resolve;

@@ -238,7 +238,7 @@ impl Worker<'_> {
                 && outcome.answers == 0
                 && !broken.is_timeout()
             {
-                target = Target::connect(migration)?;
+                target = Target::connect(migration, &self.pool.stop)?;
                 is_cached = false;
                 continue;
             }
@@ -443,7 +443,7 @@ impl Worker<'_> {
                 target.set_timeout(migration.timeout);
                 Ok((target, true))
             }
-            None => Ok((Target::connect(migration)?, false)),
+            None => Ok((Target::connect(migration, &self.pool.stop)?, false)),
         }
     }
 

@@ -14,6 +14,7 @@
 use super::failover;
 use super::wire::{self, FromMaster};
 use crate::base::clock;
+use crate::base::resolve::resolve;
 use crate::commands::add_library;
 use crate::commands::replication::{dialect, end_failover, note_master};
 use crate::exec::{ApplyError, Executor};
@@ -31,7 +32,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -245,9 +246,13 @@ impl<'s> Follower<'s> {
 
     fn connect(&self) -> Result<TcpStream, End> {
         let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
-        let master = (self.master.host.as_str(), self.master.port);
+        let master = self.master;
+        let found = resolve(&master.host, master.port, || self.is_wanted());
+        if !self.is_wanted() {
+            return Err(End::Unwanted);
+        }
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        for address in master.to_socket_addrs()? {
+        for address in found? {
             match self.connect_to(&address, timeout) {
                 Ok(socket) => {
                     socket.set_nodelay(true)?;

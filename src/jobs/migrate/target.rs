@@ -1,9 +1,10 @@
 //! A connection to the server that keys are moved to.
 
+use crate::base::resolve::resolve;
 use crate::state::migrations::{Credentials, Migration};
 use socket2::SockRef;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -75,15 +76,19 @@ pub struct Target {
 
 impl Target {
     /// Connects within the migration's timeout.
-    pub fn connect(migration: &Migration) -> Result<Target, Broken> {
+    pub fn connect(migration: &Migration, stop: &AtomicBool) -> Result<Target, Broken> {
         let broken = |error| Broken {
             step: Step::Connecting,
             error,
         };
-        let address = (migration.host.as_str(), migration.port);
         let deadline = Instant::now() + migration.timeout;
+        let is_wanted = || Instant::now() < deadline && !stop.load(Ordering::Relaxed);
+        let found = resolve(&migration.host, migration.port, is_wanted);
+        if !is_wanted() {
+            return Err(broken(ErrorKind::TimedOut.into()));
+        }
         let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-        for address in address.to_socket_addrs().map_err(broken)? {
+        for address in found.map_err(broken)? {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(broken(ErrorKind::TimedOut.into()));
