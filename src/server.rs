@@ -1,9 +1,11 @@
 //! Start and stop of a server.
 //!
 //! Start: database, IO threads, background threads, listening sockets; the
-//! main thread then accepts until it is told to stop. Stop: the sockets close,
-//! the IO threads commit and send what they have, the background threads end,
-//! the database is flushed, so that the next start has nothing to replay.
+//! main thread then accepts until it is told to stop. Stop: writes are held back
+//! until replicas have all that was written, for `shutdown-timeout` seconds at
+//! most; the sockets close, the IO threads commit and send what they have, the
+//! background threads end, the database is flushed, so that the next start has
+//! nothing to replay.
 
 use crate::base::clock;
 use crate::commands::{load_libraries, registry};
@@ -30,6 +32,8 @@ use std::time::{Duration, Instant};
 const WAKE: Token = Token(usize::MAX);
 /// How often the main thread's cron runs.
 const CRON: Duration = Duration::from_secs(1);
+/// How often a stop that waits for replicas looks how far they are.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Why a server does not start, or ended badly.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +101,7 @@ pub fn run(
     })?;
     let mut poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
-    let signal = watch_signals(&waker)?;
+    let signals = watch_signals(&waker)?;
     let moves = take_moves(&server, waker.clone());
     let threads = start_io_threads(&server, io_threads, waker)?;
     let jobs = Jobs::start(&server)?;
@@ -110,10 +114,10 @@ pub fn run(
         started.elapsed().as_millis(),
         keys(&server),
     );
-    let how = accept_loop(&mut poll, &mut listeners, &server, &signal, &moves)?;
+    let leave = accept_loop(&mut poll, &mut listeners, &server, &signals, &moves)?;
     log::info!("stopping");
     listeners.close(poll.registry());
-    stop(&server, threads, jobs, links, how);
+    stop(&server, threads, jobs, links, &leave);
     Ok(())
 }
 
@@ -132,14 +136,16 @@ fn accept_loop(
     poll: &mut Poll,
     listeners: &mut Listeners,
     server: &Server,
-    signal: &AtomicBool,
+    signals: &Signals,
     moves: &Receiver<Move>,
-) -> io::Result<Shutdown> {
+) -> io::Result<Leave> {
     let mut events = Events::with_capacity(64);
     let mut again: Vec<Token> = Vec::new();
     let mut last_cron = Instant::now();
+    let mut leave = Leave::default();
     loop {
         let timeout = match again.is_empty() {
+            true if leave.deadline.is_some() => LOOK_EVERY,
             true => CRON.saturating_sub(last_cron.elapsed()),
             false => Duration::ZERO,
         };
@@ -148,11 +154,8 @@ fn accept_loop(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        if signal.load(Ordering::Acquire) {
-            return Ok(Shutdown { save: true });
-        }
-        if let Some(how) = server.shutdown_request() {
-            return Ok(how);
+        if leave.is_time(server, signals) {
+            return Ok(leave);
         }
         let ready: Vec<Token> = events
             .iter()
@@ -175,6 +178,82 @@ fn accept_loop(
             // A connection that was left in the queue for lack of descriptors
             // causes no second event.
             again = listeners.tokens();
+        }
+    }
+}
+
+/// When and how the server stops.
+#[derive(Debug)]
+struct Leave {
+    how: Shutdown,
+    /// Until when replicas are waited for, once it is to stop.
+    deadline: Option<Instant>,
+    /// A signal was heeded.
+    signalled: bool,
+}
+
+impl Default for Leave {
+    fn default() -> Leave {
+        Leave {
+            how: Shutdown {
+                save: true,
+                now: false,
+            },
+            deadline: None,
+            signalled: false,
+        }
+    }
+}
+
+impl Leave {
+    /// Whether it is to stop, and has nobody to wait for.
+    fn is_time(&mut self, server: &Server, signals: &Signals) -> bool {
+        if !self.signalled
+            && let Some(how) = signals.wanted(&server.config.load())
+        {
+            self.signalled = true;
+            server.request_shutdown(how, None);
+        }
+        let Some(how) = server.shutdown_request() else {
+            if self.deadline.take().is_some() {
+                log::info!("the server does not stop: that was taken back");
+                signals.forget();
+                self.signalled = false;
+                server.pause_for_shutdown(false);
+            }
+            server.refuse_shutdown();
+            return false;
+        };
+        self.how = how;
+        let deadline = *self.deadline.get_or_insert_with(|| {
+            log::info!("to be stopped");
+            server.pause_for_shutdown(true);
+            Instant::now() + Duration::from_secs(server.config.load().shutdown_timeout_s)
+        });
+        how.now || Instant::now() >= deadline || lagging(server) == 0
+    }
+
+    /// Waits for replicas to have what was committed last; nobody writes any more.
+    fn wait_for_replicas(&self, server: &Server) {
+        let until = self.deadline.filter(|_| !self.how.now);
+        let mut left = lagging(server);
+        while left > 0 && until.is_some_and(|until| Instant::now() < until) {
+            std::thread::sleep(LOOK_EVERY);
+            left = lagging(server);
+        }
+        if left > 0 {
+            log::warn!("{left} replicas lack a part of what was written");
+        }
+    }
+}
+
+/// How many replicas of this master lack something.
+fn lagging(server: &Server) -> usize {
+    match server.replication.is_replica() {
+        true => 0,
+        false => {
+            let next = server.engine.binlog.range().next_position;
+            server.replication.lagging(next)
         }
     }
 }
@@ -250,7 +329,7 @@ fn stop(
     threads: Vec<(Mailbox, JoinHandle<()>)>,
     jobs: Jobs,
     links: replication::Threads,
-    how: Shutdown,
+    leave: &Leave,
 ) {
     server.lanes.stop_all();
     for (mailbox, _) in &threads {
@@ -262,8 +341,9 @@ fn stop(
         }
     }
     jobs.stop();
+    leave.wait_for_replicas(server);
     links.stop();
-    let flushed = match how.save {
+    let flushed = match leave.how.save {
         true => server.engine.flush_memtables(),
         false => server.engine.sync_wal(),
     };
@@ -273,11 +353,42 @@ fn stop(
     }
 }
 
-/// A flag that SIGTERM and SIGINT set, waking the main thread. A second signal
+/// Flags that SIGINT and SIGTERM set.
+struct Signals {
+    /// Either of them.
+    any: Arc<AtomicBool>,
+    interrupt: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// How the server is to stop, if a signal says that it shall.
+    fn wanted(&self, config: &Config) -> Option<Shutdown> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let words = match self.interrupt.load(Ordering::Acquire) {
+            true => &config.shutdown_on_sigint,
+            false => &config.shutdown_on_sigterm,
+        };
+        Some(Shutdown {
+            save: !words.0.contains(&"nosave"),
+            now: words.0.contains(&"now"),
+        })
+    }
+
+    fn forget(&self) {
+        self.interrupt.store(false, Ordering::Release);
+        self.any.store(false, Ordering::Release);
+    }
+}
+
+/// Flags that SIGTERM and SIGINT set, waking the main thread. A second signal
 /// ends the process at once.
-fn watch_signals(waker: &Arc<Waker>) -> io::Result<Arc<AtomicBool>> {
+fn watch_signals(waker: &Arc<Waker>) -> io::Result<Signals> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let flag = Arc::new(AtomicBool::new(false));
+    let interrupt = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGINT, interrupt.clone())?;
     let (sender, receiver) = std::os::unix::net::UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, flag.clone())?;
@@ -294,7 +405,10 @@ fn watch_signals(waker: &Arc<Waker>) -> io::Result<Arc<AtomicBool>> {
             }
         }
     })?;
-    Ok(flag)
+    Ok(Signals {
+        any: flag,
+        interrupt,
+    })
 }
 
 fn storage_config(config: &Config) -> StorageConfig {

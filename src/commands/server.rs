@@ -6,6 +6,7 @@ use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, ReadCtx, SessionCtx};
 use crate::base::clock;
 use crate::state::server::Shutdown;
+use crate::state::session::ReplyMode;
 
 fn monitor(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     if ctx.session.deny_blocking {
@@ -28,7 +29,8 @@ fn time(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 
 fn shutdown(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut options = Options::new(args, 1);
-    let (mut save, mut nosave, mut abort, mut other) = (false, false, false, false);
+    let (mut save, mut nosave, mut abort) = (false, false, false);
+    let (mut now, mut force) = (false, false);
     while !options.is_empty() {
         if options.word("SAVE") {
             save = true;
@@ -36,14 +38,16 @@ fn shutdown(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             nosave = true;
         } else if options.word("ABORT") {
             abort = true;
-        } else if options.word("NOW") || options.word("FORCE") {
-            // There is nobody to wait for, and no error that could hold it up.
-            other = true;
+        } else if options.word("NOW") {
+            now = true;
+        } else if options.word("FORCE") {
+            // There is no error that could hold it up.
+            force = true;
         } else {
             return Err(Error::Syntax);
         }
     }
-    if (save && nosave) || (abort && (save || nosave || other)) {
+    if (save && nosave) || (abort && (save || nosave || now || force)) {
         return Err(Error::Syntax);
     }
     if abort {
@@ -56,8 +60,12 @@ fn shutdown(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         };
     }
     log::info!("a client asks for the server to stop");
-    // No reply: the connection closes with the server.
-    ctx.server.request_shutdown(Shutdown { save: !nosave });
+    // No reply: the connection closes with the server, unless that is taken back.
+    let wants_reply = matches!(ctx.session.reply_mode, ReplyMode::On);
+    ctx.session.wait_for_answer(wants_reply);
+    let how = Shutdown { save: !nosave, now };
+    let asker = ctx.session.info.id;
+    ctx.server.request_shutdown(how, Some(asker));
     Ok(())
 }
 

@@ -585,6 +585,20 @@ impl Replication {
         }
     }
 
+    /// How many replicas that say how far they are lack what stands before
+    /// `next_position`; they are asked for it.
+    pub fn lagging(&self, next_position: u64) -> usize {
+        let mut replicas = self.replicas();
+        replicas.retain(|replica| {
+            let acked = replica.acked.load(Ordering::Acquire);
+            replica.feeding() == Feeding::Online && acked > 0 && acked < next_position
+        });
+        for replica in &replicas {
+            replica.ask();
+        }
+        replicas.len()
+    }
+
     /// How many replicas are online and said so within `max_lag_s` seconds (0:
     /// any time).
     pub fn good_replicas(&self, max_lag_s: u64, now_ms: u64) -> usize {

@@ -54,13 +54,24 @@ struct Pauses {
     client: Option<Pause>,
     /// A failover waits for a replica to have everything.
     failover: bool,
+    /// A shutdown waits for all replicas.
+    shutdown: bool,
 }
 
-/// How a client asked the server to stop.
+/// How the server is to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shutdown {
     /// Flush memtables, so that the next start is instant.
     pub save: bool,
+    /// Do not wait for replicas.
+    pub now: bool,
+}
+
+/// A request to stop, and who waits for that.
+#[derive(Debug, Default)]
+struct Stopping {
+    how: Option<Shutdown>,
+    askers: Vec<ClientId>,
 }
 
 /// See the module.
@@ -129,7 +140,7 @@ pub struct Server {
     pub(super) clients_added_up_us: AtomicU64,
     /// What that came to.
     pub(super) clients_bytes: AtomicU64,
-    shutdown: Mutex<Option<Shutdown>>,
+    shutdown: Mutex<Stopping>,
     log_level: OnceLock<Box<dyn Fn(super::config::LogLevel) + Send + Sync>>,
     listen: OnceLock<Box<Listen>>,
 }
@@ -187,7 +198,7 @@ impl Server {
             stalled_until_us: AtomicU64::new(0),
             clients_added_up_us: AtomicU64::new(0),
             clients_bytes: AtomicU64::new(0),
-            shutdown: Mutex::new(None),
+            shutdown: Mutex::default(),
             log_level: OnceLock::new(),
             listen: OnceLock::new(),
         }
@@ -310,10 +321,15 @@ impl Server {
         self.change_pauses(|pauses| pauses.failover = on);
     }
 
+    /// Holds writes back while a shutdown waits for replicas, or no longer.
+    pub fn pause_for_shutdown(&self, on: bool) {
+        self.change_pauses(|pauses| pauses.shutdown = on);
+    }
+
     fn change_pauses(&self, change: impl FnOnce(&mut Pauses)) {
         let mut pauses = self.pauses.write();
         change(&mut pauses);
-        let paused = pauses.failover || pauses.client.is_some();
+        let paused = pauses.failover || pauses.shutdown || pauses.client.is_some();
         self.paused.store(paused, Ordering::Release);
         drop(pauses);
         self.resume_clients();
@@ -345,13 +361,13 @@ impl Server {
         }
         let pauses = *self.pauses.read();
         let client = pauses.client.filter(|pause| now_ms < pause.until_ms);
-        let failover = pauses.failover.then_some(Pause {
+        let handover = (pauses.failover || pauses.shutdown).then_some(Pause {
             until_ms: u64::MAX,
             mode: PauseMode::Writes,
         });
         client
             .filter(|pause| pause.mode == PauseMode::All)
-            .or(failover)
+            .or(handover)
             .or(client)
     }
 
@@ -364,9 +380,23 @@ impl Server {
         }
     }
 
-    /// Asks the main thread to stop the server.
-    pub fn request_shutdown(&self, how: Shutdown) {
-        *self.shutdown.lock() = Some(how);
+    /// Asks the main thread to stop the server; `asker` waits for that.
+    pub fn request_shutdown(&self, how: Shutdown, asker: Option<ClientId>) {
+        let mut stopping = self.shutdown.lock();
+        stopping.how = Some(how);
+        stopping.askers.extend(asker);
+        drop(stopping);
+        self.wake_main();
+    }
+
+    /// Takes back the request to stop; says whether there was one.
+    pub fn abort_shutdown(&self) -> bool {
+        let aborted = self.shutdown.lock().how.take().is_some();
+        self.wake_main();
+        aborted
+    }
+
+    fn wake_main(&self) {
         if let Some(waker) = self.main_waker.get()
             && let Err(error) = waker.wake()
         {
@@ -374,14 +404,24 @@ impl Server {
         }
     }
 
-    /// Takes back a request that the main thread has not seen yet.
-    pub fn abort_shutdown(&self) -> bool {
-        self.shutdown.lock().take().is_some()
+    /// The request to stop, if there is one.
+    pub fn shutdown_request(&self) -> Option<Shutdown> {
+        self.shutdown.lock().how
     }
 
-    /// The request of a client to stop, if there is one.
-    pub fn shutdown_request(&self) -> Option<Shutdown> {
-        *self.shutdown.lock()
+    /// Tells those who asked for a shutdown that was taken back. Not for IO
+    /// threads, see [`Server::answer`].
+    pub fn refuse_shutdown(&self) {
+        let mut stopping = self.shutdown.lock();
+        let askers = match stopping.how {
+            Some(_) => Vec::new(),
+            None => std::mem::take(&mut stopping.askers),
+        };
+        drop(stopping);
+        for asker in askers {
+            let error = b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n";
+            self.answer(asker, Box::from(&error[..]));
+        }
     }
 
     /// Says how to change the log level; once, by the main program.

@@ -311,7 +311,7 @@ impl Field for MemoryOrPercent {
     }
 }
 
-/// Several words of a fixed set, without effect here; written in the order of the set.
+/// Several words of a fixed set; written in the order of the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WordFlags(pub Vec<&'static str>);
 

@@ -325,3 +325,59 @@ fn a_master_that_is_gone_holds_nobody_up() {
     replica.terminate();
     assert!(started.elapsed() < soon, "{:?}", started.elapsed());
 }
+
+/// A shutdown that was planned loses nothing for replicas that are in touch.
+#[test]
+fn a_shutdown_waits_for_replicas() {
+    let mut master = server(&["--shutdown-timeout", "60"]);
+    let replica = server(&[]);
+    linked(&master, &replica);
+    replica.signal("STOP");
+    let mut conn = master.connect();
+    conn.must("SET early x");
+    let mut asker = master.connect();
+    asker.send(&["SHUTDOWN"]).unwrap();
+    let mut writer = master.connect();
+    wait_for("the wait", || master.log().contains("to be stopped"));
+    writer.send(&["SET", "late", "x"]).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(conn.must("MGET early late").items()[0], Value::bulk("x"));
+    assert_eq!(conn.must("EXISTS late"), Value::Int(0), "not held back");
+    assert_eq!(conn.cmd("SHUTDOWN ABORT"), Value::ok());
+    let refused = asker.read().unwrap().error().expect("an error");
+    assert_eq!(refused, "ERR Errors trying to SHUTDOWN. Check logs.");
+    assert_eq!(writer.read().unwrap(), Value::ok());
+    assert!(conn.cmd("SHUTDOWN ABORT").error().is_some());
+    // In earnest.
+    master.signal("TERM");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(master.alive(), "nobody was waited for");
+    replica.signal("CONT");
+    assert!(master.wait_exit().success());
+    let mut conn = replica.connect();
+    assert_eq!(conn.must("GET late"), Value::bulk("x"));
+}
+
+#[test]
+fn a_shutdown_waits_no_longer_than_it_may() {
+    let mut master = server(&["--shutdown-timeout", "2", "--shutdown-on-sigint", "now"]);
+    let replica = server(&[]);
+    linked(&master, &replica);
+    let mut stop = |begin: &dyn Fn(&Server)| {
+        replica.signal("STOP");
+        master.connect().must("SET k v");
+        let started = Instant::now();
+        begin(&master);
+        assert!(master.wait_exit().success());
+        let took = started.elapsed();
+        replica.signal("CONT");
+        master.spawn();
+        wait_for("a link", || is_caught_up(&master, &replica));
+        took
+    };
+    let ask = |line: &'static str| move |master: &Server| drop(master.connect().cmd(line));
+    let waited = Duration::from_secs(2);
+    assert!(stop(&ask("SHUTDOWN")) >= waited);
+    assert!(stop(&ask("SHUTDOWN NOW")) < waited);
+    assert!(stop(&|master| master.signal("INT")) < waited);
+}
