@@ -6,6 +6,9 @@
 //!      ↑               │ ABORT, TIMEOUT                              │
 //!      └───────────────┴───── PSYNC … FAILOVER answered, or failed ──┘
 //! ```
+//!
+//! Commands that had begun before writes were held back may still commit: then it
+//! is waited for a replica that has that, too.
 
 use crate::base::clock;
 use crate::commands::replication::end_failover;
@@ -46,9 +49,13 @@ pub(super) fn coordinate(server: &Arc<Server>) -> Result<(), StorageError> {
         let late = failover
             .deadline_ms
             .is_some_and(|deadline_ms| clock::unix_ms() >= deadline_ms);
-        let ready = candidates(server, &failover)
-            .into_iter()
-            .find(|target| has_everything(server, target));
+        // What a script on a lane writes is logged when it ends.
+        let ready = match server.lanes.longest() {
+            Some(_) => None,
+            None => candidates(server, &failover)
+                .into_iter()
+                .find(|target| has_everything(server, target)),
+        };
         let target = match (ready, late) {
             (Some(target), _) => Some(target),
             (None, true) if failover.force => {

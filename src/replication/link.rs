@@ -130,15 +130,15 @@ impl<'s> Follower<'s> {
             if !wanted.is_still(desired) {
                 return None;
             }
-            // What was written since the replica had everything would be lost.
+            // What was written since the replica had everything would be lost: by
+            // commands that had begun.
             let lost = matches!(&wanted.failover, Some(failover) if !failover.force)
                 && !failover::has_everything(server, master);
             (!lost).then(|| engine.begin_following())
         };
         let Some(following) = executor.begin_following(begin)? else {
-            if server.replication.desired().is_still(desired) {
-                end_failover(server)?;
-            }
+            // It waits for a replica that has that, too.
+            server.replication.hand_back(desired);
             return Ok(());
         };
         let link = &server.replication.link;

@@ -516,11 +516,24 @@ impl Replication {
             return false;
         };
         failover.in_progress = true;
-        failover.target = Some(target.clone());
         desired.master = Some(target);
         desired.version += 1;
         self.is_replica.store(true, Ordering::SeqCst);
         true
+    }
+
+    /// The failover that `then` was handed over for waits for a replica again.
+    pub fn hand_back(&self, then: &Desired) {
+        let mut desired = self.desired.lock();
+        if !desired.is_still(then) {
+            return;
+        }
+        if let Some(failover) = &mut desired.failover {
+            failover.in_progress = false;
+        }
+        desired.master = None;
+        desired.version += 1;
+        self.is_replica.store(false, Ordering::SeqCst);
     }
 
     /// Tells the link thread to end.

@@ -73,6 +73,9 @@ pub struct Session {
     pub waiting: Option<Arc<Waiter>>,
     /// Whether this is the session of a script, see [`Session::for_script`].
     pub is_script: bool,
+    /// A script's: the server was a replica when it began. That holds until it
+    /// ends, as a script is done as a whole.
+    pub began_on_replica: bool,
     multi: Option<Box<Multi>>,
     watch: Option<Box<Watch>>,
     /// What it said of itself as a replica (REPLCONF).
@@ -101,6 +104,7 @@ impl Session {
             written_to: 0,
             waiting: None,
             is_script: false,
+            began_on_replica: false,
             multi: None,
             watch: None,
             announced: None,
@@ -112,10 +116,11 @@ impl Session {
 
     /// The session in which a script of this client runs its commands: what they
     /// select or switch is the script's alone.
-    pub fn for_script(&self) -> Session {
+    pub fn for_script(&self, on_replica: bool) -> Session {
         let mut session = Session::new(self.info.clone(), self.authenticated);
         session.deny_blocking = true;
         session.is_script = true;
+        session.began_on_replica = on_replica;
         session.db = self.db;
         session
     }
