@@ -29,6 +29,8 @@ pub fn dialect() -> String {
 
 const DIALECT: &str = "kedis";
 
+const ZERO_OR_ONE: Error = Error::text("ERR value is out of range, value must between 0 and 1");
+
 /// Longest address that a replica may announce.
 const MAX_ANNOUNCED_IP: usize = 255;
 /// Longest run id that a replica may announce.
@@ -85,7 +87,10 @@ fn replicaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let host = String::from_utf8_lossy(args[1]).into_owned();
     let master = MasterAddr { host, port };
     let current = ctx.server.replication.desired().master.clone();
-    if current.as_ref() == Some(&master) {
+    let is_same = |current: MasterAddr| {
+        current.port == master.port && current.host.eq_ignore_ascii_case(&master.host)
+    };
+    if current.is_some_and(is_same) {
         ctx.reply.simple("OK Already connected to specified master");
         return Ok(());
     }
@@ -127,9 +132,10 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
         }
         b"ip-address" => {
             if value.len() > MAX_ANNOUNCED_IP {
-                return Err(Error::text(
-                    "ERR REPLCONF ip-address provided by replica instance is too long: 255 bytes max",
-                ));
+                return Err(Error::owned(format!(
+                    "ERR REPLCONF ip-address provided by replica instance is too long: {} bytes",
+                    value.len()
+                )));
             }
             announced.ip = String::from_utf8_lossy(value).into_owned();
         }
@@ -151,7 +157,13 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
         b"ack" | b"fack" => return Ok(false),
         // Only a master asks this, over its link.
         b"getack" => return Ok(false),
-        b"rdb-only" => announced.rdb_only = args::int(value)? == 1,
+        b"rdb-only" => {
+            announced.rdb_only = match args::int(value)? {
+                0 => false,
+                1 => true,
+                _ => return Err(ZERO_OR_ONE),
+            }
+        }
         b"rdb-filter-only" if !value.is_empty() => {
             return Err(Error::text(
                 "ERR this server sends whole RDB files: REPLCONF rdb-filter-only can't be met",
@@ -250,16 +262,14 @@ fn failover(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (mut force, mut abort) = (false, false);
     while !options.is_empty() {
         if timeout_ms.is_none() && options.left() > 1 && options.word("TIMEOUT") {
-            let ms = args::int_from(
-                options.value()?,
-                1,
-                "ERR FAILOVER timeout must be greater than 0",
-            )?;
+            let ms = options.int()?;
+            if ms <= 0 {
+                return Err(Error::text("ERR FAILOVER timeout must be greater than 0"));
+            }
             timeout_ms = Some(ms.unsigned_abs());
         } else if target.is_none() && options.left() > 2 && options.word("TO") {
             let host = String::from_utf8_lossy(options.value()?).into_owned();
-            let port = u16::try_from(options.int()?).map_err(|_| Error::Syntax)?;
-            target = Some(MasterAddr { host, port });
+            target = Some((host, options.int()?));
         } else if options.word("FORCE") && !force {
             force = true;
         } else if args.len() == 2 && options.word("ABORT") {
@@ -278,11 +288,6 @@ fn failover(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ctx.reply.ok();
         return Ok(());
     }
-    if force && (target.is_none() || timeout_ms.is_none()) {
-        return Err(Error::text(
-            "ERR FAILOVER with force option requires both a timeout and target HOST and IP.",
-        ));
-    }
     if desired.failover.is_some() {
         return Err(Error::text("ERR FAILOVER already in progress."));
     }
@@ -295,19 +300,29 @@ fn failover(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if replicas.is_empty() {
         return Err(Error::text("ERR FAILOVER requires connected replicas."));
     }
-    if let Some(target) = &target {
+    if force && (target.is_none() || timeout_ms.is_none()) {
+        return Err(Error::text(
+            "ERR FAILOVER with force option requires both a timeout and target HOST and IP.",
+        ));
+    }
+    let mut chosen = None;
+    if let Some((host, port)) = &target {
         let mut found = replicas.iter();
-        let found = found.find(|r| r.ip == target.host && r.port == target.port);
+        let found = found.find(|r| r.ip == *host && i64::from(r.port) == *port);
         let found = found.ok_or(Error::text(
             "ERR FAILOVER target HOST and PORT is not a replica.",
         ))?;
         if found.feeding() != Feeding::Online {
             return Err(Error::text("ERR FAILOVER target replica is not online."));
         }
+        chosen = Some(MasterAddr {
+            host: found.ip.clone(),
+            port: found.port,
+        });
     }
     let now_ms = crate::base::clock::unix_ms();
     desired.failover = Some(Failover {
-        target,
+        target: chosen,
         deadline_ms: timeout_ms.map(|ms| now_ms.saturating_add(ms)),
         force,
         in_progress: false,
@@ -351,11 +366,10 @@ fn wait(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn waitaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    const HERE: Error = Error::text("ERR value is out of range, value must between 0 and 1");
     const REPLICAS: Error = Error::text("ERR value is out of range, must be positive");
     let here = args::int(args[1])?;
     if !(0..=1).contains(&here) {
-        return Err(HERE);
+        return Err(ZERO_OR_ONE);
     }
     let replicas = args::int(args[2])?;
     if replicas < 0 {

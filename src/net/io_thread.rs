@@ -389,7 +389,7 @@ impl IoThread {
         }
     }
 
-    /// Takes a client that is gone off the lists of those that are sent messages.
+    /// Takes a client that is gone from here off the lists of those that are sent messages.
     fn forget(&self, session: &mut Session) {
         let server = self.executor.server();
         server.pubsub.leave_all(server, session);
@@ -472,6 +472,8 @@ impl IoThread {
             return;
         };
         connection.deregister(self.poll.registry());
+        // What a replica is told, its feeder tells it.
+        self.forget(&mut connection.session);
         let server = self.executor.server();
         self.by_client.remove(&connection.session.info.id);
         match connection.take() {

@@ -7,6 +7,7 @@
 //! that the binlog lost meanwhile ends the feeding: the replica comes back,
 //! is told that it cannot go on, and gets the data set.
 
+use super::turns::Turns;
 use super::{redis, wire};
 use crate::base::clock;
 use crate::resp::{Limits, Parser, Progress};
@@ -31,6 +32,9 @@ const OUTPUT_PAUSE: usize = 1 << 20;
 const TURN_BYTES: usize = 512 << 10;
 /// The longest sleep.
 const NAP: Duration = Duration::from_millis(250);
+/// How often a replica that waits for the data set hears that it is not forgotten,
+/// and one that lags how far the binlog goes.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 /// What a replica says is short.
 const MAX_INPUT: usize = 64 << 10;
 
@@ -47,7 +51,7 @@ pub(super) enum End {
     Served,
     #[error("it closed the connection")]
     Closed,
-    #[error("nothing was heard of it for repl-timeout seconds")]
+    #[error("it gave no sign of life for repl-timeout seconds")]
     Silent,
     #[error("it said what no replica says")]
     Malformed,
@@ -62,7 +66,7 @@ pub(super) enum End {
 }
 
 /// Feeds until the connection breaks.
-pub(super) fn run(server: &Arc<Server>, taken: Taken) {
+pub(super) fn run(server: &Arc<Server>, turns: &Turns, taken: Taken) {
     let info = taken.info.clone();
     info.set_flag(ClientFlags::REPLICA, true);
     let name = format!("replica {}:{}", info.addr, taken.psync.announced.port);
@@ -70,7 +74,7 @@ pub(super) fn run(server: &Arc<Server>, taken: Taken) {
         Ok(mut feeder) => {
             server.replication.add_replica(feeder.replica.clone());
             server.engine.binlog.watch(feeder.watcher.clone());
-            let Err(end) = feeder.feed();
+            let Err(end) = feeder.feed(turns);
             match end {
                 End::Stopping | End::Served => log::debug!("{name}: {end}"),
                 _ => log::warn!("{name}: {end}"),
@@ -106,7 +110,11 @@ pub(super) struct Feeder<'s> {
     /// How often the replica said how far it is.
     acks: u64,
     heard: Instant,
+    /// When its socket last took something.
+    took: Instant,
     said: Instant,
+    /// When it was last told how far the binlog goes.
+    told: Instant,
 }
 
 impl<'s> Feeder<'s> {
@@ -153,22 +161,23 @@ impl<'s> Feeder<'s> {
             skip: 0,
             acks: 0,
             heard: Instant::now(),
+            took: Instant::now(),
             said: Instant::now(),
+            told: Instant::now(),
         })
     }
 
-    fn feed(&mut self) -> Result<std::convert::Infallible, End> {
+    fn feed(&mut self, turns: &Turns) -> Result<std::convert::Infallible, End> {
         let hold = match self.go_on()? {
             Some(hold) => hold,
-            None => self.begin_anew()?,
+            None => self.begin_anew(turns)?,
         };
+        self.drain()?;
         if self.psync.announced.rdb_only {
-            while !self.flush()? && self.unsent() > 0 {
-                self.sleep(NAP)?;
-                self.turn()?;
-            }
             return Err(End::Served);
         }
+        // Nothing had to be heard until now.
+        self.heard = Instant::now();
         self.replica.set_feeding(Feeding::Online);
         self.stream(&hold)
     }
@@ -213,11 +222,19 @@ impl<'s> Feeder<'s> {
         Ok(Some(hold))
     }
 
-    /// Sends the whole data set.
-    fn begin_anew(&mut self) -> Result<Hold, End> {
+    /// Sends the whole data set, once it is this replica's turn.
+    fn begin_anew(&mut self, turns: &Turns) -> Result<Hold, End> {
         let server = self.server;
         let engine = &server.engine;
         server.stats.sync_full.add(1);
+        let turn = turns.ask();
+        while !turn.has_come() {
+            if self.said.elapsed() >= TELL_EVERY {
+                self.say(b"\n");
+            }
+            self.turn()?;
+            self.sleep(NAP)?;
+        }
         let (hold, _) = engine.hold_binlog(0);
         let snapshot = engine.snapshot()?;
         // What the snapshot shows must not be taken back by a crash.
@@ -239,6 +256,9 @@ impl<'s> Feeder<'s> {
         }
         if self.is_redis() {
             redis::send_data_set(self, &snapshot)?;
+            // It may take long until the replica has loaded that.
+            drop((snapshot, turn));
+            redis::wait_until_loaded(self)?;
             return Ok(hold);
         }
         wire::snapshot_begin(&mut self.out, set, snapshot.keys);
@@ -257,13 +277,19 @@ impl<'s> Feeder<'s> {
         Ok(hold)
     }
 
-    /// Returns once all is sent and the replica has said something after that.
-    pub(super) fn wait_for_ack(&mut self) -> Result<(), End> {
+    /// Sends all that there is.
+    fn drain(&mut self) -> Result<(), End> {
         self.turn()?;
         while self.unsent() > 0 {
             self.sleep(NAP)?;
             self.turn()?;
         }
+        Ok(())
+    }
+
+    /// Returns once all is sent and the replica has said something after that.
+    pub(super) fn wait_for_ack(&mut self) -> Result<(), End> {
+        self.drain()?;
         let before = self.acks;
         while self.acks == before {
             self.sleep(NAP)?;
@@ -294,7 +320,9 @@ impl<'s> Feeder<'s> {
                 true => self.next,
                 false => self.replica.acked.load(Ordering::Relaxed).min(self.next),
             });
-            if self.said.elapsed() >= ping_every {
+            let is_due = self.said.elapsed() >= ping_every;
+            let lags = more || self.unsent() > OUTPUT_PAUSE;
+            if is_due || lags && !self.is_redis() && self.told.elapsed() >= TELL_EVERY {
                 self.keep_alive()?;
                 ping_every = ping();
             }
@@ -375,12 +403,14 @@ impl<'s> Feeder<'s> {
         Ok(self.next < end)
     }
 
-    /// Says something, as nothing happened for a while.
+    /// Says how far the binlog goes: as nothing happened for a while, or as the
+    /// replica lags.
     fn keep_alive(&mut self) -> Result<(), End> {
         if !self.is_redis() {
             let now_ms = clock::unix_ms().to_string();
-            let next = self.next.to_string();
-            self.say_command(&[b"REPL_PING", next.as_bytes(), now_ms.as_bytes()]);
+            let end = self.server.engine.binlog.range().next_position.to_string();
+            self.say_command(&[b"REPL_PING", end.as_bytes(), now_ms.as_bytes()]);
+            self.told = Instant::now();
             return Ok(());
         }
         if !redis::log_ping(&self.server.engine)? {
@@ -423,11 +453,24 @@ impl<'s> Feeder<'s> {
         if self.replica.client.kill.load(Ordering::Acquire) {
             return Err(End::Killed);
         }
-        let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
-        if self.heard.elapsed() > timeout && !self.psync.is_sync {
-            return Err(End::Silent);
+        match self.is_silent() {
+            true => Err(End::Silent),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Whether there was no sign of life for too long. As long as it gets the data
+    /// set that is that it takes it: a Redis says nothing before it has all. After
+    /// that it is what it says; who said SYNC never says anything.
+    fn is_silent(&self) -> bool {
+        let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
+        let since = match self.replica.feeding() {
+            Feeding::Online if self.psync.is_sync => return false,
+            Feeding::Online => self.heard,
+            _ if self.unsent() > 0 => self.took,
+            _ => self.took.max(self.heard),
+        };
+        since.elapsed() > timeout
     }
 
     pub(super) fn say(&mut self, bytes: &[u8]) {
@@ -457,6 +500,7 @@ impl<'s> Feeder<'s> {
                 Ok(0) => return Err(End::Closed),
                 Ok(n) => {
                     self.sent += n;
+                    self.took = Instant::now();
                     self.server.stats.net_output_bytes.add(n as u64);
                     any = true;
                 }

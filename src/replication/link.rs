@@ -224,7 +224,8 @@ impl<'s> Follower<'s> {
         let mut words = answer.split(' ');
         match (words.next(), words.next()) {
             (Some("+CONTINUE"), id) => {
-                if let Some(id) = id.and_then(|id| wire::history_id(id.as_bytes())) {
+                if let Some(id) = id {
+                    let id = wire::history_id(id.as_bytes()).ok_or(End::Malformed)?;
                     self.server.engine.adopt_history(self.following, &id)?;
                 }
                 log::info!("link to {}: goes on", self.session.info.addr);

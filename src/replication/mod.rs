@@ -5,6 +5,7 @@
 //! | [`wire`] | what goes over a link |
 //! | [`feeder`] | one thread per replica: data set and stream |
 //! | [`redis`] | the same in Redis' dialect |
+//! | [`turns`] | how many data sets are sent at once |
 //! | [`failover`] | hands over to a replica |
 //! | [`link`] | one thread that follows the master, if there is one |
 //!
@@ -15,6 +16,7 @@ mod failover;
 mod feeder;
 mod link;
 mod redis;
+mod turns;
 mod wire;
 
 use crate::state::Server;
@@ -35,14 +37,15 @@ impl Threads {
     pub fn start(server: &Arc<Server>) -> io::Result<Threads> {
         let feeders = Arc::<Mutex<Vec<JoinHandle<()>>>>::default();
         let (list, shared) = (feeders.clone(), Arc::downgrade(server));
+        let turns = Arc::<turns::Turns>::default();
         server.replication.on_take(Box::new(move |taken| {
             let Some(server) = shared.upgrade() else {
                 return;
             };
             let client = taken.info.id;
-            let feeding = server.clone();
+            let (feeding, turns) = (server.clone(), turns.clone());
             let thread = Builder::new().name(format!("feeder-{}", client.0));
-            let started = thread.spawn(move || feeder::run(&feeding, taken));
+            let started = thread.spawn(move || feeder::run(&feeding, &turns, taken));
             let mut list = list.lock();
             list.retain(|feeder| !feeder.is_finished());
             match started {

@@ -44,11 +44,17 @@ pub(super) fn send_data_set(feeder: &mut Feeder<'_>, snapshot: &Snapshot<'_>) ->
     }
     exported.map_err(failure)?;
     feeder.say(mark.as_bytes());
-    // A replica looks for the mark at the end of what it has read: nothing may
-    // follow before it has found it.
-    match feeder.psync.announced.rdb_only {
-        true => Ok(()),
-        false => feeder.wait_for_ack(),
+    Ok(())
+}
+
+/// Waits until the replica has found the end of the data set, if that is not
+/// known by its length: it looks for the mark at the end of what it has read, so
+/// nothing may follow before.
+pub(super) fn wait_until_loaded(feeder: &mut Feeder<'_>) -> Result<(), End> {
+    let announced = &feeder.psync.announced;
+    match announced.eof && !announced.rdb_only {
+        true => feeder.wait_for_ack(),
+        false => Ok(()),
     }
 }
 

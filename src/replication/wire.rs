@@ -11,7 +11,7 @@
 //! REPL_ROW               position row                                 one row of the binlog
 //! REPL_HISTORY           id                                           from here on this is its name
 //! REPL_PUBLISH           shard channel message                        for whoever listens there
-//! REPL_PING              position unix-ms                             nothing happened up to there
+//! REPL_PING              position unix-ms                             so far the binlog goes
 //! REPLCONF GETACK *                                                   say at once how far you are
 //! ```
 //!

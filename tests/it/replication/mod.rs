@@ -8,6 +8,7 @@
 //! - `sync`: full and partial syncs, kills, trims, what a replica refuses
 //! - `chaos`: whatever can happen, at random
 //! - `kill_points`: either side dies at every step
+//! - `peers`: who asks to be fed and behaves as no server does
 //! - `sentinel`: Redis' Sentinel over them
 //! - `topology`: chains, promotions, histories that part
 //!
@@ -16,6 +17,7 @@
 mod chaos;
 mod kill_points;
 mod load;
+mod peers;
 mod sentinel;
 mod sync;
 mod topology;

@@ -1,0 +1,235 @@
+//! Peers that ask to be fed and then behave as no server does: they read slowly or
+//! not at all, say nothing, or are many.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::{assert_same, figure, follow, info, is_caught_up, server, syncs};
+use crate::support::{Conn, Server, Value, wait_for, wait_within};
+
+/// More than the sockets between two processes hold.
+const KEYS: i64 = 60_000;
+
+fn filled(more: &[&str]) -> Server {
+    let master = server(more);
+    master
+        .connect()
+        .must(&format!("DEBUG POPULATE {KEYS} key 400"));
+    master
+}
+
+/// Asks for the data set in Kedis' own dialect and reads nothing.
+fn ask(master: &Server) -> TcpStream {
+    let mut socket = TcpStream::connect(master.address()).unwrap();
+    let lines = b"REPLCONF capa kedis1\r\nPSYNC ? -1\r\n";
+    socket.write_all(lines).unwrap();
+    socket
+}
+
+fn states(master: &Server, state: &str) -> usize {
+    let text = master.connect().must("INFO replication").text();
+    text.matches(&format!("state={state}")).count()
+}
+
+/// A Redis that gets a file says nothing until it has all of it.
+#[test]
+fn who_takes_the_data_set_slowly_need_not_say_anything() {
+    let master = filled(&["--repl-timeout", "1"]);
+    let mut socket = ask(&master);
+    let started = Instant::now();
+    let end = b"REPL_SNAPSHOT_COMPLETE";
+    let (mut tail, mut piece) = (Vec::new(), vec![0; 1 << 20]);
+    while !tail.windows(end.len()).any(|w| w == end) {
+        let read = socket.read(&mut piece).unwrap();
+        assert!(read > 0, "cut off after {:?}", started.elapsed());
+        let keep = tail.len().saturating_sub(end.len());
+        tail.drain(..keep);
+        tail.extend_from_slice(&piece[..read]);
+        // What the sockets hold at the end is read before somebody wants an answer.
+        if started.elapsed() < Duration::from_secs(3) {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    assert!(started.elapsed() > Duration::from_secs(2), "not slow");
+}
+
+/// What it says does not help it: as long as it holds a snapshot, files stay.
+#[test]
+fn who_does_not_take_the_data_set_is_let_go() {
+    let master = filled(&["--repl-timeout", "1"]);
+    let mut talking = ask(&master);
+    let mut old = TcpStream::connect(master.address()).unwrap();
+    old.write_all(b"SYNC\r\n").unwrap();
+    wait_for("both", || {
+        figure(&master, "replication", "connected_slaves") == 2
+    });
+    let gone = wait_within(Duration::from_secs(20), || {
+        // It may be closed already.
+        let _ = talking.write_all(b"REPLCONF ACK 0\r\n");
+        states(&master, "send_bulk") == 0
+    });
+    assert!(gone, "{}", master.connect().must("INFO replication").text());
+}
+
+/// Many that want the data set at once get it one after the other.
+#[test]
+fn a_crowd_of_replicas_is_served_in_turn() {
+    const AT_ONCE: usize = 16;
+    let master = filled(&["--repl-ping-replica-period", "1"]);
+    let mut crowd: Vec<TcpStream> = (0..3 * AT_ONCE).map(|_| ask(&master)).collect();
+    wait_for("all", || {
+        figure(&master, "replication", "connected_slaves") as usize == crowd.len()
+    });
+    wait_for("the first", || states(&master, "send_bulk") == AT_ONCE);
+    assert_eq!(states(&master, "wait_bgsave"), 2 * AT_ONCE);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    // Who waits is not taken for dead, nor does it take the master for dead.
+    replica.connect().must("CONFIG SET repl-timeout 2");
+    std::thread::sleep(Duration::from_secs(4));
+    let waits = replica.connect().must("ROLE").items()[3].text();
+    assert_eq!(waits, "handshake");
+    assert_eq!(syncs(&master).0 as usize, crowd.len() + 1);
+    crowd.clear();
+    assert_same(&master, &replica);
+    assert_eq!(syncs(&master).0 as usize, 3 * AT_ONCE + 1);
+}
+
+/// It used to stay on the lists of those who are sent messages, for ever.
+#[test]
+fn a_client_that_becomes_a_replica_hears_no_messages_any_more() {
+    let master = server(&[]);
+    let mut conn = master.connect();
+    conn.must("HELLO 3");
+    conn.must("CLIENT TRACKING ON BCAST");
+    for line in ["SUBSCRIBE news", "PSUBSCRIBE n*", "SSUBSCRIBE shard"] {
+        conn.must(line);
+    }
+    let mut other = master.connect();
+    assert_eq!(other.must("PUBSUB NUMPAT"), Value::Int(1));
+    conn.send(&["PSYNC", "?", "-1"]).unwrap();
+    wait_for("the replica", || {
+        figure(&master, "replication", "connected_slaves") == 1
+    });
+    let none = [Value::bulk("news"), Value::Int(0)];
+    assert_eq!(other.must("PUBSUB NUMSUB news").items(), none);
+    assert_eq!(other.must("PUBSUB NUMPAT"), Value::Int(0));
+    let none = [Value::bulk("shard"), Value::Int(0)];
+    assert_eq!(other.must("PUBSUB SHARDNUMSUB shard").items(), none);
+    assert_eq!(info(&master, "clients", "tracking_clients"), "0");
+}
+
+/// A replica that lags is told by how much: the rows alone do not say.
+#[test]
+fn who_lags_is_told_how_far_the_binlog_goes() {
+    let master = server(&[]);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    wait_for("the link", || is_caught_up(&master, &replica));
+    let mut writer = master.connect();
+    writer.must("SET k v");
+    let next = figure(&master, "binlog", "binlog_next_position");
+    let id = info(&master, "replication", "master_replid");
+    let mut lagging = master.connect();
+    lagging.must("REPLCONF capa kedis1");
+    let goes_on = lagging.must(&format!("PSYNC {id} {next}"));
+    assert_eq!(goes_on, Value::simple(&format!("CONTINUE {id}")));
+    let value = "x".repeat(1 << 20);
+    for _ in 0..40 {
+        writer.call(&["SET", "big", &value]);
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    let mut applied = 0;
+    let told = wait_within(Duration::from_secs(20), || {
+        let frame = lagging.read().unwrap();
+        let position = || frame.items()[1].text().parse::<i64>().unwrap();
+        match frame.items()[0].text().as_str() {
+            "REPL_ROW" => applied = position(),
+            "REPL_PING" => return position() > applied + (4 << 20),
+            _ => {}
+        }
+        false
+    });
+    assert!(told, "only rows up to {applied}");
+    assert_same(&master, &replica);
+}
+
+/// REPLCONF and FAILOVER say what Redis says.
+#[test]
+fn mistakes_are_told_as_redis_tells_them() {
+    let server = server(&[]);
+    let mut conn = server.connect();
+    let long = format!("REPLCONF ip-address {}", "x".repeat(300));
+    for (line, text) in [
+        (
+            long.as_str(),
+            "ERR REPLCONF ip-address provided by replica instance is too long: 300 bytes",
+        ),
+        (
+            "REPLCONF rdb-only 2",
+            "ERR value is out of range, value must between 0 and 1",
+        ),
+        (
+            "FAILOVER FORCE",
+            "ERR FAILOVER requires connected replicas.",
+        ),
+        (
+            "FAILOVER TO x 99999",
+            "ERR FAILOVER requires connected replicas.",
+        ),
+        (
+            "FAILOVER TIMEOUT x",
+            "ERR value is not an integer or out of range",
+        ),
+        (
+            "FAILOVER TIMEOUT -1",
+            "ERR FAILOVER timeout must be greater than 0",
+        ),
+    ] {
+        assert_eq!(conn.cmd(line).error().as_deref(), Some(text), "{line}");
+    }
+    conn.must("REPLICAOF localhost 1");
+    assert_eq!(
+        conn.cmd("REPLICAOF LOCALHOST 1"),
+        Value::simple("OK Already connected to specified master")
+    );
+}
+
+#[test]
+fn a_script_that_runs_ends_as_it_began() {
+    let script = "local function now() local t = redis.call('TIME'); return t[1] * 1e6 + t[2] end\n\
+         redis.call('SET', 'begun', 1)\n\
+         local till = now() + 1500000\n\
+         while now() < till do end\n\
+         redis.call('SET', 'done', 1)\n\
+         return 'whole'";
+    let begin = |server: &Server| {
+        let mut conn = server.connect();
+        conn.send(&["EVAL", script, "0"]).unwrap();
+        std::thread::sleep(Duration::from_millis(400));
+        conn
+    };
+    let whole = |mut conn: Conn| assert_eq!(conn.read().unwrap(), Value::bulk("whole"));
+    let master = server(&[]);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    wait_for("the link", || is_caught_up(&master, &replica));
+    let running = begin(&master);
+    assert_eq!(master.connect().cmd("FAILOVER"), Value::ok());
+    whole(running);
+    wait_for("the roles change", || {
+        info(&replica, "replication", "role") == "master"
+            && info(&master, "replication", "role") == "slave"
+    });
+    let both = [Value::bulk("1"), Value::bulk("1")];
+    assert_eq!(replica.connect().must("MGET begun done").items(), both);
+    assert_same(&replica, &master);
+    // It is told to follow while a script of its own runs.
+    let running = begin(&replica);
+    follow(&replica, &master);
+    whole(running);
+    let mut conn = replica.connect();
+    let refused = conn.call(&["EVAL", script, "0"]).error().expect("refused");
+    assert!(refused.starts_with("READONLY "), "{refused}");
+}
