@@ -162,7 +162,17 @@ impl Lanes {
     /// The next request, for a lane; waits for one. `None`: the server stops.
     pub fn next(&self) -> Option<Job> {
         let job = self.jobs.1.recv().ok().flatten();
-        job.filter(|_| !self.stopping.load(Ordering::Acquire))
+        let job = job.filter(|_| !self.are_stopping());
+        if job.is_none() {
+            self.wake_for_stop();
+        }
+        job
+    }
+
+    /// Wakes a lane, which wakes the next: also one that has only just started. A
+    /// full queue wakes them as well.
+    fn wake_for_stop(&self) {
+        let _ = self.jobs.0.try_send(None);
     }
 
     /// A request that no lane has begun.
@@ -172,8 +182,8 @@ impl Lanes {
         }
         let taken = self.jobs.1.try_recv().ok()?;
         if taken.is_none() {
-            // The server stops, and this wakes a lane.
-            let _ = self.jobs.0.try_send(None);
+            // The server stops, and this was for a lane.
+            self.wake_for_stop();
         }
         taken
     }
@@ -313,9 +323,26 @@ impl Lanes {
                 running.kill.store(true, Ordering::Release);
             }
         }
-        for _ in 0..self.all.read().len() {
-            // A full queue wakes the lanes as well.
-            let _ = self.jobs.0.try_send(None);
+        self.wake_for_stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// Who was added after the stop used to wait for ever, and the server with it.
+    #[test]
+    fn all_lanes_hear_of_the_stop_also_those_that_come_late() {
+        let lanes = Arc::new(Lanes::default());
+        lanes.stop_all();
+        let (ended, end) = channel();
+        for n in 1..=3 {
+            let (lanes, ended) = (lanes.clone(), ended.clone());
+            std::thread::spawn(move || ended.send(lanes.next().is_none()));
+            let heard = end.recv_timeout(Duration::from_secs(20));
+            assert_eq!(heard, Ok(true), "lane {n}");
         }
     }
 }
