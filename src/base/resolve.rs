@@ -26,7 +26,7 @@ impl Place {
     fn take() -> Option<Place> {
         let more = |n| (n < MOST).then_some(n + 1);
         let taken = UNDER_WAY.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        taken.is_ok().then_some(Place)
+        taken.is_ok().then(|| Place)
     }
 }
 

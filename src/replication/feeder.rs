@@ -501,7 +501,9 @@ impl<'s> Feeder<'s> {
                 Ok(n) => {
                     self.sent += n;
                     self.took = Instant::now();
-                    self.server.stats.net_output_bytes.add(n as u64);
+                    let stats = &self.server.stats;
+                    stats.net_output_bytes.add(n as u64);
+                    stats.net_repl_output_bytes.add(n as u64);
                     any = true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,

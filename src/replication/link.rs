@@ -413,11 +413,9 @@ impl<'s> Follower<'s> {
             let mut ask = false;
             if heard {
                 let now_ms = clock::unix_ms();
-                server
-                    .replication
-                    .link
-                    .heard_ms
-                    .store(now_ms, Ordering::Relaxed);
+                let link = &server.replication.link;
+                link.heard_ms.store(now_ms, Ordering::Relaxed);
+                self.session.info.active_ms.store(now_ms, Ordering::Relaxed);
                 ask = self.obey_what_is_here(peer, &mut incoming)?;
             }
             let due = match heard {
@@ -620,7 +618,9 @@ impl<'s> Peer<'s> {
             Ok(0) => Err(End::Closed),
             Ok(n) => {
                 self.heard = Instant::now();
-                self.server.stats.net_input_bytes.add(n as u64);
+                let stats = &self.server.stats;
+                stats.net_input_bytes.add(n as u64);
+                stats.net_repl_input_bytes.add(n as u64);
                 let came = self.scratch.get(..n).unwrap_or_default();
                 self.input.extend_from_slice(came);
                 Ok(true)

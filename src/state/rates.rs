@@ -13,10 +13,14 @@ const SAMPLES: usize = 16;
 pub struct PerSecond {
     /// Commands.
     pub commands: f64,
-    /// Bytes from clients.
+    /// Bytes read.
     pub input_bytes: f64,
-    /// Bytes to clients.
+    /// Bytes sent.
     pub output_bytes: f64,
+    /// Of the bytes read: from the master.
+    pub repl_input_bytes: f64,
+    /// Of the bytes sent: to replicas.
+    pub repl_output_bytes: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +29,8 @@ struct Sample {
     commands: u64,
     input_bytes: u64,
     output_bytes: u64,
+    repl_input_bytes: u64,
+    repl_output_bytes: u64,
 }
 
 /// See the module.
@@ -45,6 +51,8 @@ impl Rates {
             commands: stats.commands.get(),
             input_bytes: stats.net_input_bytes.get(),
             output_bytes: stats.net_output_bytes.get(),
+            repl_input_bytes: stats.net_repl_input_bytes.get(),
+            repl_output_bytes: stats.net_repl_output_bytes.get(),
         });
     }
 
@@ -64,6 +72,8 @@ impl Rates {
             commands: rate(first.commands, last.commands),
             input_bytes: rate(first.input_bytes, last.input_bytes),
             output_bytes: rate(first.output_bytes, last.output_bytes),
+            repl_input_bytes: rate(first.repl_input_bytes, last.repl_input_bytes),
+            repl_output_bytes: rate(first.repl_output_bytes, last.repl_output_bytes),
         }
     }
 }

@@ -78,10 +78,14 @@ pub struct Stats {
     pub rejected_connections: Counter,
     /// Commands run.
     pub commands: Counter,
-    /// Bytes read from clients.
+    /// Bytes read from clients, and over links between masters and replicas.
     pub net_input_bytes: Counter,
-    /// Bytes sent to clients.
+    /// Bytes sent to them.
     pub net_output_bytes: Counter,
+    /// Of the bytes read: from the master.
+    pub net_repl_input_bytes: Counter,
+    /// Of the bytes sent: to replicas.
+    pub net_repl_output_bytes: Counter,
     /// Keys deleted because their time was over.
     pub expired_keys: Counter,
     /// Look-ups that found their key.
@@ -157,6 +161,8 @@ impl Stats {
             &self.commands,
             &self.net_input_bytes,
             &self.net_output_bytes,
+            &self.net_repl_input_bytes,
+            &self.net_repl_output_bytes,
             &self.expired_keys,
             &self.keyspace_hits,
             &self.keyspace_misses,

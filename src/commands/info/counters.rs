@@ -18,16 +18,15 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     text.field("instantaneous_ops_per_sec", rates.commands.round());
     text.field("total_net_input_bytes", stats.net_input_bytes.get());
     text.field("total_net_output_bytes", stats.net_output_bytes.get());
-    text.constants(&[
-        ("total_net_repl_input_bytes", "0"),
-        ("total_net_repl_output_bytes", "0"),
-    ]);
+    let (input, output) = (&stats.net_repl_input_bytes, &stats.net_repl_output_bytes);
+    text.field("total_net_repl_input_bytes", input.get());
+    text.field("total_net_repl_output_bytes", output.get());
     text.field("instantaneous_input_kbps", kbps(rates.input_bytes));
     text.field("instantaneous_output_kbps", kbps(rates.output_bytes));
-    text.constants(&[
-        ("instantaneous_input_repl_kbps", "0.00"),
-        ("instantaneous_output_repl_kbps", "0.00"),
-    ]);
+    let input = kbps(rates.repl_input_bytes);
+    text.field("instantaneous_input_repl_kbps", input);
+    let output = kbps(rates.repl_output_bytes);
+    text.field("instantaneous_output_repl_kbps", output);
     text.field("rejected_connections", stats.rejected_connections.get());
     text.field("sync_full", stats.sync_full.get());
     text.field("sync_partial_ok", stats.sync_partial_ok.get());

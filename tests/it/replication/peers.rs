@@ -233,3 +233,20 @@ fn a_script_that_runs_ends_as_it_began() {
     let refused = conn.call(&["EVAL", script, "0"]).error().expect("refused");
     assert!(refused.starts_with("READONLY "), "{refused}");
 }
+
+#[test]
+fn what_goes_over_links_is_counted() {
+    let (master, replica) = (server(&[]), server(&[]));
+    follow(&replica, &master);
+    wait_for("the link", || is_caught_up(&master, &replica));
+    let sent = || figure(&master, "stats", "total_net_repl_output_bytes");
+    let read = || figure(&replica, "stats", "total_net_repl_input_bytes");
+    let (sent_before, read_before) = (sent(), read());
+    let value = "x".repeat(100_000);
+    master.connect().call(&["SET", "k", &value]);
+    wait_for("the stream", || is_caught_up(&master, &replica));
+    assert!(sent() >= sent_before + 100_000);
+    assert!(read() >= read_before + 100_000);
+    assert_eq!(figure(&master, "stats", "total_net_repl_input_bytes"), 0);
+    assert_eq!(figure(&replica, "stats", "total_net_repl_output_bytes"), 0);
+}
