@@ -303,7 +303,7 @@ impl Executor {
                 kill: on_lane.as_ref().map(|on| on.running.kill.clone()),
             };
             let mut host = ScriptHost {
-                session: session.for_script(self.is_on_replica(session)),
+                session: session.for_script(self.began_on_replica()),
                 executor: self,
                 read_only,
                 replicates: true,

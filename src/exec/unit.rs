@@ -119,6 +119,9 @@ pub(super) struct Unit {
     depth: u32,
     /// An inner unit met a conflict: the outermost one must be rolled back.
     conflict: bool,
+    /// The server was a replica when it began. That holds until its end, as it is
+    /// done as a whole.
+    on_replica: bool,
     savepoint: Savepoint,
     /// What was on its way to clients when it began.
     sent: usize,
@@ -160,6 +163,7 @@ impl Executor {
         self.unit = Some(Unit {
             depth: 1,
             conflict: false,
+            on_replica: self.server.replication.is_replica(),
             savepoint: self.txn.savepoint(),
             sent: self.outbox.len(),
             mark,
@@ -172,6 +176,11 @@ impl Executor {
     /// Whether a unit runs.
     pub fn in_unit(&self) -> bool {
         self.unit.is_some()
+    }
+
+    /// Whether the unit that runs began on a replica.
+    pub(in crate::exec) fn began_on_replica(&self) -> bool {
+        self.unit.as_ref().is_some_and(|unit| unit.on_replica)
     }
 
     /// The command that `args` call, if it may be run by `session` now: it

@@ -73,8 +73,8 @@ pub struct Session {
     pub waiting: Option<Arc<Waiter>>,
     /// Whether this is the session of a script, see [`Session::for_script`].
     pub is_script: bool,
-    /// A script's: the server was a replica when it began. That holds until it
-    /// ends, as a script is done as a whole.
+    /// A script's: the server was a replica when it began, or the transaction that
+    /// it is a part of. That holds until its end.
     pub began_on_replica: bool,
     multi: Option<Box<Multi>>,
     watch: Option<Box<Watch>>,

@@ -158,7 +158,7 @@ impl Engine {
     /// process has the directory open.
     pub fn open(config: StorageConfig) -> Result<Arc<Engine>> {
         std::fs::create_dir_all(&config.dir)?;
-        let options = RocksOptions::new(&config);
+        let options = RocksOptions::new(&config)?;
         let (db, names) = open_in_background(&config, &options)?;
         let own_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;

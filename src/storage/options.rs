@@ -143,7 +143,10 @@ pub struct RocksOptions {
 
 impl RocksOptions {
     /// Options for this configuration.
-    pub fn new(config: &StorageConfig) -> Self {
+    ///
+    /// # Errors
+    /// RocksDB does not know an option that has no setter.
+    pub fn new(config: &StorageConfig) -> Result<Self, rocksdb::Error> {
         let budget = config.memory_budget - config.hot_bytes(config.memory_budget);
         let cache = Cache::new_hyper_clock_cache(budget as usize, 0);
         let memtables =
@@ -177,12 +180,15 @@ impl RocksOptions {
         if config.rate_limit > 0 {
             db.set_ratelimiter(config.rate_limit as i64, 100_000, 10);
         }
-        RocksOptions {
+        // What counts is in the WAL, or was flushed by whoever wrote it around the
+        // WAL; and a flush that is waited for may be forgotten (see `Engine::flush_memtables`).
+        let db = db.get_options_from_string("avoid_flush_during_shutdown=true")?;
+        Ok(RocksOptions {
             db,
             cache,
             memtables: manager,
             config: config.clone(),
-        }
+        })
     }
 
     /// Options of a column family that holds a DB.

@@ -14,7 +14,7 @@ use super::snapshot::{ChunkRows, DataSet};
 use super::{DbIndex, Result, StorageError, Txn};
 use crate::encoding::own::{self, Counts, KeyspaceId};
 use crate::encoding::{Corrupt, MetaView, tag};
-use rocksdb::{FlushOptions, WriteBatch, WriteOptions};
+use rocksdb::{WriteBatch, WriteOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -104,12 +104,8 @@ impl Staging {
     }
 
     fn flush(&self) -> Result<()> {
-        let mut wait = FlushOptions::default();
-        wait.set_wait(true);
-        for part in self.parts.values() {
-            self.engine.db.flush_cf_opt(&part.cf, &wait)?;
-        }
-        Ok(())
+        let cfs: Vec<_> = self.parts.values().map(|part| part.cf.clone()).collect();
+        self.engine.flush_families(&cfs)
     }
 }
 

@@ -92,6 +92,42 @@ fn flag_letters(client: &ClientInfo) -> String {
     text
 }
 
+/// What waits for a client, in the terms of Redis: so much in a buffer of its own,
+/// the rest in a list of replies. Here it is one buffer, but whoever watches over
+/// clients looks at `omem`, which `client-output-buffer-limit` is about.
+#[derive(Debug, PartialEq, Eq)]
+struct Output {
+    /// Size of the buffer, in bytes.
+    rbs: usize,
+    /// The most that was in it lately.
+    rbp: usize,
+    /// What is in it.
+    obl: usize,
+    /// Entries of the list.
+    oll: usize,
+    /// Memory of the list, in bytes.
+    omem: usize,
+}
+
+/// Size of the buffer that Redis gives each client, and of an entry of its list.
+const CLIENT_BUFFER: usize = 16 << 10;
+
+impl Output {
+    /// `waiting` bytes in a buffer with room for `capacity`.
+    fn new(waiting: usize, capacity: usize) -> Output {
+        let own = waiting.min(CLIENT_BUFFER);
+        let listed = waiting - own;
+        let memory = waiting.max(capacity).saturating_sub(CLIENT_BUFFER);
+        Output {
+            rbs: capacity.min(CLIENT_BUFFER),
+            rbp: own,
+            obl: own,
+            oll: listed.div_ceil(CLIENT_BUFFER),
+            omem: if listed > 0 { memory } else { 0 },
+        }
+    }
+}
+
 /// Appends the line about one client.
 fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
     let names = client.names.lock().clone();
@@ -104,8 +140,14 @@ fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
     let query = load(&client.query_bytes);
     let query_free = load(&client.query_capacity).saturating_sub(query);
     let args = load(&client.argv_bytes);
-    let output_capacity = load(&client.output_capacity);
     let output = load(&client.output_bytes);
+    let Output {
+        rbs,
+        rbp,
+        obl,
+        oll,
+        omem,
+    } = Output::new(output, load(&client.output_capacity));
     let multi = client.multi_commands.load(Ordering::Relaxed);
     let (multi_memory, watched) = (load(&client.multi_bytes), load(&client.watched_keys));
     let total = client.memory_bytes();
@@ -120,7 +162,7 @@ fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
         out,
         "id={} addr={} laddr={} fd={} name={} age={age_s} idle={idle_s} flags={} db={} \
          sub={sub} psub={psub} ssub={ssub} multi={multi} qbuf={query} qbuf-free={query_free} argv-mem={args} \
-         multi-mem={multi_memory} rbs={output_capacity} rbp={output} obl={output} oll=0 omem=0 tot-mem={total} \
+         multi-mem={multi_memory} rbs={rbs} rbp={rbp} obl={obl} oll={oll} omem={omem} tot-mem={total} \
          watch={watched} events={events} cmd={command} user={} redir={redirect} resp={} ",
         client.id.0,
         client.addr,
@@ -134,4 +176,24 @@ fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
     );
     let (library, version) = (text(&names.lib_name), text(&names.lib_ver));
     let _ = writeln!(out, "lib-name={library} lib-ver={version}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_beyond_a_buffer_is_a_list() {
+        let output = |waiting, capacity| {
+            let o = Output::new(waiting, capacity);
+            (o.rbs, o.rbp, o.obl, o.oll, o.omem)
+        };
+        assert_eq!(output(0, 0), (0, 0, 0, 0, 0));
+        assert_eq!(output(100, 4096), (4096, 100, 100, 0, 0));
+        // Room that is left of a longer reply is no reply that waits.
+        assert_eq!(output(100, 65536), (16384, 100, 100, 0, 0));
+        assert_eq!(output(16384, 16384), (16384, 16384, 16384, 0, 0));
+        assert_eq!(output(16385, 16385), (16384, 16384, 16384, 1, 1));
+        assert_eq!(output(49152, 65536), (16384, 16384, 16384, 2, 49152));
+    }
 }

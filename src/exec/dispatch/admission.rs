@@ -78,16 +78,6 @@ impl Executor {
         }
     }
 
-    /// Whether a script that begins now, with its locks held, begins on a replica.
-    /// Within EXEC it is a part of what began before: only from the locks on can
-    /// that not change.
-    pub(in crate::exec) fn is_on_replica(&self, session: &Session) -> bool {
-        match session.deny_blocking {
-            true => self.server.engine.is_following(),
-            false => self.server.replication.is_replica(),
-        }
-    }
-
     /// Whether a pause of writes holds a command back. A script may say that it
     /// does not write.
     pub(in crate::exec) fn may_replicate(&self, command: &Command, args: &[&[u8]]) -> bool {

@@ -3,36 +3,102 @@
 
 use super::{ColumnFamily, Engine, Keyspace};
 use crate::storage::Result;
+use crossbeam_channel::RecvTimeoutError;
+use rocksdb::FlushOptions;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+/// How often a flush is asked for again that somebody waits for.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// The same while a compaction waits for it, which may take long: each time, the
+/// memtable in use is closed.
+const ASK_AGAIN_COMPACTION: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Writes a consistent copy of the database to `path`, which must not exist.
     pub fn checkpoint(&self, path: &Path) -> Result<()> {
         self.sync_wal()?;
-        rocksdb::checkpoint::Checkpoint::new(&self.db)?.create_checkpoint(path)?;
-        Ok(())
+        let checkpoint = rocksdb::checkpoint::Checkpoint::new(&self.db)?;
+        self.asking_for_flushes(ASK_AGAIN, &self.families(), || {
+            Ok(checkpoint.create_checkpoint(path)?)
+        })
     }
 
     /// Flushes all memtables, so that the next start has no WAL to replay.
     pub fn flush_memtables(&self) -> Result<()> {
         self.sync_wal()?;
-        let mut wait = rocksdb::FlushOptions::default();
-        wait.set_wait(true);
-        let keyspaces = self.all_keyspaces();
-        let mut cfs: Vec<&ColumnFamily> = vec![&self.own_cf, &self.binlog_cf];
-        cfs.extend(keyspaces.iter().map(|(_, ks)| &ks.cf));
-        for cf in cfs {
-            self.db.flush_cf_opt(cf, &wait)?;
-        }
-        Ok(())
+        let mut cfs = vec![self.own_cf.clone(), self.binlog_cf.clone()];
+        cfs.extend(self.families());
+        self.flush_families(&cfs)
     }
 
-    /// Writes the memtable of one keyspace out.
+    /// Writes the memtables of one keyspace out.
     pub(in crate::storage) fn flush_keyspace(&self, keyspace: &Keyspace) -> Result<()> {
-        let mut wait = rocksdb::FlushOptions::default();
+        self.flush_families(std::slice::from_ref(&keyspace.cf))
+    }
+
+    /// Writes the memtables of column families out.
+    pub(in crate::storage) fn flush_families(&self, cfs: &[ColumnFamily]) -> Result<()> {
+        let mut wait = FlushOptions::default();
         wait.set_wait(true);
-        Ok(self.db.flush_cf_opt(&keyspace.cf, &wait)?)
+        self.asking_for_flushes(ASK_AGAIN, cfs, || {
+            for cf in cfs {
+                self.db.flush_cf_opt(cf, &wait)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The column families of all keyspaces.
+    fn families(&self) -> Vec<ColumnFamily> {
+        let keyspaces = self.all_keyspaces();
+        keyspaces.iter().map(|(_, ks)| ks.cf.clone()).collect()
+    }
+
+    /// Runs something that waits for flushes, and asks for them meanwhile.
+    ///
+    /// With `min_write_buffer_number_to_merge` RocksDB may forget that a flush was
+    /// asked for: a flush that was due anyway, and begins just then, counts as the
+    /// one wanted but does not take the newest memtable. Who waits for that one
+    /// would wait until enough others are full.
+    fn asking_for_flushes<R>(
+        &self,
+        period: Duration,
+        cfs: &[ColumnFamily],
+        wait: impl FnOnce() -> R,
+    ) -> R {
+        thread::scope(|scope| {
+            let (is_over, over) = crossbeam_channel::bounded::<()>(0);
+            let asks = move || {
+                while over.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+                    if let Err(error) = self.ask_for_flushes(cfs) {
+                        log::warn!("cannot ask for a flush: {error}");
+                    }
+                }
+            };
+            let asking = thread::Builder::new().name("flush-asking".into());
+            if let Err(error) = asking.spawn_scoped(scope, asks) {
+                log::warn!("cannot start a thread that asks for flushes: {error}");
+            }
+            let result = wait();
+            drop(is_over);
+            result
+        })
+    }
+
+    /// Has full memtables written out that wait for others to be merged with.
+    fn ask_for_flushes(&self, cfs: &[ColumnFamily]) -> Result<()> {
+        let mut at_once = FlushOptions::default();
+        at_once.set_wait(false);
+        for cf in cfs {
+            let waiting = "rocksdb.num-immutable-mem-table";
+            if self.db.property_int_value_cf(cf, waiting)? != Some(0) {
+                self.db.flush_cf_opt(cf, &at_once)?;
+            }
+        }
+        Ok(())
     }
 
     /// Compacts a range of rows, what is in the memtable included.
@@ -41,15 +107,22 @@ impl Engine {
         // Others may go on meanwhile.
         options.set_exclusive_manual_compaction(false);
         options.set_bottommost_level_compaction(rocksdb::BottommostLevelCompaction::Skip);
-        self.db
-            .compact_range_cf_opt(&keyspace.cf, Some(from), Some(to), &options);
+        let cfs = std::slice::from_ref(&keyspace.cf);
+        self.asking_for_flushes(ASK_AGAIN_COMPACTION, cfs, || {
+            let (from, to) = (Some(from), Some(to));
+            self.db
+                .compact_range_cf_opt(&keyspace.cf, from, to, &options);
+        });
     }
 
     /// Compacts everything.
     pub fn compact(&self) {
-        for (_, keyspace) in self.all_keyspaces() {
-            self.db
-                .compact_range_cf(&keyspace.cf, None::<&[u8]>, None::<&[u8]>);
+        for cf in self.families() {
+            let cfs = std::slice::from_ref(&cf);
+            self.asking_for_flushes(ASK_AGAIN_COMPACTION, cfs, || {
+                let all = None::<&[u8]>;
+                self.db.compact_range_cf(&cf, all, all);
+            });
         }
     }
 
@@ -128,15 +201,7 @@ impl Engine {
         if used <= share {
             return Ok(());
         }
-        let mut at_once = rocksdb::FlushOptions::default();
-        at_once.set_wait(false);
-        for (_, keyspace) in self.all_keyspaces() {
-            let waiting = "rocksdb.num-immutable-mem-table";
-            if self.db.property_int_value_cf(&keyspace.cf, waiting)? != Some(0) {
-                self.db.flush_cf_opt(&keyspace.cf, &at_once)?;
-            }
-        }
-        Ok(())
+        self.ask_for_flushes(&self.families())
     }
 
     /// Bytes of the block cache that cannot be evicted now.
