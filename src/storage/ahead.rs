@@ -210,13 +210,8 @@ mod tests {
 
     const DB: DbIndex = DbIndex(0);
 
-    /// A set of `members` members, pending; returns its id.
-    fn new_set(txn: &mut Txn, key: &[u8], members: u64) -> CollectionId {
-        let id = txn.new_id();
-        for n in 0..members {
-            let row = keys::hashed(tag::SET_MEMBER, id, n, &n.to_be_bytes());
-            txn.put_row(DB, &row, &[]).unwrap();
-        }
+    /// The meta row of a set whose rows stand under `id`.
+    fn put_set(txn: &mut Txn, key: &[u8], id: CollectionId, members: u64) {
         let counted = Counted { id, count: members };
         let peak = members;
         let meta = Meta {
@@ -225,6 +220,16 @@ mod tests {
         };
         let body = Grown { counted, peak }.encode();
         txn.put_key(DB, key, None, meta, &body).unwrap();
+    }
+
+    /// A set of `members` members, pending; returns its id.
+    fn new_set(txn: &mut Txn, key: &[u8], members: u64) -> CollectionId {
+        let id = txn.new_id();
+        for n in 0..members {
+            let row = keys::hashed(tag::SET_MEMBER, id, n, &n.to_be_bytes());
+            txn.put_row(DB, &row, &[]).unwrap();
+        }
+        put_set(txn, key, id, members);
         id
     }
 
@@ -274,14 +279,7 @@ mod tests {
             txn.put_early(&mut early, &row, &[]).unwrap();
         }
         txn.finish_early(early).unwrap();
-        let counted = Counted { id, count: members };
-        let peak = members;
-        let meta = Meta {
-            rows: true,
-            ..Meta::new(Kind::Set)
-        };
-        let body = Grown { counted, peak }.encode();
-        txn.put_key(DB, key, None, meta, &body).unwrap();
+        put_set(txn, key, id, members);
     }
 
     #[test]

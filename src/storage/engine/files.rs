@@ -29,9 +29,7 @@ impl Engine {
     /// Flushes all memtables, so that the next start has no WAL to replay.
     pub fn flush_memtables(&self) -> Result<()> {
         self.sync_wal()?;
-        let mut cfs = vec![self.own_cf.clone(), self.binlog_cf.clone()];
-        cfs.extend(self.families());
-        self.flush_families(&cfs)
+        self.flush_families(&self.all_families())
     }
 
     /// Writes the memtables of one keyspace out.
@@ -55,6 +53,13 @@ impl Engine {
     fn families(&self) -> Vec<ColumnFamily> {
         let keyspaces = self.all_keyspaces();
         keyspaces.iter().map(|(_, ks)| ks.cf.clone()).collect()
+    }
+
+    /// Those, and the engine's own.
+    fn all_families(&self) -> Vec<ColumnFamily> {
+        let mut cfs = vec![self.own_cf.clone(), self.binlog_cf.clone()];
+        cfs.extend(self.families());
+        cfs
     }
 
     /// Runs something that waits for flushes, and asks for them meanwhile.
@@ -148,22 +153,18 @@ impl Engine {
 
     /// A RocksDB property, summed over all column families (`rocksdb.` names).
     pub fn property_sum(&self, name: &str) -> u64 {
-        let keyspaces = self.all_keyspaces();
-        let mut cfs: Vec<&ColumnFamily> = vec![&self.own_cf, &self.binlog_cf];
-        cfs.extend(keyspaces.iter().map(|(_, ks)| &ks.cf));
+        let cfs = self.all_families();
         cfs.iter()
-            .filter_map(|cf| self.db.property_int_value_cf(*cf, name).ok().flatten())
+            .filter_map(|cf| self.db.property_int_value_cf(cf, name).ok().flatten())
             .sum()
     }
 
     /// Table files of one level, over all column families.
     pub fn files_at_level(&self, level: u32) -> u64 {
         let name = format!("rocksdb.num-files-at-level{level}");
-        let keyspaces = self.all_keyspaces();
-        let mut cfs: Vec<&ColumnFamily> = vec![&self.own_cf, &self.binlog_cf];
-        cfs.extend(keyspaces.iter().map(|(_, ks)| &ks.cf));
+        let cfs = self.all_families();
         cfs.iter()
-            .filter_map(|cf| self.db.property_value_cf(*cf, &name).ok().flatten())
+            .filter_map(|cf| self.db.property_value_cf(cf, &name).ok().flatten())
             .filter_map(|text| text.trim().parse::<u64>().ok())
             .sum()
     }
