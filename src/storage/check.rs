@@ -5,7 +5,7 @@ use super::engine::{Engine, Keyspace};
 use super::keyspace::decode_reclaim;
 use super::overlay::Overlay;
 use super::runs::{self, Run};
-use super::scan::Direction;
+use super::scan::{Direction, open_rows};
 use super::{DbIndex, Result, StorageError};
 use crate::encoding::meta::{Counted, MetaView};
 use crate::encoding::own::Counts;
@@ -73,6 +73,7 @@ impl Engine {
         }
         rows.status()?;
         self.check_hot_rows(db, keyspace, &mut report.faults)?;
+        self.check_tallies(db, keyspace, &mut report.faults)?;
         report.keys += found.counts.keys;
         report.dead_collections += found.dead.len() as u64;
         found.judge(db, keyspace.counts(), &mut report.faults);
@@ -151,6 +152,36 @@ impl Engine {
         }
         rows.status()?;
         Ok(met == run.len())
+    }
+
+    /// Every stretch of a tally has as many rows as it says.
+    fn check_tallies(
+        &self,
+        db: DbIndex,
+        keyspace: &Keyspace,
+        faults: &mut Vec<String>,
+    ) -> Result<()> {
+        for (prefix, stretches) in self.tallies.stretches(keyspace.id) {
+            let mut counted = vec![0; stretches.len()];
+            let end = keys::after_prefix(&prefix).unwrap_or_default();
+            let mut rows = open_rows(self, keyspace, &prefix, &end, Direction::Forward, None);
+            while let Some(key) = rows.key() {
+                let place = key.get(prefix.len()..).unwrap_or_default();
+                let begun = stretches.partition_point(|(from, _)| from.as_slice() <= place);
+                counted[begun.saturating_sub(1)] += 1;
+                rows.next();
+            }
+            rows.status()?;
+            let tallied: Vec<u64> = stretches.iter().map(|(_, rows)| *rows).collect();
+            if tallied != counted {
+                faults.push(format!(
+                    "DB {}: the rows under {} are tallied as {tallied:?} and are {counted:?}",
+                    db.0,
+                    prefix.escape_ascii()
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn check_binlog(&self, report: &mut Report) -> Result<()> {

@@ -13,6 +13,7 @@ use super::hot::HotRows;
 use super::locks::{Locks, Owner};
 use super::options::{RocksOptions, StorageConfig};
 use super::overlay::RowHasher;
+use super::tally::Tallies;
 use super::traces::Removals;
 use super::wishes::Wishes;
 use super::{DbIndex, Result, StorageError};
@@ -107,6 +108,7 @@ pub struct Engine {
     pub(super) locks: Locks,
     pub(super) wishes: Wishes,
     pub(super) hot: HotRows,
+    pub(super) tallies: Tallies,
     pub(super) row_hasher: RowHasher,
     /// Held shared by every tick that reads or writes keys, exclusively by
     /// commands that concern whole DBs.
@@ -192,6 +194,7 @@ impl Engine {
             locks: Locks::default(),
             wishes: Wishes::default(),
             hot: HotRows::new(config.hot_bytes(config.memory_budget)),
+            tallies: Tallies::new(config.tally_bytes(config.memory_budget)),
             row_hasher: RowHasher::default(),
             gate: Gate::default(),
             begun: AtomicU64::new(0),

@@ -291,6 +291,8 @@ impl Txn {
         let mut removed = 1;
         for &tag in kind.element_tags() {
             let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
+            let keyspace = self.keyspace_for_write(db)?;
+            self.engine.tallies.forget_range(keyspace, &from, &to);
             if rows > RANGE_DELETE_ROWS {
                 self.delete_rows(db, &from, &to)?;
                 removed += 1;

@@ -8,6 +8,7 @@
 //! | [`overlay`] | the pending batch |
 //! | [`hot`] | copies of popular rows, in memory |
 //! | `runs` | copies of the rows at which range reads began lately, among them |
+//! | [`tally`] | how many rows stand before a place of a map, in memory |
 //! | [`txn`] | reads and writes of a tick, savepoints, commit |
 //! | [`scan`] | range reads over the pending batch and the stored rows |
 //! | [`keyspace`] | keys with their expiry, counts and dead collections |
@@ -47,6 +48,7 @@ mod runs;
 pub mod scan;
 pub mod snapshot;
 pub mod staging;
+pub mod tally;
 pub mod traces;
 pub mod txn;
 mod wishes;

@@ -107,6 +107,12 @@ impl StorageConfig {
     pub fn hot_bytes(&self, budget: u64) -> u64 {
         budget / 100 * u64::from(self.hot_rows_percent.min(90))
     }
+
+    /// How much of a memory budget is for tallies, in bytes: two thousand rows of
+    /// a large sorted set take about one KiB.
+    pub fn tally_bytes(&self, budget: u64) -> u64 {
+        budget / 128
+    }
 }
 
 /// How table files are compressed.
@@ -147,7 +153,9 @@ impl RocksOptions {
     /// # Errors
     /// RocksDB does not know an option that has no setter.
     pub fn new(config: &StorageConfig) -> Result<Self, rocksdb::Error> {
-        let budget = config.memory_budget - config.hot_bytes(config.memory_budget);
+        let others =
+            config.hot_bytes(config.memory_budget) + config.tally_bytes(config.memory_budget);
+        let budget = config.memory_budget - others;
         let cache = Cache::new_hyper_clock_cache(budget as usize, 0);
         let memtables =
             (budget / 100 * u64::from(100 - config.block_cache_percent.min(95))) as usize;

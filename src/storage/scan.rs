@@ -181,7 +181,7 @@ impl View {
 }
 
 /// An iterator over the committed rows in `[from, to)`, at the first of them.
-fn open_rows<'a>(
+pub(super) fn open_rows<'a>(
     engine: &'a Engine,
     keyspace: &Keyspace,
     from: &[u8],

@@ -25,6 +25,7 @@ use super::history::Following;
 use super::hot::{self, is_cacheable};
 use super::locks::{Owner, Stripe};
 use super::overlay::{self, Overlay, Pending, Step};
+use super::tally::Moves;
 use super::{DbIndex, Result, StorageError, runs};
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::encoding::own::{Counts, KeyspaceId};
@@ -88,6 +89,7 @@ pub struct Savepoint {
     expired: u64,
     changes: usize,
     events: usize,
+    moves: usize,
     early: usize,
 }
 
@@ -142,6 +144,7 @@ pub struct View {
     pub(super) expired: u64,
     pub(super) changes: Changes,
     pub(super) events: Events,
+    pub(super) moves: Moves,
 }
 
 /// A [`View`] that can write.
@@ -419,6 +422,7 @@ impl Txn {
             expired: 0,
             changes: Changes::default(),
             events: Events::default(),
+            moves: Moves::default(),
             engine,
         };
         Txn { view }
@@ -467,6 +471,7 @@ impl Txn {
             expired: self.expired,
             changes: self.changes.len(),
             events: self.events.len(),
+            moves: self.moves.len(),
             early: self.early.len(),
         }
     }
@@ -482,6 +487,7 @@ impl Txn {
         self.log.rollback(to.log);
         self.changes.truncate(to.changes);
         self.events.truncate(to.events);
+        self.moves.truncate(to.moves);
         self.deltas.clone_from(&to.deltas);
     }
 
@@ -620,6 +626,7 @@ impl Txn {
                 self.engine.fail(error);
             }
             self.undo_swaps(0);
+            self.engine.tallies.forget_all_of(&self.moves);
         }
         // The locks are still held: see `super::changes`.
         self.announce_changes();
@@ -630,6 +637,7 @@ impl Txn {
         self.own.clear();
         self.cleared.clear();
         self.early.clear();
+        self.moves.truncate(0);
         self.new_ids.get_mut().clear();
         self.let_go();
         self.end_changes(done.is_ok());
@@ -638,6 +646,8 @@ impl Txn {
 
     /// What was written is what everybody reads once the key locks are let go.
     fn refresh_hot_rows(&self) {
+        let tallies = &self.engine.tallies;
+        tallies.count(&self.moves);
         for &id in &self.cleared {
             if let Some(keyspace) = self.by_id(id) {
                 keyspace.forget_hot_rows();
@@ -645,6 +655,7 @@ impl Txn {
         }
         let hot = &self.engine.hot;
         for (id, from, to) in self.overlay.deleted_ranges() {
+            tallies.forget_range(id, from, to);
             if let (Some(keyspace), Some(map)) = (self.by_id(id), runs::map_of(from, to)) {
                 let hash = self.overlay.hash(id, map);
                 hot.forget_runs(keyspace.hot_hash(hash), &runs::names(map));

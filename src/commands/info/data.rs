@@ -125,6 +125,9 @@ pub(super) fn rocksdb(text: &mut Text, server: &Server) {
     let (rows, bytes) = engine.hot_usage();
     text.field("hot_rows", rows);
     text.field("hot_rows_bytes", bytes);
+    let (tallies, bytes) = engine.tally_usage();
+    text.field("tallies", tallies);
+    text.field("tallies_bytes", bytes);
     let (used, capacity) = engine.cache_usage();
     text.field("block_cache_usage", used);
     text.field("block_cache_capacity", capacity);

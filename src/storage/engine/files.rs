@@ -184,8 +184,9 @@ impl Engine {
         self.budget.store(bytes, Ordering::Relaxed);
         let hot_bytes = self.config.hot_bytes(bytes);
         self.hot.set_budget(hot_bytes);
+        self.tallies.set_budget(self.config.tally_bytes(bytes));
         // Clones are handles of the one cache.
-        let cache_bytes = (bytes - hot_bytes) as usize;
+        let cache_bytes = (bytes - hot_bytes - self.config.tally_bytes(bytes)) as usize;
         self.options.cache.clone().set_capacity(cache_bytes);
     }
 
@@ -214,11 +215,17 @@ impl Engine {
     pub fn cache_usage(&self) -> (u64, u64) {
         let used = self.options.cache.get_usage() as u64;
         let budget = self.budget.load(Ordering::Relaxed);
-        (used, budget - self.config.hot_bytes(budget))
+        let others = self.config.hot_bytes(budget) + self.config.tally_bytes(budget);
+        (used, budget - others)
     }
 
     /// How many rows are hot, and their bytes.
     pub fn hot_usage(&self) -> (u64, u64) {
         self.hot.usage()
+    }
+
+    /// Of how many maps the rows are tallied, and the bytes of the tallies.
+    pub fn tally_usage(&self) -> (u64, u64) {
+        self.tallies.usage()
     }
 }

@@ -11,6 +11,8 @@
 mod edit;
 mod packed;
 mod rank;
+#[cfg(test)]
+mod rank_tests;
 mod rows;
 mod span;
 #[cfg(test)]

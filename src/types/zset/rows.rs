@@ -11,6 +11,7 @@ use super::{Direction, Each, Member};
 use crate::encoding::meta::Counted;
 use crate::encoding::reader::{Reader, put_bytes};
 use crate::encoding::{CollectionId, Corrupt, Kind, RowKey, keys, score, tag};
+use crate::storage::tally::Start;
 use crate::storage::{DbIndex, Txn, View};
 use crate::types::OpResult;
 use crate::types::hashed::HashedRows;
@@ -121,6 +122,28 @@ impl Rows {
         }
         // A cut end: whatever begins like it may be there. Scores do not begin with FF FF.
         keys::after_prefix(last).map_or_else(Place::new, |end| Place::from_slice(&end))
+    }
+
+    /// Whether storage keeps a tally of the elements.
+    pub(super) fn is_tallied(&self, view: &View) -> bool {
+        !self.fresh && view.has_tally(self.db, &self.row_key(&[]))
+    }
+
+    /// A place at or before `place` and near it. `None`: there can be no tally now.
+    pub(super) fn tallied_before(&self, view: &mut View, place: &[u8]) -> OpResult<Option<Start>> {
+        match self.fresh {
+            true => Ok(None),
+            false => Ok(view.tallied_before(self.db, &self.row_key(place))?),
+        }
+    }
+
+    /// A place at or before that of the element with `n` others before it, and near
+    /// it. `None`: there can be no tally now.
+    pub(super) fn tallied_at(&self, view: &mut View, n: u64) -> OpResult<Option<Start>> {
+        match self.fresh {
+            true => Ok(None),
+            false => Ok(view.tallied_at(self.db, &self.row_key(&[]), n)?),
+        }
     }
 
     fn row_key(&self, place: &[u8]) -> RowKey {
@@ -332,7 +355,9 @@ impl Rows {
     fn put(&mut self, txn: &mut Txn, score: f64, member: &[u8]) -> OpResult<()> {
         let place = place(score, member);
         self.members().put(txn, member, &score::encode(score))?;
-        txn.put_row(self.db, &self.row_key(&place), &[])?;
+        let row_key = self.row_key(&place);
+        txn.put_row(self.db, &row_key, &[])?;
+        txn.tally(self.db, &row_key, true)?;
         let end = cut(&place);
         if self.count == 0 || end <= self.first.place.as_slice() {
             self.first = End::at(end);
@@ -344,7 +369,9 @@ impl Rows {
     }
 
     fn drop_place(&mut self, txn: &mut Txn, place: &Place) -> OpResult<()> {
-        txn.delete_row(self.db, &self.row_key(place))?;
+        let row_key = self.row_key(place);
+        txn.delete_row(self.db, &row_key)?;
+        txn.tally(self.db, &row_key, false)?;
         self.first.stale |= cut(place) == self.first.place.as_slice();
         self.last.stale |= cut(place) == self.last.place.as_slice();
         Ok(())
