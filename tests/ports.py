@@ -1,12 +1,14 @@
-"""Ports for servers that tests start, on the loopback."""
+"""Ports for servers that tests start, on the loopback: 20000 to 31000, or those
+of KEDIS_TEST_PORTS (`23000-23999`)."""
 
+import os
 import random
 import socket
 
 # Not those that the system gives to clients, which begin at 32768: while a server
 # is down that is to come back on its port, any connection could take it, the more
 # so that of a client which tries to reach the server again.
-FIRST, LAST = 20000, 31000
+FIRST, LAST = map(int, os.environ.get("KEDIS_TEST_PORTS", "20000-31000").split("-"))
 
 
 def free_ports(count):

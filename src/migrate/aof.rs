@@ -5,11 +5,12 @@
 //! is no whole command was being written when its server died.
 
 use super::error::{Error, Result};
+use super::input::Input;
 use super::psync::Feed;
 use super::stats::Stats;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -103,8 +104,7 @@ pub struct AofFeed {
     files: VecDeque<PathBuf>,
     current: Option<BufReader<File>>,
     stats: Arc<Stats>,
-    input: Vec<u8>,
-    start: usize,
+    input: Input,
 }
 
 impl AofFeed {
@@ -114,20 +114,15 @@ impl AofFeed {
             files: files.iter().cloned().collect(),
             current: first,
             stats: stats.clone(),
-            input: Vec::new(),
-            start: 0,
+            input: Input::default(),
         }
-    }
-
-    fn unread(&self) -> &[u8] {
-        self.input.get(self.start..).unwrap_or_default()
     }
 
     /// Passes over lines that are remarks.
     fn pass_remarks(&mut self) {
-        while self.unread().first() == Some(&b'#') {
-            match memchr::memchr(b'\n', self.unread()) {
-                Some(end) => self.start += end + 1,
+        while self.input.waiting().first() == Some(&b'#') {
+            match memchr::memchr(b'\n', self.input.waiting()) {
+                Some(end) => self.input.consume(end + 1),
                 None => return,
             }
         }
@@ -136,7 +131,7 @@ impl AofFeed {
 
 impl Feed for AofFeed {
     fn waiting(&self) -> &[u8] {
-        match self.unread() {
+        match self.input.waiting() {
             // A part of a remark.
             [b'#', ..] => b"",
             unread => unread,
@@ -144,19 +139,15 @@ impl Feed for AofFeed {
     }
 
     fn consume(&mut self, n: usize) {
-        self.start += n;
+        self.input.consume(n);
         self.pass_remarks();
     }
 
     fn fill(&mut self) -> Result<bool> {
-        if self.start > READ_BYTES {
-            self.input.drain(..self.start);
-            self.start = 0;
-        }
         loop {
             if let Some(file) = &mut self.current {
-                let mut step = file.take(READ_BYTES as u64);
-                let n = step.read_to_end(&mut self.input).map_err(Error::Source)?;
+                let n = self.input.read_from(file, READ_BYTES);
+                let n = n.map_err(Error::Source)?;
                 if n > 0 {
                     self.stats.bytes_in.fetch_add(n as u64, Ordering::Relaxed);
                     self.pass_remarks();
@@ -165,15 +156,15 @@ impl Feed for AofFeed {
                 self.current = None;
             }
             let Some(next) = self.files.pop_front() else {
-                if !self.unread().is_empty() {
+                if !self.input.waiting().is_empty() {
                     log::warn!(
                         "the last {} bytes are no whole command and were left out",
-                        self.unread().len()
+                        self.input.waiting().len()
                     );
                 }
                 return Ok(false);
             };
-            if !self.unread().is_empty() {
+            if !self.input.waiting().is_empty() {
                 return Err(Error::Refused(format!(
                     "the file before {} ends within a command",
                     next.display()

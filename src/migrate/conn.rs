@@ -1,12 +1,14 @@
 //! A connection to one of the two servers: commands out, replies in.
 
 use super::error::{Error, Result};
+use super::input::Input;
 use super::options::Endpoint;
 use super::throttle::Throttle;
 use super::{Stop, sleep};
 use crate::base::num;
+use crate::resp::encode::command;
 use crate::resp::{Value, decode};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
@@ -18,26 +20,6 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 pub const NAP: Duration = Duration::from_millis(100);
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
-
-/// Appends a command.
-pub fn command<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
-    let mut digits = itoa::Buffer::new();
-    out.push(b'*');
-    out.extend_from_slice(digits.format(args.len()).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    for arg in args {
-        argument(out, arg.as_ref());
-    }
-}
-
-/// Appends one argument.
-pub fn argument(out: &mut Vec<u8>, arg: &[u8]) {
-    out.push(b'$');
-    out.extend_from_slice(itoa::Buffer::new().format(arg.len()).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(arg);
-    out.extend_from_slice(b"\r\n");
-}
 
 /// Opens a connection; nothing is said yet.
 pub fn open(endpoint: &Endpoint) -> Result<TcpStream> {
@@ -79,8 +61,7 @@ pub struct Conn {
     stream: TcpStream,
     stop: Stop,
     throttle: Option<Throttle>,
-    input: Vec<u8>,
-    start: usize,
+    input: Input,
     /// Bytes sent.
     pub sent: u64,
 }
@@ -93,8 +74,7 @@ impl Conn {
             endpoint: endpoint.clone(),
             stop: stop.clone(),
             throttle: None,
-            input: Vec::new(),
-            start: 0,
+            input: Input::default(),
             sent: 0,
         };
         if let Some(password) = &endpoint.password {
@@ -145,7 +125,7 @@ impl Conn {
     pub fn pass(&mut self, reply: &[u8], at_most: usize) -> Result<usize> {
         let mut passed = 0;
         while passed < at_most {
-            let waiting = self.input.get(self.start..).unwrap_or_default();
+            let waiting = self.input.waiting();
             if waiting.len() < reply.len() && reply.starts_with(waiting) {
                 self.fill()?;
                 continue;
@@ -153,7 +133,7 @@ impl Conn {
             if !waiting.starts_with(reply) {
                 break;
             }
-            self.start += reply.len();
+            self.input.consume(reply.len());
             passed += 1;
         }
         Ok(passed)
@@ -162,10 +142,10 @@ impl Conn {
     /// The next reply.
     pub fn reply(&mut self) -> Result<Value> {
         loop {
-            let waiting = self.input.get(self.start..).unwrap_or_default();
+            let waiting = self.input.waiting();
             match decode(waiting) {
                 Ok(Some((value, len))) => {
-                    self.start += len;
+                    self.input.consume(len);
                     return Ok(value);
                 }
                 Ok(None) => self.fill()?,
@@ -180,28 +160,15 @@ impl Conn {
     }
 
     fn fill(&mut self) -> Result<()> {
-        if self.start == self.input.len() {
-            self.input.clear();
-            self.input.shrink_to(4 * READ_BYTES);
-            self.start = 0;
-        } else if self.start > READ_BYTES {
-            self.input.drain(..self.start);
-            self.start = 0;
-        }
         let since = Instant::now();
-        let mut buffer = [0; READ_BYTES];
         loop {
             self.stop.check_now()?;
-            match self.stream.read(&mut buffer) {
+            match self.input.read_from(&mut self.stream, READ_BYTES) {
                 Ok(0) => {
                     let closed = "it closed the connection";
                     return Err(self.broken(io::Error::new(ErrorKind::ConnectionReset, closed)));
                 }
-                Ok(n) => {
-                    self.input
-                        .extend_from_slice(buffer.get(..n).unwrap_or_default());
-                    return Ok(());
-                }
+                Ok(_) => return Ok(()),
                 Err(error) if is_pause(&error) && since.elapsed() < REPLY_TIMEOUT => {}
                 Err(error) => return Err(self.broken(error)),
             }

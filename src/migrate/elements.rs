@@ -1,8 +1,8 @@
 //! Values as the commands that make them.
 
-use super::conn::argument;
 use crate::base::num;
 use crate::rdb::Element;
+use crate::resp::encode::{argument, command, command_head};
 
 /// Elements in one command at the most.
 const MAX_ELEMENTS: usize = 512;
@@ -53,7 +53,7 @@ impl Maker {
 
     /// Appends a command.
     pub fn command(&mut self, args: &[&[u8]]) {
-        super::conn::command(&mut self.out, args);
+        command(&mut self.out, args);
         self.commands += 1;
     }
 
@@ -131,10 +131,7 @@ impl Maker {
             _ => 1,
         };
         let mut digits = itoa::Buffer::new();
-        self.out.push(b'*');
-        let argc = 2 + each * self.elements;
-        self.out.extend_from_slice(digits.format(argc).as_bytes());
-        self.out.extend_from_slice(b"\r\n");
+        command_head(&mut self.out, 2 + each * self.elements);
         argument(&mut self.out, self.name);
         argument(&mut self.out, &self.key);
         self.out.extend_from_slice(&self.args);

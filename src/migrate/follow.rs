@@ -6,7 +6,7 @@
 
 use super::Stop;
 use super::checkpoint::{Checkpoint, Progress};
-use super::conn::{Conn, command};
+use super::conn::Conn;
 use super::copy::{nth_command, refused};
 use super::error::{Error, Result, shown_command};
 use super::job;
@@ -14,6 +14,7 @@ use super::psync::{Feed, Position};
 use super::rewrite::{Rewriter, Rewritten};
 use super::stats::Stats;
 use crate::base::{clock, num};
+use crate::resp::encode::command;
 use crate::resp::{Limits, Parser, Progress as Parsed, Value};
 use smallvec::SmallVec;
 use std::sync::Arc;

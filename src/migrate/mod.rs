@@ -20,7 +20,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`options`] | the flags |
-//! | [`conn`], [`throttle`] | a connection, and its speed |
+//! | [`conn`], [`throttle`], [`input`] | a connection, its speed, what has come over it |
 //! | [`psync`] | the source as a replica sees it |
 //! | [`aof`] | append-only files instead of a source |
 //! | [`mapping`] | which DBs and keys go where |
@@ -40,6 +40,7 @@ mod copy;
 mod elements;
 mod error;
 mod follow;
+mod input;
 mod job;
 mod mapping;
 mod options;

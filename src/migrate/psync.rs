@@ -1,12 +1,14 @@
 //! The source as a replica sees it: a file of its data set, then its stream.
 
-use super::conn::{Conn, command, is_pause, open, refusal};
+use super::conn::{Conn, is_pause, open, refusal};
 use super::error::{Error, Result};
+use super::input::Input;
 use super::options::Endpoint;
 use super::stats::Stats;
 use super::throttle::Throttle;
 use super::{Stop, sleep};
 use crate::base::num;
+use crate::resp::encode::command;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -71,10 +73,8 @@ pub struct Stream {
     stop: Stop,
     throttle: Option<Throttle>,
     stats: Arc<Stats>,
-    input: Vec<u8>,
-    start: usize,
+    input: Input,
     heard: Instant,
-    scratch: Box<[u8]>,
 }
 
 impl Stream {
@@ -91,10 +91,8 @@ impl Stream {
             stop: stop.clone(),
             throttle: mb_per_s.map(Throttle::new),
             stats: stats.clone(),
-            input: Vec::new(),
-            start: 0,
+            input: Input::default(),
             heard: Instant::now(),
-            scratch: vec![0; READ_BYTES].into_boxed_slice(),
         };
         let port = stream.socket.local_addr().map_err(Error::Source)?.port();
         let port = port.to_string();
@@ -241,33 +239,22 @@ fn no_replication(endpoint: &Endpoint, answer: &str) -> Error {
 
 impl Feed for Stream {
     fn waiting(&self) -> &[u8] {
-        self.input.get(self.start..).unwrap_or_default()
+        self.input.waiting()
     }
 
     fn consume(&mut self, n: usize) {
-        self.start += n;
+        self.input.consume(n);
     }
 
     fn fill(&mut self) -> Result<bool> {
-        if self.start == self.input.len() {
-            self.input.clear();
-            self.input.shrink_to(4 * READ_BYTES);
-            self.start = 0;
-        } else if self.start > READ_BYTES {
-            self.input.drain(..self.start);
-            self.start = 0;
-        }
         let step = self.throttle.as_ref().map_or(READ_BYTES, Throttle::step);
-        let room = self.scratch.len().min(step);
-        let room = self.scratch.get_mut(..room).unwrap_or_default();
-        match self.socket.read(room) {
+        let step = step.min(READ_BYTES);
+        match self.input.read_from(&mut self.socket, step) {
             Ok(0) => Err(Error::Source(io::Error::new(
                 ErrorKind::ConnectionReset,
                 "it closed the connection",
             ))),
             Ok(n) => {
-                let came = self.scratch.get(..n).unwrap_or_default();
-                self.input.extend_from_slice(came);
                 self.heard = Instant::now();
                 self.stats.bytes_in.fetch_add(n as u64, Ordering::Relaxed);
                 if let Some(throttle) = &mut self.throttle {

@@ -14,6 +14,7 @@ use crate::commands::registry;
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element, payload};
+use crate::resp::encode::command;
 use std::borrow::Cow;
 
 /// What a command is at the target.
@@ -260,10 +261,10 @@ impl Rewriter {
             return Rewritten::Command(to, args);
         };
         let mut out = Vec::new();
-        super::conn::command(&mut out, args.get(..at).unwrap_or_default());
+        command(&mut out, args.get(..at).unwrap_or_default());
         let (key, at_ms) = (args.get(1), args.get(at + 1));
         let (key, at_ms) = (key.map_or(&b""[..], |k| k), at_ms.map_or(&b""[..], |t| t));
-        super::conn::command(&mut out, &[b"PEXPIREAT".as_slice(), key, at_ms]);
+        command(&mut out, &[b"PEXPIREAT".as_slice(), key, at_ms]);
         Rewritten::Commands(to, out, 2)
     }
 

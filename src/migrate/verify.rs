@@ -8,7 +8,7 @@
 //! The source may be written to meanwhile: keys that differ are looked at again
 //! a few times before they are reported.
 
-use super::conn::{Conn, command};
+use super::conn::Conn;
 use super::copy::{GRACE_MS, MAX_STRING};
 use super::error::{Error, Result, shown};
 use super::job::{dbs_with_keys, scan};
@@ -21,6 +21,7 @@ use crate::rdb::decode::read_value;
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element, payload};
 use crate::resp::Value;
+use crate::resp::encode::command;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::collections::BTreeSet;
 use std::hash::Hasher;

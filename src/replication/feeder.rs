@@ -10,6 +10,7 @@
 use super::turns::Turns;
 use super::{redis, wire};
 use crate::base::clock;
+use crate::resp::encode::command;
 use crate::resp::{Limits, Parser, Progress};
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
@@ -479,7 +480,7 @@ impl<'s> Feeder<'s> {
     }
 
     fn say_command(&mut self, args: &[&[u8]]) {
-        wire::command(&mut self.out, args);
+        command(&mut self.out, args);
         self.said = Instant::now();
     }
 

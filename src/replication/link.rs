@@ -18,6 +18,7 @@ use crate::base::resolve::resolve;
 use crate::commands::add_library;
 use crate::commands::replication::{dialect, end_failover, note_master};
 use crate::exec::{ApplyError, Executor};
+use crate::resp::encode::command;
 use crate::resp::{Limits, Parser, Progress};
 use crate::state::clients::ClientFlags;
 use crate::state::config::MasterAddr;
@@ -646,7 +647,7 @@ impl<'s> Peer<'s> {
     /// Sends a command and waits for the line that answers it.
     fn ask(&mut self, args: &[&[u8]]) -> Result<String, End> {
         let mut out = Vec::new();
-        wire::command(&mut out, args);
+        command(&mut out, args);
         self.socket.write_all(&out)?;
         loop {
             // A master that is busy sends empty lines.

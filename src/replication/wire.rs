@@ -26,39 +26,18 @@
 use crate::base::hash::crc64;
 use crate::base::num;
 use crate::encoding::binlog::Row;
+use crate::resp::encode::{argument, argument_head, command, command_head};
 use crate::state::pubsub::Kind;
 use crate::state::replication::Published;
 use crate::storage::DbIndex;
 use crate::storage::snapshot::DataSet;
 
-/// Appends a command.
-pub(super) fn command(out: &mut Vec<u8>, args: &[&[u8]]) {
-    let mut digits = itoa::Buffer::new();
-    out.push(b'*');
-    out.extend_from_slice(digits.format(args.len()).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    for arg in args {
-        bulk(out, arg.len());
-        out.extend_from_slice(arg);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
-fn bulk(out: &mut Vec<u8>, len: usize) {
-    out.push(b'$');
-    out.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
-    out.extend_from_slice(b"\r\n");
-}
-
 /// Appends one row of the binlog.
 pub(super) fn row(out: &mut Vec<u8>, position: u64, row: &Row<'_>) {
-    let mut digits = itoa::Buffer::new();
-    let position = digits.format(position).as_bytes();
-    out.extend_from_slice(b"*3\r\n$8\r\nREPL_ROW\r\n");
-    bulk(out, position.len());
-    out.extend_from_slice(position);
-    out.extend_from_slice(b"\r\n");
-    bulk(out, crate::encoding::binlog::HEADER_LEN + row.bytes.len());
+    command_head(out, 3);
+    argument(out, b"REPL_ROW");
+    argument(out, itoa::Buffer::new().format(position).as_bytes());
+    argument_head(out, crate::encoding::binlog::HEADER_LEN + row.bytes.len());
     row.encode(out);
     out.extend_from_slice(b"\r\n");
 }
@@ -247,7 +226,7 @@ pub(super) fn ack(out: &mut Vec<u8>, ack: &Ack) {
     command(
         out,
         &[
-            b"REPLCONF",
+            b"REPLCONF".as_slice(),
             b"ACK",
             applied.as_bytes(),
             b"FACK",

@@ -1,11 +1,12 @@
 //! The Redis serialization protocol, both versions: requests in, replies out,
-//! and replies back in for tools, tests and replication.
+//! and for tools, tests and replication requests out and replies in.
 //!
 //! Knows bytes only: no command, no socket, no storage. Whatever a peer sends
 //! ends in a value or an error, never in a panic, and memory grows only with
 //! the bytes received.
 
 pub mod decode;
+pub mod encode;
 pub mod parser;
 pub mod writer;
 

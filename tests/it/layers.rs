@@ -40,7 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "jobs",
         &[
-            "exec", "commands", "types", "rdb", "state", "storage", "encoding", "base",
+            "exec", "commands", "types", "rdb", "state", "resp", "storage", "encoding", "base",
         ],
     ),
 ];

@@ -1,6 +1,7 @@
 //! A connection to the server that keys are moved to.
 
 use crate::base::resolve::resolve;
+use crate::resp::encode::{argument_head, command_head};
 use crate::state::migrations::{Credentials, Migration};
 use socket2::SockRef;
 use std::io::{self, ErrorKind, Read, Write};
@@ -125,13 +126,9 @@ impl Target {
     /// Sends one command.
     pub fn send(&mut self, args: &[&[u8]], stop: &AtomicBool) -> Result<(), Broken> {
         let mut head = Vec::new();
-        let mut digits = itoa::Buffer::new();
-        head.push(b'*');
-        head.extend_from_slice(digits.format(args.len()).as_bytes());
+        command_head(&mut head, args.len());
         for arg in args {
-            head.extend_from_slice(b"\r\n$");
-            head.extend_from_slice(digits.format(arg.len()).as_bytes());
-            head.extend_from_slice(b"\r\n");
+            argument_head(&mut head, arg.len());
             // A large value is not copied once more.
             if arg.len() > STEP_BYTES {
                 self.write(&head, stop)?;
@@ -140,8 +137,8 @@ impl Target {
             } else {
                 head.extend_from_slice(arg);
             }
+            head.extend_from_slice(b"\r\n");
         }
-        head.extend_from_slice(b"\r\n");
         self.write(&head, stop)
     }
 
