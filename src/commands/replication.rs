@@ -12,8 +12,10 @@ use crate::encoding::{FORMAT_VERSION, Kind};
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
-use crate::state::config::{Config, MasterAddr};
-use crate::state::replication::{AckWait, Announcement, Failover, Feeding, LinkPhase, Psync};
+use crate::state::config::{Config, MasterAddr, split};
+use crate::state::replication::{
+    AckWait, Announcement, Failover, Feeding, Filter, LinkPhase, Psync,
+};
 use crate::state::request::Request;
 use crate::state::waiters::Wanted;
 use crate::storage::StorageError;
@@ -164,12 +166,19 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
                 _ => return Err(ZERO_OR_ONE),
             }
         }
-        b"rdb-filter-only" if !value.is_empty() => {
-            return Err(Error::text(
-                "ERR this server sends whole RDB files: REPLCONF rdb-filter-only can't be met",
-            ));
+        b"rdb-filter-only" => {
+            let words =
+                split(value).map_err(|_| Error::text("ERR Missing rdb-filter-only values"))?;
+            let filter = announced.filter.insert(Filter::default());
+            for word in words {
+                if !args::is(&word, "functions") {
+                    let message = [b"ERR Unsupported rdb-filter-only option: ", &*word].concat();
+                    return Err(Error::Bytes(message));
+                }
+                filter.functions = true;
+            }
         }
-        b"rdb-filter-only" | b"version" => {}
+        b"version" => {}
         _ => {
             let message = [b"ERR Unrecognized REPLCONF option: ", option].concat();
             return Err(Error::Bytes(message));
@@ -239,7 +248,15 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     )
 }
 
-fn ask_to_be_fed(ctx: &mut SessionCtx<'_>, psync: Psync) -> CmdResult {
+fn ask_to_be_fed(ctx: &mut SessionCtx<'_>, mut psync: Psync) -> CmdResult {
+    let announced = &mut psync.announced;
+    if announced.filter.is_some() {
+        if !announced.eof {
+            return Err(Error::text("ERR Filtered replica requires EOF capability"));
+        }
+        // Parts of a data set are parts of a file.
+        announced.format = None;
+    }
     let replication = &ctx.server.replication;
     if replication.is_replica() && replication.link.phase() != LinkPhase::Connected {
         return Err(Error::text(

@@ -154,6 +154,8 @@ pub fn export_options<'a>(config: &Config, about: &'a [(&str, String)]) -> Expor
         compress: config.rdbcompression,
         now_ms: clock::unix_ms(),
         about,
+        functions: true,
+        keys: true,
     }
 }
 

@@ -29,7 +29,10 @@ const STEP_BYTES: usize = 256 << 10;
 /// Sends the data set.
 pub(super) fn send_data_set(feeder: &mut Feeder<'_>, snapshot: &Snapshot<'_>) -> Result<(), End> {
     let about = save::about(clock::unix_ms());
-    let options = save::export_options(&feeder.server.config.load(), &about);
+    let mut options = save::export_options(&feeder.server.config.load(), &about);
+    if let Some(filter) = feeder.psync.announced.filter {
+        (options.functions, options.keys) = (filter.functions, false);
+    }
     if !feeder.psync.announced.eof {
         return send_with_length(feeder, |file| export(snapshot, file, options).map(|_| ()));
     }

@@ -33,6 +33,15 @@ pub struct Announcement {
     pub eof: bool,
     /// It wants the data set and not what comes after it.
     pub rdb_only: bool,
+    /// The only parts of the data set that it wants; `None` for all.
+    pub filter: Option<Filter>,
+}
+
+/// Parts of a data set.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// The libraries of functions.
+    pub functions: bool,
 }
 
 /// Where a replica wants to go on.

@@ -36,6 +36,10 @@ pub struct ExportOptions<'a> {
     pub now_ms: u64,
     /// What the file says of its writer: names and texts.
     pub about: &'a [(&'a str, String)],
+    /// Whether libraries of functions are written.
+    pub functions: bool,
+    /// Whether keys are.
+    pub keys: bool,
 }
 
 /// Writes the file; returns where it went.
@@ -48,13 +52,15 @@ pub fn export<W: Write>(
     for (name, text) in options.about {
         writer.aux(name.as_bytes(), text.as_bytes());
     }
-    for (_, code) in &snapshot.libraries {
-        writer.function(code);
+    if options.functions {
+        for (_, code) in &snapshot.libraries {
+            writer.function(code);
+        }
     }
     let mut exported = Exported::default();
     let (from, to) = (keys::meta(b""), [tag::META + 1]);
     for (db, counts) in snapshot.dbs() {
-        if counts.keys == 0 {
+        if counts.keys == 0 || !options.keys {
             continue;
         }
         writer.select_db(db.0.into(), counts.keys, counts.expires);

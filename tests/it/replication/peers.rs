@@ -171,6 +171,16 @@ fn mistakes_are_told_as_redis_tells_them() {
             "ERR value is out of range, value must between 0 and 1",
         ),
         (
+            "REPLCONF rdb-filter-only keys",
+            "ERR Unsupported rdb-filter-only option: keys",
+        ),
+        (
+            "REPLCONF rdb-filter-only 'functions",
+            "ERR Missing rdb-filter-only values",
+        ),
+        // What the filter is stays, as in Redis; without `capa eof` it can't be met.
+        ("SYNC", "ERR Filtered replica requires EOF capability"),
+        (
             "FAILOVER FORCE",
             "ERR FAILOVER requires connected replicas.",
         ),
