@@ -7,6 +7,7 @@ PLAIN = {
     "hash-max-listpack-entries": 0,
     "zset-max-listpack-entries": 0,
     "set-max-intset-entries": 0,
+    "set-max-listpack-entries": 0,
     "list-max-listpack-size": 4,
     "rdbcompression": "no",
 }
@@ -14,6 +15,7 @@ USUAL = {
     "hash-max-listpack-entries": 128,
     "zset-max-listpack-entries": 128,
     "set-max-intset-entries": 512,
+    "set-max-listpack-entries": 128,
     "list-max-listpack-size": -2,
     "rdbcompression": "yes",
 }
@@ -24,10 +26,30 @@ PACKED = {
     "zset-max-listpack-entries": 100000,
     "zset-max-listpack-value": 1 << 20,
     "set-max-intset-entries": 100000,
+    "set-max-listpack-entries": 100000,
+    "set-max-listpack-value": 1 << 20,
     "list-max-listpack-size": -5,
     "rdbcompression": "no",
 }
 CONFIGS = {"usual": USUAL, "plain": PLAIN, "packed": PACKED}
+# Numbers of types that each of them makes, without and with those of sets that
+# Redis 7.2 and Valkey keep packed.
+KINDS = {
+    "usual": ({0, 2, 4, 5, 11, 16, 17, 18}, {0, 2, 4, 5, 11, 16, 17, 18, 20}),
+    "plain": ({0, 2, 4, 5, 18}, {0, 2, 4, 5, 18}),
+    "packed": ({0, 2, 11, 16, 17, 18}, {0, 11, 16, 17, 18, 20}),
+}
+
+
+def configure(connection, config):
+    """Sets what the server knows of it; returns whether it knows all."""
+    knows_all = True
+    for parameter, setting in config.items():
+        if connection.config_get(parameter):
+            connection.config_set(parameter, setting)
+        else:
+            knows_all = False
+    return knows_all
 
 BINARY = bytes(range(256))
 # One integer for each width that an encoding has, and its neighbours.
@@ -69,6 +91,7 @@ def commands():
     yield b"set:wide", [("SADD", *(b"%d" % n for n in INTEGERS))]
     yield b"set:int32", [("SADD", b"1", b"-70000", b"70000")]
     yield b"set", [("SADD", b"a", b"", BINARY, b"7", b"x" * 100)]
+    yield b"set:short", [("SADD", b"a", b"", b"7", b"-300", b"x" * 60)]
     yield b"set:many", [("SADD", *(b"member-%d" % n for n in range(700)))]
     yield b"hash", [("HSET", b"f", b"v", b"", b"empty field", b"empty value", b"", b"n", b"42", b"bin", BINARY[:60])]
     yield b"hash:integers", [("HSET", *(x for n in INTEGERS[:60] for x in (b"%d" % n, b"%d" % -n)))]
