@@ -8,9 +8,12 @@ use super::error::{Error, Result};
 use super::input::Input;
 use super::psync::Feed;
 use super::stats::Stats;
+use crate::base::hash::crc64;
 use std::collections::VecDeque;
+use std::fmt::Write;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,8 +27,8 @@ const MANIFEST: &str = ".manifest";
 pub fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if path.is_dir() {
         let mut found = Vec::new();
-        for entry in std::fs::read_dir(path).map_err(|e| failed(path, e))? {
-            let entry = entry.map_err(|e| failed(path, e))?.path();
+        for entry in std::fs::read_dir(path).map_err(|e| Error::file(path, e))? {
+            let entry = entry.map_err(|e| Error::file(path, e))?.path();
             if entry.to_string_lossy().ends_with(MANIFEST) {
                 found.push(entry);
             }
@@ -42,7 +45,7 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.to_string_lossy().ends_with(MANIFEST) {
         return Ok(vec![path.to_owned()]);
     }
-    let text = std::fs::read_to_string(path).map_err(|e| failed(path, e))?;
+    let text = std::fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
     let parts = manifest(&text)
         .map_err(|line| Error::Refused(format!("{}: what does {line:?} mean?", path.display())))?;
     Ok(parts.iter().map(|name| path.with_file_name(name)).collect())
@@ -79,23 +82,29 @@ fn manifest(text: &str) -> std::result::Result<Vec<String>, String> {
     Ok(base.into_iter().chain(increments).collect())
 }
 
-fn failed(path: &Path, error: std::io::Error) -> Error {
-    Error::File {
-        path: path.display().to_string(),
-        error,
-    }
-}
-
 /// Opens a file to be read once from its beginning.
 pub fn open(path: &Path) -> Result<BufReader<File>> {
-    let file = File::open(path).map_err(|e| failed(path, e))?;
+    let file = File::open(path).map_err(|e| Error::file(path, e))?;
     Ok(BufReader::with_capacity(READ_BYTES, file))
+}
+
+/// What tells files from others, in one word, and how long they are together.
+pub fn identity(files: &[PathBuf]) -> Result<(String, u64)> {
+    let (mut text, mut len) = (String::new(), 0);
+    for path in files {
+        let about = std::fs::metadata(path).map_err(|e| Error::file(path, e))?;
+        let (inode, since) = (about.ino(), about.mtime_nsec());
+        // A string takes whatever is written.
+        let _ = write!(text, "{inode} {} {} {since};", about.len(), about.mtime());
+        len += about.len();
+    }
+    Ok((format!("files-{:016x}", crc64(0, text.as_bytes())), len))
 }
 
 /// Whether a file begins with an RDB file.
 pub fn begins_with_rdb(path: &Path) -> Result<bool> {
     let mut file = open(path)?;
-    let head = file.fill_buf().map_err(|e| failed(path, e))?;
+    let head = file.fill_buf().map_err(|e| Error::file(path, e))?;
     Ok(head.starts_with(b"REDIS") || head.starts_with(b"VALKEY"))
 }
 

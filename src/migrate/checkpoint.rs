@@ -6,7 +6,7 @@
 //! file of `--resume`, if there is one.
 //!
 //! ```text
-//! marker: copying owned|merged
+//! marker: copying owned|merged [history next bytes]
 //!         following owned|merged history next db
 //! file:   the same, or "running", after two lines that say whose it is
 //! ```
@@ -34,8 +34,39 @@ const TITLE: &str = "Kedis migration checkpoint 1";
 pub struct Progress {
     /// Whether the target had none of the keys.
     pub owned: bool,
-    /// Up to where the target follows; nothing while the copy is not complete.
-    pub position: Option<Position>,
+    /// What it is at.
+    pub stage: Stage,
+}
+
+/// What a migration is at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// The copy is not complete; this is at the target, if that is known.
+    Copying(Option<Copied>),
+    /// Up to where the target follows.
+    Following(Position),
+}
+
+/// The part of a data set that is at the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copied {
+    /// The history's id, or what tells a file from others.
+    pub id: String,
+    /// The offset at which the stream begins, or the files' length.
+    pub next: u64,
+    /// All keys that begin before this byte are there.
+    pub bytes: u64,
+}
+
+impl Copied {
+    /// Everything is there.
+    pub fn all(id: &str) -> Copied {
+        Copied {
+            id: id.to_owned(),
+            next: 0,
+            bytes: u64::MAX,
+        }
+    }
 }
 
 impl std::fmt::Display for Progress {
@@ -44,35 +75,43 @@ impl std::fmt::Display for Progress {
             true => "owned",
             false => "merged",
         };
-        match &self.position {
-            None => write!(f, "copying {owned}"),
-            Some(Position { id, next, db }) => write!(f, "following {owned} {id} {next} {db}"),
+        match &self.stage {
+            Stage::Copying(None) => write!(f, "copying {owned}"),
+            Stage::Copying(Some(Copied { id, next, bytes })) => {
+                write!(f, "copying {owned} {id} {next} {bytes}")
+            }
+            Stage::Following(Position { id, next, db }) => {
+                write!(f, "following {owned} {id} {next} {db}")
+            }
         }
     }
 }
 
 impl Progress {
     fn parse(text: &str) -> Option<Progress> {
-        let mut words = text.split(' ');
-        let (phase, owned) = (words.next()?, words.next()?);
+        let words: Vec<&str> = text.split(' ').collect();
+        let (&phase, rest) = words.split_first()?;
+        let (&owned, rest) = rest.split_first()?;
         let owned = match owned {
             "owned" => true,
             "merged" => false,
             _ => return None,
         };
-        let position = match phase {
-            "copying" => None,
-            "following" => Some(Position {
-                id: words.next()?.to_owned(),
-                next: words.next()?.parse().ok()?,
-                db: words.next()?.parse().ok()?,
+        let stage = match (phase, rest) {
+            ("copying", []) => Stage::Copying(None),
+            ("copying", [id, next, bytes]) => Stage::Copying(Some(Copied {
+                id: (*id).to_owned(),
+                next: next.parse().ok()?,
+                bytes: bytes.parse().ok()?,
+            })),
+            ("following", [id, next, db]) => Stage::Following(Position {
+                id: (*id).to_owned(),
+                next: next.parse().ok()?,
+                db: db.parse().ok()?,
             }),
             _ => return None,
         };
-        words
-            .next()
-            .is_none()
-            .then_some(Progress { owned, position })
+        Some(Progress { owned, stage })
     }
 }
 
@@ -143,7 +182,7 @@ impl Checkpoint {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed(path, error)),
+            Err(error) => return Err(Error::file(path, error)),
         };
         let lines: Vec<&str> = text.lines().collect();
         let shown = path.display();
@@ -171,7 +210,7 @@ impl Checkpoint {
             return Ok(());
         };
         match std::fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(path, error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file(path, error)),
             _ => Ok(()),
         }
     }
@@ -183,19 +222,12 @@ impl Checkpoint {
         };
         let state = progress.map_or("running".to_owned(), Progress::to_string);
         let text = format!("{TITLE}\n{}\n{state}\n", self.whose);
-        write_whole(path, text.as_bytes()).map_err(|error| failed(path, error))
-    }
-}
-
-fn failed(path: &Path, error: std::io::Error) -> Error {
-    Error::File {
-        path: path.display().to_string(),
-        error,
+        write_whole(path, text.as_bytes()).map_err(|error| Error::file(path, error))
     }
 }
 
 /// Replaces a file in one step.
-fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
@@ -216,16 +248,17 @@ mod tests {
             next: 17,
             db: 3,
         };
-        for progress in [
-            Progress {
-                owned: true,
-                position: None,
-            },
-            Progress {
-                owned: false,
-                position: Some(position),
-            },
+        let copied = Copied {
+            id: "ab".repeat(20),
+            next: 17,
+            bytes: 1 << 40,
+        };
+        for stage in [
+            Stage::Copying(None),
+            Stage::Copying(Some(copied)),
+            Stage::Following(position),
         ] {
+            let progress = Progress { owned: true, stage };
             assert_eq!(Progress::parse(&progress.to_string()), Some(progress));
         }
         for wrong in [
@@ -234,6 +267,7 @@ mod tests {
             "copying x",
             "following owned id 1",
             "copying owned 1",
+            "copying owned id 1 2 3",
         ] {
             assert_eq!(Progress::parse(wrong), None, "{wrong}");
         }

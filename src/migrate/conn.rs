@@ -7,7 +7,9 @@ use super::throttle::Throttle;
 use super::{Stop, sleep};
 use crate::base::num;
 use crate::resp::encode::command;
-use crate::resp::{Value, decode};
+use crate::resp::{Extent, Value, decode};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{self, ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -53,6 +55,12 @@ pub fn is_pause(error: &io::Error) -> bool {
         error.kind(),
         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
     )
+}
+
+/// What it means that a server has been silent for so long.
+pub fn silent(time: Duration) -> io::Error {
+    let text = format!("it has said nothing for {} s", time.as_secs());
+    io::Error::new(ErrorKind::TimedOut, text)
 }
 
 /// See the module.
@@ -114,6 +122,7 @@ impl Conn {
                     }
                 }
                 Err(error) if is_pause(&error) && since.elapsed() < REPLY_TIMEOUT => {}
+                Err(error) if is_pause(&error) => return Err(self.broken(silent(REPLY_TIMEOUT))),
                 Err(error) => return Err(self.broken(error)),
             }
         }
@@ -141,9 +150,15 @@ impl Conn {
 
     /// The next reply.
     pub fn reply(&mut self) -> Result<Value> {
+        let mut extent = Extent::default();
         loop {
             let waiting = self.input.waiting();
-            match decode(waiting) {
+            let decoded = match extent.find(waiting) {
+                Ok(Some(_)) => decode(waiting),
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            };
+            match decoded {
                 Ok(Some((value, len))) => {
                     self.input.consume(len);
                     return Ok(value);
@@ -170,6 +185,7 @@ impl Conn {
                 }
                 Ok(_) => return Ok(()),
                 Err(error) if is_pause(&error) && since.elapsed() < REPLY_TIMEOUT => {}
+                Err(error) if is_pause(&error) => return Err(self.broken(silent(REPLY_TIMEOUT))),
                 Err(error) => return Err(self.broken(error)),
             }
         }
@@ -184,8 +200,25 @@ impl Conn {
         command(&mut out, args);
         self.send(&out)?;
         match self.reply()? {
-            Value::Error(error) => Err(refusal(&self.endpoint, args, error)),
+            Value::Error(error) => Err(self.refusal(args, error)),
             value => Ok(value),
+        }
+    }
+
+    /// What an error that it answered a command with means.
+    pub fn refusal<A: AsRef<[u8]>>(&self, args: &[A], error: String) -> Error {
+        refusal(&self.endpoint, args, error)
+    }
+
+    /// Asks what a server may not know or not want to tell: nothing then.
+    pub fn ask_maybe<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Option<Value>> {
+        match self.ask(args) {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::Refused(error)) => {
+                log::debug!("{error}");
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -206,6 +239,43 @@ pub fn refusal<A: AsRef<[u8]>>(endpoint: &Endpoint, args: &[A], error: String) -
     let name = args.first().map_or(&b""[..], AsRef::as_ref);
     let name = String::from_utf8_lossy(name);
     Error::Refused(format!("the {endpoint} refused {name}: {error}"))
+}
+
+/// Which DBs the target has. A SELECT that fails among others commands would let
+/// them run in the DB before, so each DB is tried out alone.
+pub struct Dbs {
+    target: Endpoint,
+    stop: Stop,
+    refused: BTreeMap<u64, Option<String>>,
+}
+
+impl Dbs {
+    /// Those of a target.
+    pub fn new(target: &Endpoint, stop: &Stop) -> Dbs {
+        Dbs {
+            target: target.clone(),
+            stop: stop.clone(),
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// What it says if it does not have that DB; nothing if it has.
+    pub fn refusal(&mut self, db: u64) -> Result<Option<&str>> {
+        let refused = match self.refused.entry(db) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let mut out = Vec::new();
+                command(&mut out, &["SELECT", &db.to_string()]);
+                let mut conn = Conn::new(&self.target, &self.stop)?;
+                conn.send(&out)?;
+                new.insert(match conn.reply()? {
+                    Value::Error(error) => Some(error),
+                    _ => None,
+                })
+            }
+        };
+        Ok(refused.as_deref())
+    }
 }
 
 /// Fields of INFO.

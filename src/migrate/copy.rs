@@ -1,11 +1,12 @@
 //! The data set: read from an RDB file, written over several connections.
 //!
 //! A key goes to one connection, in order. If a connection breaks, the copy has
-//! failed: which commands the target has run is anybody's guess, so the whole
-//! of it is done again.
+//! failed: which commands the target has run is anybody's guess. It goes on, if
+//! the file can be read again, behind the last key of which all that came before
+//! had been answered on all connections; without the file all of it is done again.
 
 use super::Stop;
-use super::conn::Conn;
+use super::conn::{Conn, Dbs};
 use super::elements::{Abilities, Maker};
 use super::error::{Error, Result, shown, shown_command};
 use super::mapping::Mapping;
@@ -18,8 +19,9 @@ use crate::resp::{Limits, Parser, Progress, Value};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::io::BufRead;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Longest string that a file may hold: rows have lengths of four bytes.
 pub const MAX_STRING: u64 = u32::MAX as u64;
@@ -27,6 +29,8 @@ pub const MAX_STRING: u64 = u32::MAX as u64;
 const BATCH_BYTES: usize = 128 << 10;
 /// Batches that wait for a connection.
 const WAITING_BATCHES: usize = 2;
+/// How often it is noted what the target has.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 /// Where and how to write.
 #[derive(Debug, Clone)]
@@ -47,6 +51,8 @@ pub struct Writing {
     pub replace: bool,
     /// What becomes of keys whose time is over, or nearly.
     pub oldest: Oldest,
+    /// Keys that begin before this byte of the file are there.
+    pub from: u64,
 }
 
 /// What becomes of keys whose time is nearly over.
@@ -75,6 +81,17 @@ pub fn kept_until(expire_ms: u64, now_ms: u64) -> u64 {
 struct Batch {
     bytes: Vec<u8>,
     commands: usize,
+    /// All keys of the lane that end before this byte of the file are in this
+    /// batch or the ones before.
+    to: u64,
+}
+
+/// What a lane's connection has answers to.
+#[derive(Default)]
+struct Answered {
+    batches: AtomicU64,
+    /// [`Batch::to`] of the last one.
+    to: AtomicU64,
 }
 
 /// A connection with its thread.
@@ -83,6 +100,10 @@ struct Lane {
     db: Option<u64>,
     batches: Option<Sender<Batch>>,
     thread: Option<JoinHandle<Result<()>>>,
+    /// Where the last key that it was given ends in the file.
+    to: u64,
+    sent: u64,
+    answered: Arc<Answered>,
 }
 
 impl Lane {
@@ -96,6 +117,14 @@ impl Lane {
         }
     }
 
+    /// All keys of the lane that end before this byte of the file are at the
+    /// target; nothing if that is all it was given.
+    fn answered(&self) -> Option<u64> {
+        let is_all =
+            self.maker.commands == 0 && self.answered.batches.load(Ordering::Acquire) == self.sent;
+        (!is_all).then(|| self.answered.to.load(Ordering::Acquire))
+    }
+
     fn flush(&mut self) -> Result<()> {
         if self.maker.commands == 0 {
             return Ok(());
@@ -103,7 +132,9 @@ impl Lane {
         let batch = Batch {
             bytes: std::mem::replace(&mut self.maker.out, Vec::with_capacity(BATCH_BYTES)),
             commands: std::mem::take(&mut self.maker.commands),
+            to: self.to,
         };
+        self.sent += 1;
         let sent = self.batches.as_ref().map(|to| to.send(batch));
         match sent {
             Some(Ok(())) => Ok(()),
@@ -124,12 +155,14 @@ impl Drop for Lane {
 }
 
 /// Copies what a file holds to the target; returns what follows in its source.
+/// `note` hears now and then up to which byte the target has it.
 pub fn copy<R: BufRead>(
     source: R,
     mapping: &Mapping,
     writing: &Writing,
     stop: &Stop,
     stats: &Arc<Stats>,
+    note: impl FnMut(u64) -> Result<()>,
 ) -> Result<(R, u64)> {
     let mut lanes = Vec::new();
     for n in 0..writing.parallel {
@@ -145,8 +178,9 @@ pub fn copy<R: BufRead>(
         lanes,
         next_lane: 0,
         db: mapping.db(0),
+        dbs: Dbs::new(&writing.target, stop),
     };
-    copy.run()?;
+    copy.run(note)?;
     for lane in &mut copy.lanes {
         lane.flush()?;
         lane.batches = None;
@@ -167,13 +201,18 @@ fn lane(n: u16, writing: &Writing, stop: &Stop, stats: &Arc<Stats>) -> Result<La
     conn.limit(writing.mb_per_s.map(share));
     let (send, batches) = bounded(WAITING_BATCHES);
     let (stats, keep_going) = (stats.clone(), writing.keep_going);
+    let answered = Arc::new(Answered::default());
+    let answers = answered.clone();
     let thread = std::thread::Builder::new().name(format!("write-{n}"));
-    let thread = thread.spawn(move || write(&mut conn, &batches, keep_going, &stats));
+    let thread = thread.spawn(move || write(&mut conn, &batches, keep_going, &answers, &stats));
     Ok(Lane {
         maker: Maker::new(writing.abilities),
         db: None,
         batches: Some(send),
         thread: Some(thread.map_err(Error::Target)?),
+        to: 0,
+        sent: 0,
+        answered,
     })
 }
 
@@ -182,6 +221,7 @@ fn write(
     conn: &mut Conn,
     batches: &Receiver<Batch>,
     keep_going: bool,
+    answered: &Answered,
     stats: &Stats,
 ) -> Result<()> {
     let mut under_way: Option<Batch> = None;
@@ -202,6 +242,8 @@ fn write(
         }
         if let Some(batch) = under_way.take() {
             read_replies(conn, &batch, keep_going, stats)?;
+            answered.to.store(batch.to, Ordering::Release);
+            answered.batches.fetch_add(1, Ordering::AcqRel);
         }
         under_way = next;
     }
@@ -242,6 +284,16 @@ pub fn refused(
     stats.errors.fetch_add(1, Ordering::Relaxed);
     log::error!("{error}");
     Ok(())
+}
+
+/// Whether the target does not have a DB: then that is a refused command.
+pub fn is_refused(dbs: &mut Dbs, db: u64, keep_going: bool, stats: &Stats) -> Result<bool> {
+    let Some(error) = dbs.refusal(db)? else {
+        return Ok(false);
+    };
+    let (command, error) = (format!("\"SELECT {db}\""), error.to_owned());
+    refused(command, error, false, keep_going, stats)?;
+    Ok(true)
 }
 
 /// The nth command in these bytes, for a human.
@@ -290,6 +342,7 @@ struct Copy<'c, R> {
     next_lane: usize,
     /// The target's DB for the keys that come.
     db: Option<u64>,
+    dbs: Dbs,
 }
 
 /// What ends the reading of a value.
@@ -305,10 +358,20 @@ impl From<rdb::Error> for Broken {
 }
 
 impl<R: BufRead> Copy<'_, R> {
-    fn run(&mut self) -> Result<()> {
+    fn run(&mut self, mut note: impl FnMut(u64) -> Result<()>) -> Result<()> {
+        let (mut noted_at, mut noted) = (Instant::now(), self.writing.from);
         loop {
             self.stop.check()?;
             let at = self.file.position();
+            if noted_at.elapsed() >= NOTE_EVERY {
+                noted_at = Instant::now();
+                let answered = self.lanes.iter().filter_map(Lane::answered);
+                let there = answered.min().unwrap_or(at);
+                if there > noted {
+                    note(there)?;
+                    noted = there;
+                }
+            }
             let entry = self
                 .file
                 .next()
@@ -317,16 +380,27 @@ impl<R: BufRead> Copy<'_, R> {
                 Entry::Aux { name, text } => {
                     log::debug!("RDB file: {} is {}", shown(&name), shown(&text));
                 }
-                Entry::SelectDb(db) => self.db = self.mapping.db(db),
+                Entry::SelectDb(db) => self.select(db)?,
                 Entry::Sizes { keys, .. } => {
                     self.stats.keys_expected.fetch_add(keys, Ordering::Relaxed);
                 }
                 Entry::Function(code) => self.function(&code)?,
                 Entry::ModuleAux => log::warn!("a module's own data were left out"),
-                Entry::Key(head) => self.key(head)?,
+                Entry::Key(head) => self.key(head, at)?,
                 Entry::End => return Ok(()),
             }
         }
+    }
+
+    fn select(&mut self, db: u64) -> Result<()> {
+        self.db = self.mapping.db(db);
+        let keep_going = self.writing.keep_going;
+        if let Some(to) = self.db
+            && is_refused(&mut self.dbs, to, keep_going, self.stats)?
+        {
+            self.db = None;
+        }
+        Ok(())
     }
 
     /// Libraries of functions belong to all DBs, so they go along with all.
@@ -343,7 +417,9 @@ impl<R: BufRead> Copy<'_, R> {
         lane.flush()
     }
 
-    fn key(&mut self, head: Head) -> Result<()> {
+    /// Takes the key that begins at that byte.
+    fn key(&mut self, head: Head, at: u64) -> Result<()> {
+        let is_there = at < self.writing.from;
         let now_ms = clock::unix_ms();
         let is_over = self.writing.oldest == Oldest::LeftOut
             && head.expire_ms != 0
@@ -353,12 +429,23 @@ impl<R: BufRead> Copy<'_, R> {
             Oldest::LeftOut => head.expire_ms,
         };
         let source_key = self.file.key().to_vec();
-        let name = self.mapping.key(&source_key).filter(|_| !is_over);
+        if self.db.is_some() && self.mapping.is_ambiguous(&source_key) {
+            let shown = shown(&source_key);
+            return Err(Error::Refused(format!(
+                "key {shown:?} keeps a name that --rename-prefix gives to another one: name the keys to copy with --prefix"
+            )));
+        }
+        let name = self.mapping.key(&source_key);
+        let name = name.filter(|_| !is_over && !is_there);
         let (Some(db), Some(name)) = (self.db, name) else {
             let passed = self
                 .file
                 .value(head.kind, |_: Element<'_>| Ok::<(), rdb::Error>(()));
-            self.stats.left_out.fetch_add(1, Ordering::Relaxed);
+            let figure = match is_there {
+                true => &self.stats.keys,
+                false => &self.stats.left_out,
+            };
+            figure.fetch_add(1, Ordering::Relaxed);
             return match passed {
                 Ok(_) | Err(rdb::Error::Empty) => Ok(()),
                 Err(error) => Err(self.value_error(&source_key, error)),
@@ -401,6 +488,7 @@ impl<R: BufRead> Copy<'_, R> {
             Err(Broken::Other(error)) => return Err(error),
         }
         lane.maker.end();
+        lane.to = file.position();
         self.stats.keys.fetch_add(1, Ordering::Relaxed);
         match lane.maker.commands >= pipeline || lane.maker.out.len() >= BATCH_BYTES {
             true => lane.flush(),

@@ -3,6 +3,7 @@
 use super::options::Endpoint;
 use crate::rdb;
 use std::io;
+use std::path::Path;
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +17,9 @@ pub enum Error {
     /// A server is there but not ready.
     #[error("{0}")]
     NotReady(String),
+    /// The source cannot go on at this offset.
+    #[error("the source cannot go on at offset {0}: copying anew")]
+    Lost(u64),
     /// A connection could not be made.
     #[error("cannot connect to the {endpoint}: {error}")]
     Connect {
@@ -71,8 +75,20 @@ impl Error {
     pub fn is_passing(&self) -> bool {
         matches!(
             self,
-            Error::Source(_) | Error::Target(_) | Error::NotReady(_) | Error::Connect { .. }
+            Error::Source(_)
+                | Error::Target(_)
+                | Error::NotReady(_)
+                | Error::Lost(_)
+                | Error::Connect { .. }
         )
+    }
+
+    /// What went wrong with a file.
+    pub fn file(path: &Path, error: io::Error) -> Error {
+        Error::File {
+            path: path.display().to_string(),
+            error,
+        }
     }
 
     /// What a broken connection to that server is.

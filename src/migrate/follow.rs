@@ -5,9 +5,9 @@
 //! when the one before has succeeded: so none is run after one that failed.
 
 use super::Stop;
-use super::checkpoint::{Checkpoint, Progress};
-use super::conn::Conn;
-use super::copy::{nth_command, refused};
+use super::checkpoint::{Checkpoint, Progress, Stage};
+use super::conn::{Conn, Dbs};
+use super::copy::{is_refused, nth_command, refused};
 use super::error::{Error, Result, shown_command};
 use super::job;
 use super::psync::{Feed, Position};
@@ -70,7 +70,7 @@ impl Batch {
 }
 
 /// See the module.
-pub struct Follower<'f, F> {
+pub struct Follower<'f, F: ?Sized> {
     pub feed: &'f mut F,
     pub rewriter: &'f Rewriter,
     pub checkpoint: &'f Checkpoint,
@@ -84,6 +84,8 @@ pub struct Follower<'f, F> {
     pub stop: &'f Stop,
     pub keep_going: bool,
     pub pipeline: u32,
+    dbs: Dbs,
+    done: u64,
     parser: Parser,
     in_unit: bool,
     /// What to do before anything else: keys to remove in these DBs.
@@ -100,9 +102,13 @@ pub struct Following<'f> {
     pub stop: &'f Stop,
     pub keep_going: bool,
     pub pipeline: u32,
+    /// Which DBs the target has.
+    pub dbs: Dbs,
+    /// What ends before this position is at the target; 0: nothing.
+    pub done: u64,
 }
 
-impl<'f, F: Feed> Follower<'f, F> {
+impl<'f, F: Feed + ?Sized> Follower<'f, F> {
     /// A follower that goes on from a position which the marker has.
     pub fn new(
         following: Following<'f>,
@@ -123,6 +129,8 @@ impl<'f, F: Feed> Follower<'f, F> {
             stop: following.stop,
             keep_going: following.keep_going,
             pipeline: following.pipeline,
+            dbs: following.dbs,
+            done: following.done,
             parser: Parser::new(),
             in_unit: false,
             clear: None,
@@ -166,7 +174,7 @@ impl<'f, F: Feed> Follower<'f, F> {
             if is_done(&self.position)? {
                 return Ok(End::Synced);
             }
-            if batch.to.is_none() && !self.feed.fill()? {
+            if batch.to.is_none() && !self.fill()? {
                 return Ok(End::Exhausted);
             }
         }
@@ -203,7 +211,7 @@ impl<'f, F: Feed> Follower<'f, F> {
                 Ok(Parsed::Incomplete) if self.in_unit && !self.stop.is_wanted() => {
                     // The rest of a transaction is on its way, unless it was never
                     // written.
-                    if !self.feed.fill()? {
+                    if !self.fill()? {
                         log::warn!("a transaction without an end was left out");
                         let (bytes, commands) = batch.before_unit;
                         batch.bytes.truncate(bytes);
@@ -242,6 +250,9 @@ impl<'f, F: Feed> Follower<'f, F> {
             batch.before_unit = (batch.bytes.len(), batch.commands);
             return Ok(());
         }
+        if self.position.next < self.done {
+            return Ok(());
+        }
         let rewritten = self.rewriter.rewrite(self.position.db, &args, now_ms);
         let rewritten = match rewritten {
             Ok(rewritten) => rewritten,
@@ -254,6 +265,8 @@ impl<'f, F: Feed> Follower<'f, F> {
         };
         match rewritten {
             Rewritten::Nothing => return Ok(()),
+            Rewritten::Same(db) | Rewritten::Command(db, _) | Rewritten::Commands(db, _, _)
+                if is_refused(&mut self.dbs, db, self.keep_going, self.stats)? => {}
             Rewritten::Same(db) => {
                 batch.select(db);
                 batch.bytes.extend_from_slice(bytes);
@@ -280,14 +293,27 @@ impl<'f, F: Feed> Follower<'f, F> {
         Ok(())
     }
 
+    fn progress(&self, position: &Position) -> Progress {
+        Progress {
+            owned: self.owned,
+            stage: Stage::Following(position.clone()),
+        }
+    }
+
+    /// Waits a moment for more of the stream; false at its end.
+    fn fill(&mut self) -> Result<bool> {
+        let is_more = self.feed.fill()?;
+        if let Some(id) = self.feed.new_id() {
+            self.position.id = id;
+        }
+        Ok(is_more)
+    }
+
     fn send(&mut self, batch: &Batch) -> Result<()> {
         let Some(to) = &batch.to else {
             return Ok(());
         };
-        let progress = Progress {
-            owned: self.owned,
-            position: Some(to.clone()),
-        };
+        let progress = self.progress(to);
         let mut head = Vec::new();
         command(&mut head, &["MULTI"]);
         let mut tail = Vec::new();
@@ -384,10 +410,7 @@ impl<'f, F: Feed> Follower<'f, F> {
         let mapping = &self.rewriter.mapping;
         let some = (!dbs.is_empty()).then_some(dbs);
         job::clear_keys(self.target, mapping, some, self.stop)?;
-        let progress = Progress {
-            owned: self.owned,
-            position: Some(self.position.clone()),
-        };
+        let progress = self.progress(&self.position);
         self.checkpoint.set_marker(self.target, &progress)
     }
 }

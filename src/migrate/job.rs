@@ -1,8 +1,8 @@
 //! A migration from start to end, over broken connections.
 
 use super::aof::{self, AofFeed};
-use super::checkpoint::{Checkpoint, Progress};
-use super::conn::{Conn, Info};
+use super::checkpoint::{Checkpoint, Copied, Progress, Stage};
+use super::conn::{Conn, Dbs, Info};
 use super::copy::{self, Oldest, Writing};
 use super::elements::Abilities;
 use super::error::{Error, Result};
@@ -10,18 +10,18 @@ use super::follow::{End, Follower, Following};
 use super::mapping::{Mapping, pattern};
 use super::options::{Endpoint, Options};
 use super::progress::Reporter;
-use super::psync::{Answer, Position, Stream, source_offset};
+use super::psync::{Acknowledged, Answer, Feed, Position, Transfer, source_offset};
 use super::rewrite::Rewriter;
+use super::spool::{Link, Receiver, Spool};
 use super::stats::{Phase, Stats};
-use super::{Server, Stop, Tool, sleep, verify};
+use super::{RETRY, Server, Stop, Tool, sleep, verify};
 use crate::resp::Value;
+use std::io::Read;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Between two attempts.
-const RETRY: Duration = Duration::from_secs(1);
 /// How often the source is asked how far it is.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Keys that one step of a scan looks for.
@@ -55,7 +55,9 @@ pub fn run(tool: Tool, options: Options, stop: Stop) -> Result<ExitCode> {
     };
     let mut job = Job {
         checkpoint: Checkpoint::new(&options, &rewriter.mapping),
+        spool: options.resume.as_deref().map(Spool::beside),
         owned: true,
+        is_continued: false,
         client: None,
         run_id: None,
         options,
@@ -208,7 +210,11 @@ struct Job {
     checkpoint: Checkpoint,
     stop: Stop,
     stats: Arc<Stats>,
+    /// What has come of the source, if there is a place for it.
+    spool: Option<Spool>,
     owned: bool,
+    /// Whether a part of what is copied is at the target.
+    is_continued: bool,
     /// The connection that the stream is written over, and to which run of the
     /// target: one that broke here may still be alive there.
     client: Option<i64>,
@@ -224,7 +230,7 @@ impl Job {
             let done = self.attempt(target.take(), is_first);
             let error = match done {
                 Ok((end, position)) => {
-                    self.part(&position)?;
+                    self.part(end, &position)?;
                     return Ok(end);
                 }
                 Err(error) => error,
@@ -243,7 +249,7 @@ impl Job {
             {
                 // What else was in the transaction has been run: only another
                 // copy helps.
-                let progress = self.progress(None);
+                let progress = self.progress(Stage::Copying(None));
                 let set = Conn::new(&self.options.target(), &self.stop)
                     .and_then(|mut target| self.checkpoint.set_marker(&mut target, &progress));
                 if let Err(error) = set {
@@ -260,10 +266,15 @@ impl Job {
     }
 
     /// Ends in peace: the file knows what the marker knew.
-    fn part(&self, position: &Option<Position>) -> Result<()> {
+    fn part(&self, end: End, position: &Option<Position>) -> Result<()> {
+        if let Some(spool) = &self.spool
+            && end != End::Stopped
+        {
+            spool.remove()?;
+        }
         match position {
-            Some(_) => {
-                let progress = self.progress(position.clone());
+            Some(position) => {
+                let progress = self.progress(Stage::Following(position.clone()));
                 self.checkpoint.write_file(Some(&progress))?;
             }
             // There is nothing to go on with.
@@ -281,10 +292,10 @@ impl Job {
         Ok(())
     }
 
-    fn progress(&self, position: Option<Position>) -> Progress {
+    fn progress(&self, stage: Stage) -> Progress {
         Progress {
             owned: self.owned,
-            position,
+            stage,
         }
     }
 
@@ -308,7 +319,7 @@ impl Job {
         let known = match marker {
             Some(progress) => Some(progress),
             None if is_first => self.checkpoint.read_file()?,
-            None => Some(self.progress(None)),
+            None => Some(self.progress(Stage::Copying(None))),
         };
         match &known {
             Some(progress) => self.owned = progress.owned,
@@ -322,62 +333,152 @@ impl Job {
         self.checkpoint.write_file(None)?;
         target.limit(self.options.network_limit);
         if self.options.is_offline() {
-            return self.replay(target, known.is_some());
+            return self.replay(target, known);
         }
-        let from = known.as_ref().and_then(|known| known.position.as_ref());
-        let (mut stream, answer) = Stream::psync(
-            &self.options.source(),
-            from,
-            self.options.network_limit,
-            &self.stop,
-            &self.stats,
-        )?;
-        let (start, transfer) = match answer {
-            Answer::Continue(id) => {
-                let from = from.cloned().ok_or(Error::Stopped)?;
-                (Position { id, ..from }, None)
-            }
-            Answer::Full(start, transfer) => (start, Some(transfer)),
+        let link = Link {
+            source: self.options.source(),
+            mb_per_s: self.options.network_limit,
+            stop: self.stop.clone(),
+            stats: self.stats.clone(),
+            applied: Arc::default(),
         };
-        let applied = Arc::new(AtomicU64::new(start.next));
-        if transfer.is_some() {
-            applied.store(0, Ordering::Release);
+        let (mut feed, start) = match self.resume(&mut target, known.as_ref(), &link)? {
+            Some(resumed) => resumed,
+            None => self.begin(&mut target, known.as_ref(), &link)?,
+        };
+        let following = self.progress(Stage::Following(start.clone()));
+        self.checkpoint.set_marker(&mut target, &following)?;
+        if let Some(spool) = &self.spool {
+            spool.remove_rdb()?;
         }
-        let acknowledging = stream.acknowledge(applied.clone())?;
-        if let Some(transfer) = transfer {
-            if let Some(from) = from {
-                log::warn!(
-                    "the source cannot go on at offset {}: copying anew",
-                    from.next - 1
-                );
-            }
-            self.begin_copy(&mut target, known.is_some())?;
-            let (back, read) = self.copy(stream, Oldest::Kept)?;
-            stream = back;
-            stream.end_transfer(transfer, read)?;
-            // The source may be waiting for it.
-            acknowledging.now();
-            log::info!(
-                "copied {} keys; following from offset {}",
-                self.stats.keys.load(Ordering::Relaxed),
-                start.next - 1
-            );
-        } else {
-            log::info!("following from offset {}", start.next - 1);
-        }
-        self.checkpoint
-            .set_marker(&mut target, &self.progress(Some(start.clone())))?;
         if self.options.src_from_rdb {
             return Ok((End::Synced, Some(start)));
         }
+        log::info!("following from offset {}", start.next - 1);
         self.stats.set_phase(Phase::Following);
-        self.client = target.ask(&["CLIENT", "ID"])?.as_i64();
+        // Redis has it since 5.0.
+        let client = target.ask_maybe(&["CLIENT", "ID"])?;
+        self.client = client.and_then(|id| id.as_i64());
         let mut watch = Watch::new(&self.options, &self.stop, &self.stats);
-        let mut follower = Follower::new(self.following(applied), &mut stream, &mut target, start);
+        let mut follower =
+            Follower::new(self.following(link.applied), &mut *feed, &mut target, start);
         let end = follower.run(|position| watch.is_done(position))?;
         let position = follower.position.clone();
         self.client = None;
         Ok((end, Some(position)))
+    }
+
+    /// Goes on with what the spool holds, if that is what comes next for the
+    /// target.
+    fn resume(
+        &mut self,
+        target: &mut Conn,
+        known: Option<&Progress>,
+        link: &Link,
+    ) -> Result<Option<(Box<dyn Feed>, Position)>> {
+        let Some(spool) = self.spool.clone() else {
+            return Ok(None);
+        };
+        let (Some(known), Some(held)) = (known, spool.held(known)?) else {
+            return Ok(None);
+        };
+        let receiver = Receiver::resume(&spool, link, held.clone())?;
+        let start = match &known.stage {
+            Stage::Following(position) => position.clone(),
+            Stage::Copying(copied) => {
+                let start = held.start();
+                let copied = copied
+                    .as_ref()
+                    .filter(|copied| (&copied.id, copied.next) == (&start.id, start.next));
+                self.begin_copy(target, true, copied)?;
+                let from = copied.map_or(0, |copied| copied.bytes);
+                self.load(target, &receiver, &start, from)?;
+                start
+            }
+        };
+        let feed = receiver.feed(start.next)?;
+        Ok(Some((Box::new(feed), start)))
+    }
+
+    /// Goes on where the target is, or copies all that the source has.
+    fn begin(
+        &mut self,
+        target: &mut Conn,
+        known: Option<&Progress>,
+        link: &Link,
+    ) -> Result<(Box<dyn Feed>, Position)> {
+        let from = known.and_then(|known| match &known.stage {
+            Stage::Following(position) => Some(position),
+            Stage::Copying(_) => None,
+        });
+        if let Some(spool) = &self.spool {
+            spool.remove()?;
+        }
+        let (stream, answer) = link.psync(from)?;
+        let (start, transfer) = match answer {
+            Answer::Continue(id) => {
+                let from = from.cloned().ok_or(Error::Stopped)?;
+                let start = Position { id, ..from };
+                link.applied.store(start.next, Ordering::Release);
+                let acknowledging = stream.acknowledge(link.applied.clone())?;
+                return Ok((Box::new(Acknowledged::new(stream, acknowledging)), start));
+            }
+            Answer::Full(start, transfer) => (start, transfer),
+        };
+        if let Some(from) = from {
+            log::warn!("{}", Error::Lost(from.next - 1));
+        }
+        self.begin_copy(target, known.is_some(), None)?;
+        if let Some(spool) = self.spool.clone() {
+            let receiver = Receiver::begin(&spool, link, stream, transfer, &start)?;
+            self.load(target, &receiver, &start, 0)?;
+            return Ok((Box::new(receiver.feed(start.next)?), start));
+        }
+        let acknowledging = stream.acknowledge(link.applied.clone())?;
+        // Whatever the file says of itself, what comes after it is no part of it.
+        let length = match transfer {
+            Transfer::Length(length) => length,
+            Transfer::Mark(_) => u64::MAX,
+        };
+        let (file, read) = self.copy(stream.take(length), Oldest::Kept, 0, |_| Ok(()))?;
+        let mut stream = file.into_inner();
+        stream.end_transfer(transfer, read)?;
+        // The source may be waiting for it.
+        acknowledging.now();
+        self.say_copied();
+        Ok((Box::new(Acknowledged::new(stream, acknowledging)), start))
+    }
+
+    /// Copies the data set that is received, from that byte on.
+    fn load(
+        &mut self,
+        target: &mut Conn,
+        receiver: &Receiver,
+        start: &Position,
+        from: u64,
+    ) -> Result<()> {
+        let copied = self.copy(receiver.rdb()?, Oldest::Kept, from, |bytes| {
+            self.note_copied(target, &start.id, start.next, bytes)
+        });
+        let read = match copied {
+            Ok((_, read)) => read,
+            // Why there is no more to read, the receiver knows.
+            Err(error) => return Err(receiver.failure().unwrap_or(error)),
+        };
+        receiver.check_rdb(read)?;
+        self.say_copied();
+        Ok(())
+    }
+
+    fn note_copied(&self, target: &mut Conn, id: &str, next: u64, bytes: u64) -> Result<()> {
+        let id = id.to_owned();
+        let copied = Copied { id, next, bytes };
+        let progress = self.progress(Stage::Copying(Some(copied)));
+        self.checkpoint.set_marker(target, &progress)
+    }
+
+    fn say_copied(&self) {
+        log::info!("copied {} keys", self.stats.keys.load(Ordering::Relaxed));
     }
 
     fn following(&self, applied: Arc<AtomicU64>) -> Following<'_> {
@@ -390,26 +491,40 @@ impl Job {
             stop: &self.stop,
             keep_going: self.options.keep_going,
             pipeline: self.options.pipeline,
+            dbs: Dbs::new(&self.options.target(), &self.stop),
+            done: 0,
         }
     }
 
-    /// Copies or replays files; they have no position that one could go on at.
-    fn replay(&mut self, mut target: Conn, is_again: bool) -> Result<(End, Option<Position>)> {
-        self.begin_copy(&mut target, is_again)?;
-        let files = match (&self.options.rdb_file, &self.options.aof_file) {
-            (Some(file), _) => vec![file.clone()],
-            (None, Some(file)) => aof::files(file)?,
-            (None, None) => Vec::new(),
+    /// Copies or replays files, or what the target does not have of them.
+    fn replay(
+        &mut self,
+        mut target: Conn,
+        known: Option<Progress>,
+    ) -> Result<(End, Option<Position>)> {
+        let (files, oldest) = match (&self.options.rdb_file, &self.options.aof_file) {
+            (Some(file), _) => (vec![file.clone()], Oldest::LeftOut),
+            (None, Some(file)) => (aof::files(file)?, Oldest::Kept),
+            (None, None) => (Vec::new(), Oldest::Kept),
         };
+        let (id, len) = aof::identity(&files)?;
+        let (copied, replayed) = match known.as_ref().map(|known| &known.stage) {
+            Some(Stage::Copying(Some(copied))) if copied.id == id => (Some(copied.clone()), None),
+            Some(Stage::Following(at)) if at.id == id => {
+                log::info!("going on at byte {} of the commands", at.next - 1);
+                (Some(Copied::all(&id)), Some(at.clone()))
+            }
+            _ => (None, None),
+        };
+        self.begin_copy(&mut target, known.is_some(), copied.as_ref())?;
         let (mut first, mut rest) = (None, files.as_slice());
         if let [base, others @ ..] = rest
             && (self.options.rdb_file.is_some() || aof::begins_with_rdb(base)?)
         {
-            let oldest = match self.options.rdb_file {
-                Some(_) => Oldest::LeftOut,
-                None => Oldest::Kept,
-            };
-            let (back, _) = self.copy(aof::open(base)?, oldest)?;
+            let from = copied.map_or(0, |copied| copied.bytes);
+            let (back, _) = self.copy(aof::open(base)?, oldest, from, |bytes| {
+                self.note_copied(&mut target, &id, len, bytes)
+            })?;
             (first, rest) = (Some(back), others);
         }
         if self.options.rdb_file.is_some() {
@@ -417,14 +532,9 @@ impl Job {
         }
         self.stats.set_phase(Phase::Following);
         let mut feed = AofFeed::new(first, rest, &self.stats);
-        let start = Position {
-            id: "file".into(),
-            next: 1,
-            db: 0,
-        };
-        // A replay that was cut off begins again: its marker says so.
+        let start = Position { id, next: 1, db: 0 };
         let following = Following {
-            owned: self.owned,
+            done: replayed.map_or(0, |at| at.next),
             ..self.following(Arc::default())
         };
         let mut follower = Follower::new(following, &mut feed, &mut target, start);
@@ -434,8 +544,13 @@ impl Job {
         }
     }
 
-    /// Makes the target ready for a copy.
-    fn begin_copy(&mut self, target: &mut Conn, is_again: bool) -> Result<()> {
+    /// Makes the target ready for a copy, or for the rest of one.
+    fn begin_copy(
+        &mut self,
+        target: &mut Conn,
+        is_again: bool,
+        copied: Option<&Copied>,
+    ) -> Result<()> {
         self.stats.set_phase(Phase::Copying);
         self.stats.copies.fetch_add(1, Ordering::Relaxed);
         for figure in [
@@ -445,7 +560,14 @@ impl Job {
         ] {
             figure.store(0, Ordering::Relaxed);
         }
-        let progress = self.progress(None);
+        self.is_continued = copied.is_some();
+        if let Some(copied) = copied {
+            if *copied != Copied::all(&copied.id) {
+                log::info!("going on with the copy at byte {}", copied.bytes);
+            }
+            return Ok(());
+        }
+        let progress = self.progress(Stage::Copying(None));
         self.checkpoint.set_marker(target, &progress)?;
         if is_again && self.owned {
             clear_keys(target, &self.rewriter.mapping, None, &self.stop)?;
@@ -458,7 +580,13 @@ impl Job {
         Ok(())
     }
 
-    fn copy<R: std::io::BufRead>(&self, source: R, oldest: Oldest) -> Result<(R, u64)> {
+    fn copy<R: std::io::BufRead>(
+        &self,
+        source: R,
+        oldest: Oldest,
+        from: u64,
+        note: impl FnMut(u64) -> Result<()>,
+    ) -> Result<(R, u64)> {
         let writing = Writing {
             target: self.options.target(),
             abilities: self.rewriter.abilities,
@@ -466,8 +594,9 @@ impl Job {
             pipeline: self.options.pipeline,
             mb_per_s: self.options.network_limit,
             keep_going: self.options.keep_going,
-            replace: !self.owned,
+            replace: !self.owned || self.is_continued,
             oldest,
+            from,
         };
         copy::copy(
             source,
@@ -475,6 +604,7 @@ impl Job {
             &writing,
             &self.stop,
             &self.stats,
+            note,
         )
     }
 

@@ -78,6 +78,18 @@ impl Mapping {
         Some(key.into())
     }
 
+    /// Whether a key keeps its name, and another one may get the same.
+    pub fn is_ambiguous(&self, key: &[u8]) -> bool {
+        self.rename.as_ref().is_some_and(|rename| {
+            !key.starts_with(&rename.old)
+                && key.starts_with(&rename.new)
+                && self.key(key).is_some()
+                && [&rename.old, key.get(rename.new.len()..).unwrap_or_default()]
+                    .concat()
+                    .starts_with(&self.prefix)
+        })
+    }
+
     /// The key at the source whose name at the target this would be; nothing if it
     /// is none that is copied.
     pub fn source_key(&self, name: &[u8]) -> Option<Vec<u8>> {
@@ -194,6 +206,9 @@ pub(super) mod tests {
         assert_eq!(renamed.key(b"a:1").as_deref(), Some(&b"b:1"[..]));
         assert_eq!(renamed.key(b"az").as_deref(), Some(&b"az"[..]));
         assert_eq!(renamed.target_prefixes(), [b"a".to_vec(), b"b:".to_vec()]);
+        assert!(!renamed.is_ambiguous(b"b:1") && !renamed.is_ambiguous(b"a:1"));
+        let open = mapping(&["--rename-prefix", "a:=b:"]).expect("flags");
+        assert!(open.is_ambiguous(b"b:1") && !open.is_ambiguous(b"a:1"));
         let narrow = mapping(&["--prefix", "a:x", "--rename-prefix", "a:=b:"]).expect("flags");
         assert_eq!(narrow.target_prefixes(), [b"b:x".to_vec()]);
     }

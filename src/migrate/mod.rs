@@ -14,8 +14,10 @@
 //! holds the position up to which it has them: in the *marker*, a key that each
 //! transaction of the stream sets. A target that lost its last seconds has lost
 //! them from the marker too. Whatever dies, the tool asks the target where it
-//! is and the source to go on there; if the source can't, or the copy was not
-//! complete, it copies anew.
+//! is and the source to go on there; if the source can't, it copies anew. With
+//! `--resume` the marker also says how far a copy is, and what comes from the
+//! source goes through files, which outlive the tool; without, a copy that was
+//! not complete is done anew.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -28,6 +30,7 @@
 //! | [`elements`] | values as commands |
 //! | [`copy`] | the data set, over many connections |
 //! | [`follow`] | the stream |
+//! | [`spool`] | both in files, until the target has them |
 //! | [`checkpoint`] | marker and file |
 //! | [`job`] | all of it, from start to end, over broken connections |
 //! | [`verify`] | compares both sides |
@@ -47,6 +50,7 @@ mod options;
 mod progress;
 mod psync;
 mod rewrite;
+mod spool;
 mod stats;
 mod throttle;
 mod verify;
@@ -132,6 +136,8 @@ impl Tool {
     }
 }
 
+/// Between two attempts.
+const RETRY: Duration = Duration::from_secs(1);
 /// How long what is under way may take once the tool was told to stop.
 const GRACE: Duration = Duration::from_secs(5);
 

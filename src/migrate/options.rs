@@ -92,7 +92,8 @@ pub struct Options {
     /// --exit-when-synced: copy first
     #[arg(long)]
     pub verify: bool,
-    /// Keep a checkpoint in this file, and go on from it if it is there
+    /// Keep a checkpoint in this file, and go on from it if it is there; what comes
+    /// from the source goes through FILE.rdb and FILE.stream
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
     /// Report commands that the target refuses, and go on

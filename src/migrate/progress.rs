@@ -34,10 +34,7 @@ impl Reporter {
             Some(path) if path == Path::new("-") => Some(Box::new(std::io::stdout())),
             Some(path) => {
                 let file = File::options().create(true).append(true).open(path);
-                let file = file.map_err(|error| Error::File {
-                    path: path.display().to_string(),
-                    error,
-                })?;
+                let file = file.map_err(|error| Error::file(path, error))?;
                 Some(Box::new(file))
             }
         };

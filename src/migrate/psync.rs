@@ -1,6 +1,6 @@
 //! The source as a replica sees it: a file of its data set, then its stream.
 
-use super::conn::{Conn, is_pause, open, refusal};
+use super::conn::{Conn, is_pause, open, refusal, silent};
 use super::error::{Error, Result};
 use super::input::Input;
 use super::options::Endpoint;
@@ -25,7 +25,7 @@ const READ_BYTES: usize = 256 << 10;
 /// Longest line of an answer.
 const MAX_LINE: usize = 4096;
 /// Length of the mark around a file whose length nobody knows beforehand.
-const MARK_LEN: usize = 40;
+pub const MARK_LEN: usize = 40;
 
 /// Up to where a history is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +65,12 @@ pub trait Feed {
 
     /// Waits a moment for more; false at the end of all there is.
     fn fill(&mut self) -> Result<bool>;
+
+    /// What the history of all that comes from now on is called, if that has
+    /// changed.
+    fn new_id(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// The connection to the source, after the handshake.
@@ -183,19 +189,25 @@ impl Stream {
 
     /// Reads what ends a file of which `read` bytes were read.
     pub fn end_transfer(&mut self, transfer: Transfer, read: u64) -> Result<()> {
-        let wrong = |what: &str| Err(Error::Refused(format!("the source's file {what}")));
         match transfer {
-            Transfer::Length(length) if length == read => Ok(()),
-            Transfer::Length(length) => wrong(&format!("has {read} bytes instead of {length}")),
+            Transfer::Length(length) => check_len(length, read),
             Transfer::Mark(mark) => {
                 let mut end = [0; MARK_LEN];
                 self.read_exact(&mut end).map_err(|e| self.classify(e))?;
                 match end == mark {
                     true => Ok(()),
-                    false => wrong("does not end where it should"),
+                    false => Err(Error::Refused(
+                        "the source's file does not end where it should".into(),
+                    )),
                 }
             }
         }
+    }
+
+    /// Gives back what was read and comes before all that is read from now on.
+    pub fn put_back(&mut self, input: Input) {
+        debug_assert!(self.input.waiting().is_empty());
+        self.input = input;
     }
 
     /// What a failed read means.
@@ -233,6 +245,16 @@ impl Stream {
     }
 }
 
+/// Compares a file's length with what was read of it.
+pub fn check_len(length: u64, read: u64) -> Result<()> {
+    match length == read {
+        true => Ok(()),
+        false => Err(Error::Refused(format!(
+            "the source's file has {length} bytes, and its data set ends after {read}"
+        ))),
+    }
+}
+
 fn no_replication(endpoint: &Endpoint, answer: &str) -> Error {
     Error::Refused(format!("the {endpoint} answers PSYNC with {answer:?}"))
 }
@@ -263,6 +285,7 @@ impl Feed for Stream {
                 Ok(true)
             }
             Err(error) if is_pause(&error) && self.heard.elapsed() < SILENCE => Ok(true),
+            Err(error) if is_pause(&error) => Err(Error::Source(silent(SILENCE))),
             Err(error) => Err(Error::Source(error)),
         }
     }
@@ -318,6 +341,36 @@ impl Drop for Acknowledger {
             thread.thread().unpark();
             let _ = thread.join();
         }
+    }
+}
+
+/// A stream that the source is told of how far the target is.
+pub struct Acknowledged {
+    stream: Stream,
+    _acknowledger: Acknowledger,
+}
+
+impl Acknowledged {
+    /// Both together.
+    pub fn new(stream: Stream, acknowledger: Acknowledger) -> Acknowledged {
+        Acknowledged {
+            stream,
+            _acknowledger: acknowledger,
+        }
+    }
+}
+
+impl Feed for Acknowledged {
+    fn waiting(&self) -> &[u8] {
+        self.stream.waiting()
+    }
+
+    fn consume(&mut self, n: usize) {
+        Feed::consume(&mut self.stream, n);
+    }
+
+    fn fill(&mut self) -> Result<bool> {
+        self.stream.fill()
     }
 }
 

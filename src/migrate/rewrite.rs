@@ -38,6 +38,7 @@ pub enum Rewritten<'a> {
 pub type Why = &'static str;
 
 const NEEDS_VALUE: Why = "it takes from a key or DB that is not copied";
+const AMBIGUOUS: Why = "its key keeps a name that --rename-prefix gives to another one";
 const UNKNOWN: Why = "which of its arguments are keys is not known here";
 const MALFORMED: Why = "it is malformed";
 
@@ -279,6 +280,9 @@ impl Rewriter {
         let [_, key, ttl, payload, options @ ..] = args else {
             return Err(MALFORMED);
         };
+        if self.mapping.is_ambiguous(key) {
+            return Err(AMBIGUOUS);
+        }
         let Some(key) = self.mapping.key(key) else {
             return Ok(Some(Rewritten::Nothing));
         };
@@ -333,7 +337,11 @@ impl Rewriter {
         let mut renamed: Vec<Cow<'a, [u8]>> = args.iter().map(|arg| Cow::Borrowed(*arg)).collect();
         let mut inside = Vec::with_capacity(indices.len());
         for index in &indices {
-            let key = args.get(*index).and_then(|key| self.mapping.key(key));
+            let key = args.get(*index).copied();
+            if key.is_some_and(|key| self.mapping.is_ambiguous(key)) {
+                return Err(AMBIGUOUS);
+            }
+            let key = key.and_then(|key| self.mapping.key(key));
             inside.push(key.is_some());
             if let (Some(key), Some(place)) = (key, renamed.get_mut(*index)) {
                 *place = key;
@@ -518,6 +526,7 @@ mod tests {
         check(part, 0, "SUNIONSTORE a1 x a2", "impossible");
         check(part, 0, "SUNIONSTORE a1 a2 a3", "0: SUNIONSTORE b1 b2 b3");
         check(part, 0, "COPY a1 x", "nothing");
+        check(&["--rename-prefix", "a=b"], 0, "RPUSH b1 x", "impossible");
     }
 
     #[test]

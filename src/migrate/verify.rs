@@ -35,11 +35,13 @@ const LOOKS: usize = 4;
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 /// Elements up to which a collection is one payload.
 const SMALL_ELEMENTS: i64 = 2000;
+/// Elements up to which nobody asks how many bytes they have.
+const FEW_ELEMENTS: i64 = 8;
 /// Bytes up to which a value is one payload.
 const SMALL_BYTES: i64 = 1 << 20;
-/// Elements that a piece of a collection has, about.
+/// Elements that a piece of a collection has at the most.
 const PIECE_ELEMENTS: i64 = 1000;
-/// Bytes that a piece of a string has.
+/// Bytes that a piece of a value has, about.
 const PIECE_BYTES: i64 = 1 << 20;
 /// Keys that differ and are written down; of others only the number is known.
 const MAX_REPORTED: u64 = 1000;
@@ -248,6 +250,8 @@ struct Side {
     conn: Conn,
     /// Whether it has PEXPIRETIME: since Redis 7.
     has_expiretime: bool,
+    /// Whether it tells how much memory a value takes: since Redis 4.
+    has_usage: bool,
 }
 
 fn odd(what: &str) -> Error {
@@ -260,9 +264,11 @@ impl Side {
         let has = has
             .as_slice()
             .is_some_and(|info| !matches!(info, [Value::Null] | []));
+        let usage = conn.ask_maybe(&["MEMORY", "USAGE", "kedis"])?;
         Ok(Side {
             conn,
             has_expiretime: has,
+            has_usage: usage.is_some(),
         })
     }
 
@@ -308,6 +314,7 @@ impl Side {
             false => b"PTTL",
         };
         let times = self.each(keys, |key| vec![time, key])?;
+        let sizes = self.sizes(keys, &lens)?;
         let now_ms = clock::unix_ms();
         let mut seen = Vec::with_capacity(keys.len());
         let mut small = Vec::new();
@@ -333,7 +340,8 @@ impl Side {
                 expire_ms,
                 kind,
             };
-            match len <= bound {
+            let size = sizes.get(at).copied().unwrap_or(0);
+            match len <= bound && size <= SMALL_BYTES {
                 true => small.push((at, *key)),
                 false => one.digest = self.large(key, &one.kind, len)?,
             }
@@ -353,7 +361,37 @@ impl Side {
         Ok(seen)
     }
 
-    /// The replies to a command for each key.
+    /// About how many bytes the elements of each collection take; 0 if the server
+    /// does not tell, or there are so few that it does not matter.
+    fn sizes(&mut self, keys: &[&[u8]], lens: &[Value]) -> Result<Vec<i64>> {
+        let mut sizes = vec![0; keys.len()];
+        if !self.has_usage {
+            return Ok(sizes);
+        }
+        let is_asked = |len: Option<&Value>| {
+            let len = len.and_then(Value::as_i64).unwrap_or(0);
+            (FEW_ELEMENTS..=SMALL_ELEMENTS).contains(&len)
+        };
+        let asked: Vec<usize> = (0..keys.len())
+            .filter(|at| is_asked(lens.get(*at)))
+            .collect();
+        let keys: Vec<&[u8]> = asked
+            .iter()
+            .filter_map(|at| keys.get(*at).copied())
+            .collect();
+        let found = self.each(&keys, |key| {
+            vec![b"MEMORY", b"USAGE", key, b"SAMPLES", b"0"]
+        })?;
+        for (at, size) in asked.into_iter().zip(found) {
+            if let Some(place) = sizes.get_mut(at) {
+                *place = size.as_i64().unwrap_or(0);
+            }
+        }
+        Ok(sizes)
+    }
+
+    /// The replies to a command for each key. That a key has another type by now
+    /// is one of them, other errors are not.
     fn each<'k>(
         &mut self,
         keys: &[&'k [u8]],
@@ -363,13 +401,19 @@ impl Side {
         const AT_ONCE: usize = 128;
         let mut replies = Vec::with_capacity(keys.len());
         for keys in keys.chunks(AT_ONCE) {
+            let asked: Vec<Vec<&[u8]>> = keys.iter().map(|key| args(key)).collect();
             let mut out = Vec::new();
-            for key in keys {
-                command(&mut out, &args(key));
+            for args in &asked {
+                command(&mut out, args);
             }
             self.conn.send(&out)?;
-            for _ in keys {
-                replies.push(self.conn.reply()?);
+            for args in &asked {
+                replies.push(match self.conn.reply()? {
+                    Value::Error(error) if !error.starts_with("WRONGTYPE") => {
+                        return Err(self.conn.refusal(args, error));
+                    }
+                    reply => reply,
+                });
             }
         }
         Ok(replies)
@@ -392,9 +436,9 @@ impl Side {
             }
             "list" => {
                 let mut sum = Sum::default();
-                let mut at = 0;
+                let (mut at, mut piece) = (0, Piece::default());
                 while at < len {
-                    let (from, to) = (at.to_string(), (at + PIECE_ELEMENTS - 1).to_string());
+                    let (from, to) = (at.to_string(), (at + piece.elements - 1).to_string());
                     let args = [b"LRANGE".as_slice(), key, from.as_bytes(), to.as_bytes()];
                     let Value::Array(items) = self.conn.ask(&args)? else {
                         return Err(odd("LRANGE"));
@@ -402,7 +446,8 @@ impl Side {
                     for item in &items {
                         sum.add(Element::Item(item.as_bytes().unwrap_or_default()));
                     }
-                    at += PIECE_ELEMENTS;
+                    at += piece.elements;
+                    piece.adapt(&items);
                 }
                 Ok(sum.total)
             }
@@ -418,10 +463,11 @@ impl Side {
             _ => return Ok(0),
         };
         let mut cursor = b"0".to_vec();
-        let count = PIECE_ELEMENTS.to_string();
+        let mut piece = Piece::default();
         // A scan may show an element twice.
         let mut digests: BTreeSet<u128> = BTreeSet::new();
         loop {
+            let count = piece.elements.to_string();
             let args = [name, key, &cursor, b"COUNT", count.as_bytes()];
             let Value::Array(answer) = self.conn.ask(&args)? else {
                 return Err(odd("a scan"));
@@ -445,11 +491,36 @@ impl Side {
                     _ => Element::Member(first),
                 }));
             }
+            piece.adapt(&items);
             cursor = next.as_bytes().unwrap_or_default().to_vec();
             if cursor == b"0" {
                 return Ok(digests.iter().fold(0, |sum, d| sum.wrapping_add(*d)));
             }
         }
+    }
+}
+
+/// How much of a collection to ask for at once: elements may be long.
+struct Piece {
+    elements: i64,
+}
+
+impl Default for Piece {
+    fn default() -> Self {
+        Piece { elements: 10 }
+    }
+}
+
+impl Piece {
+    /// The next piece has about [`PIECE_BYTES`] if its elements are like those of
+    /// this one.
+    fn adapt(&mut self, items: &[Value]) {
+        let bytes = items
+            .iter()
+            .map(|item| item.as_bytes().map_or(0, <[u8]>::len));
+        let bytes = bytes.sum::<usize>().max(1) as i64;
+        let fitting = PIECE_BYTES.saturating_mul(self.elements) / bytes;
+        self.elements = fitting.clamp(1, PIECE_ELEMENTS).min(self.elements * 10);
     }
 }
 

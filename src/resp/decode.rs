@@ -125,7 +125,7 @@ impl Value {
 }
 
 /// Why decoding stopped before the reply's end.
-enum Stop {
+pub(super) enum Stop {
     Incomplete,
     Error(DecodeError),
 }
@@ -136,9 +136,9 @@ impl From<DecodeError> for Stop {
     }
 }
 
-struct Cursor<'a> {
-    buf: &'a [u8],
-    pos: usize,
+pub(super) struct Cursor<'a> {
+    pub(super) buf: &'a [u8],
+    pub(super) pos: usize,
 }
 
 impl<'a> Cursor<'a> {
@@ -147,12 +147,7 @@ impl<'a> Cursor<'a> {
             return Err(DecodeError::TooDeep.into());
         }
         loop {
-            let kind = *self.buf.get(self.pos).ok_or(Stop::Incomplete)?;
-            if !b"+-:$*_%~>,#(=!|".contains(&kind) {
-                return Err(DecodeError::UnknownType(kind).into());
-            }
-            self.pos += 1;
-            let line = self.line()?;
+            let (kind, line) = self.head()?;
             if kind != b'|' {
                 return self.typed(kind, line, depth);
             }
@@ -162,6 +157,16 @@ impl<'a> Cursor<'a> {
                 self.value(depth + 1)?;
             }
         }
+    }
+
+    /// The type of a reply, and the line after it.
+    pub(super) fn head(&mut self) -> Result<(u8, &'a [u8]), Stop> {
+        let kind = *self.buf.get(self.pos).ok_or(Stop::Incomplete)?;
+        if !b"+-:$*_%~>,#(=!|".contains(&kind) {
+            return Err(DecodeError::UnknownType(kind).into());
+        }
+        self.pos += 1;
+        Ok((kind, self.line()?))
     }
 
     fn typed(&mut self, kind: u8, line: &[u8], depth: usize) -> Result<Value, Stop> {
@@ -243,7 +248,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A string of an announced length, and its CRLF.
-    fn string(&mut self, len: Option<usize>) -> Result<Option<&'a [u8]>, Stop> {
+    pub(super) fn string(&mut self, len: Option<usize>) -> Result<Option<&'a [u8]>, Stop> {
         let Some(len) = len else {
             return Ok(None);
         };
@@ -260,7 +265,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// A length; `None` for -1.
-fn length(line: &[u8]) -> Result<Option<usize>, DecodeError> {
+pub(super) fn length(line: &[u8]) -> Result<Option<usize>, DecodeError> {
     match parse_i64(line) {
         Some(-1) => Ok(None),
         Some(len) => usize::try_from(len)

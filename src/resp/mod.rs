@@ -7,9 +7,11 @@
 
 pub mod decode;
 pub mod encode;
+pub mod extent;
 pub mod parser;
 pub mod writer;
 
 pub use decode::{DecodeError, Value, decode};
+pub use extent::Extent;
 pub use parser::{Args, Limits, Parser, Progress, ProtocolError};
 pub use writer::{Mark, Reply};
