@@ -34,10 +34,40 @@ class Server:
             self.port = probe.getsockname()[1]
         self.data = tempfile.mkdtemp(prefix=f"{label}-", dir=folder)
         self.log = os.path.join(self.data, "server.log")
-        words = [*command, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.data]
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(words, cwd=self.data, stdin=subprocess.DEVNULL, stdout=log,
+        self.words = [*command, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.data]
+        self.start()
+
+    def start(self):
+        """Starts it on its data."""
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.words, cwd=self.data, stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=subprocess.STDOUT, start_new_session=True)
+
+    def restart(self):
+        """Stops it and starts it again; the seconds of both."""
+        begun = time.monotonic()
+        self.process.terminate()
+        self.process.wait(STOP_DEADLINE_S)
+        stopped = time.monotonic()
+        self.start()
+        self.wait_ready()
+        return stopped - begun, time.monotonic() - stopped
+
+    def ask(self, *words):
+        """The first line of the reply to a command."""
+        with socket.create_connection(("127.0.0.1", self.port)) as link:
+            link.sendall(encoded(words))
+            return link.makefile("rb").readline()
+
+    def memory(self):
+        """Bytes of memory that the process holds."""
+        with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def disk(self):
+        """Bytes of its data directory."""
+        files = (os.path.join(folder, name) for folder, _, names in os.walk(self.data) for name in names)
+        return sum(os.stat(file).st_blocks * 512 for file in files)
 
     def wait_ready(self):
         """Returns when it answers PING."""
@@ -123,6 +153,21 @@ def read_simple_replies(link, count, label):
             if line.startswith(b"-"):
                 raise CaseError(f"{label} refused a command of the load: {line.decode(errors='replace')}")
         count -= len(lines)
+
+
+def read_replies(reader, count, label):
+    """Reads `count` replies of any shape (RESP2) and drops them; an error ends the case."""
+    while count:
+        count -= 1
+        line = reader.readline()
+        if not line.endswith(b"\r\n"):
+            raise CaseError(f"{label} closed the connection")
+        if line.startswith(b"-"):
+            raise CaseError(f"{label}: {line.decode(errors='replace').strip()}")
+        if line.startswith(b"$") and line != b"$-1\r\n":
+            reader.read(int(line[1:]) + 2)
+        elif line.startswith(b"*"):
+            count += max(0, int(line[1:]))
 
 
 def cache_root():
