@@ -15,9 +15,10 @@ use crate::storage::scan::Direction;
 use crate::types::list::{self, End, List};
 use std::ops::Range;
 
+const TOO_LONG: Error = Error::text("ERR timeout is out of range");
+
 /// A timeout in seconds, as milliseconds; 0 waits for ever.
 fn timeout_ms(arg: &[u8]) -> Result<u64, Error> {
-    const TOO_LONG: Error = Error::text("ERR timeout is out of range");
     let seconds = num::parse_f64_clamped(arg)
         .filter(|seconds| !seconds.is_nan())
         .ok_or(Error::text("ERR timeout is not a float or out of range"))?;
@@ -25,11 +26,19 @@ fn timeout_ms(arg: &[u8]) -> Result<u64, Error> {
     if ms >= i64::MAX as f64 {
         return Err(TOO_LONG);
     }
-    if ms < 0.0 {
-        return Err(Error::text("ERR timeout is negative"));
-    }
+    checked_timeout(ms as i64)
+}
+
+/// A timeout in whole milliseconds; 0 waits for ever.
+pub fn timeout_in_ms(arg: &[u8]) -> Result<u64, Error> {
+    let ms =
+        num::parse_i64(arg).ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
+    checked_timeout(ms)
+}
+
+fn checked_timeout(ms: i64) -> Result<u64, Error> {
+    let ms = u64::try_from(ms).map_err(|_| Error::text("ERR timeout is negative"))?;
     // Like the time itself, the end of the wait must be an i64.
-    let ms = ms as u64;
     let end = ms.checked_add(crate::base::clock::unix_ms());
     match end.is_some_and(|end| i64::try_from(end).is_ok()) {
         true => Ok(ms),
@@ -53,6 +62,8 @@ fn wait(
         keys,
         kind,
         timeout_ms,
+        minds_loss: false,
+        request: None,
     }))
 }
 

@@ -59,6 +59,12 @@ mod server;
 mod sets;
 mod slowlog;
 mod sort;
+mod stream_args;
+mod stream_claim;
+mod stream_groups;
+mod stream_info;
+mod stream_read;
+mod streams;
 mod strings;
 mod transactions;
 mod zset_algebra;
@@ -73,6 +79,7 @@ pub use error::{CmdResult, Error};
 pub use functions::{add_library, load_libraries};
 pub use registry::{Registry, registry};
 pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec, Own, ScriptCall};
+pub use stream_read::error_of_lost_group;
 
 /// The tables of all families.
 pub const FAMILIES: &[&[Command]] = &[
@@ -106,6 +113,11 @@ pub const FAMILIES: &[&[Command]] = &[
     sets::COMMANDS,
     slowlog::COMMANDS,
     sort::COMMANDS,
+    stream_claim::COMMANDS,
+    stream_groups::COMMANDS,
+    stream_info::COMMANDS,
+    stream_read::COMMANDS,
+    streams::COMMANDS,
     strings::COMMANDS,
     transactions::COMMANDS,
     zset_algebra::COMMANDS,

@@ -5,7 +5,7 @@ use super::spec::Group;
 use std::fmt::Write;
 
 /// Groups in the order of the list, with their titles.
-const GROUPS: [(Group, &str); 13] = [
+const GROUPS: [(Group, &str); 14] = [
     (Group::String, "Strings"),
     (Group::Bitmap, "Bitmaps"),
     (Group::HyperLogLog, "HyperLogLog"),
@@ -13,6 +13,7 @@ const GROUPS: [(Group, &str); 13] = [
     (Group::List, "Lists"),
     (Group::Set, "Sets"),
     (Group::SortedSet, "Sorted sets"),
+    (Group::Stream, "Streams"),
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),
     (Group::Scripting, "Scripts"),

@@ -426,6 +426,7 @@ fn wait_for_acks(
     let wanted = Wanted {
         keys: Vec::new(),
         kind: Kind::String,
+        minds_loss: false,
         timeout_ms,
         acks: Some(wait.clone()),
     };

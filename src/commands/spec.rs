@@ -288,6 +288,10 @@ pub struct Wait {
     pub kind: Kind,
     /// For how long, in ms; 0: for ever.
     pub timeout_ms: u64,
+    /// Whether it is tried again too when a key is gone or holds another type.
+    pub minds_loss: bool,
+    /// What is tried again in place of the command as it was given.
+    pub request: Option<crate::state::request::Request>,
 }
 
 /// Commands that the executor itself carries out.
@@ -361,6 +365,8 @@ pub enum Group {
     Set,
     /// Sorted sets.
     SortedSet,
+    /// Streams.
+    Stream,
     /// The connection.
     Connection,
     /// The server.
@@ -385,6 +391,7 @@ impl Group {
             Group::List => "list",
             Group::Set => "set",
             Group::SortedSet => "sorted-set",
+            Group::Stream => "stream",
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Transactions => "transactions",
@@ -467,6 +474,16 @@ impl Command {
         run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, super::Error>,
     ) -> Command {
         let blocking = Blocking { run, writes: true };
+        Command::new(name, arity, Handler::Blocking(blocking))
+    }
+
+    /// A command that reads keys and may have to wait for something to read.
+    pub const fn blocking_read(
+        name: &'static str,
+        arity: i16,
+        run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, super::Error>,
+    ) -> Command {
+        let blocking = Blocking { run, writes: false };
         Command::new(name, arity, Handler::Blocking(blocking))
     }
 

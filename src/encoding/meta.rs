@@ -11,6 +11,7 @@
 //!   hash, set       packed entries                    ROWS: id (8) ‖ count (8) ‖ peak (8)
 //!   zset            packed entries, in score order    ROWS: id (8) ‖ count (8) ‖ first (L) ‖ last (L)
 //!   list            packed entries, in list order     ROWS: id (8) ‖ head (8) ‖ tail (8)
+//!   stream          –                                 ROWS: see [`super::stream`]
 //! ```
 //!
 //! `first` and `last` of a zset are what stands behind the id in the key of its

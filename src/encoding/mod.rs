@@ -15,6 +15,7 @@
 //!   0C TTL       0C ‖ expire ms (8) ‖ user key        → type
 //!   0E fragment  0E ‖ id (8) ‖ index (8)              → up to 4 KiB of a long string
 //!   0F reclaim   0F ‖ id (8)                          → type ‖ count (8)
+//!   11 … 16      streams: see [`stream`]
 //! in `default`  see [`own`]
 //! in `binlog`   see [`binlog`]
 //! ```
@@ -33,6 +34,7 @@ pub mod own;
 pub mod packed;
 pub mod reader;
 pub mod score;
+pub mod stream;
 
 pub use keys::RowKey;
 pub use meta::{Meta, MetaView};
@@ -63,11 +65,20 @@ pub enum Kind {
     Set = 0x07,
     /// Members by score.
     Zset = 0x09,
+    /// Entries by id, and groups of consumers.
+    Stream = 0x10,
 }
 
 impl Kind {
     /// All types, in the order of their numbers.
-    pub const ALL: [Kind; 5] = [Kind::String, Kind::Hash, Kind::List, Kind::Set, Kind::Zset];
+    pub const ALL: [Kind; 6] = [
+        Kind::String,
+        Kind::Hash,
+        Kind::List,
+        Kind::Set,
+        Kind::Zset,
+        Kind::Stream,
+    ];
 
     /// The type with this number.
     pub fn from_byte(byte: u8) -> Option<Kind> {
@@ -82,6 +93,7 @@ impl Kind {
             Kind::List => "list",
             Kind::Set => "set",
             Kind::Zset => "zset",
+            Kind::Stream => "stream",
         }
     }
 
@@ -93,6 +105,14 @@ impl Kind {
             Kind::List => &[tag::LIST_ITEM],
             Kind::Set => &[tag::SET_MEMBER],
             Kind::Zset => &[tag::ZSET_MEMBER, tag::ZSET_SCORE],
+            Kind::Stream => &[
+                tag::STREAM_ENTRY,
+                tag::STREAM_GROUP,
+                tag::STREAM_CONSUMER,
+                tag::STREAM_CONSUMER_NAME,
+                tag::STREAM_PENDING,
+                tag::STREAM_OWNED,
+            ],
         }
     }
 }
@@ -117,9 +137,21 @@ pub mod tag {
     pub const FRAGMENT: u8 = 0x0E;
     /// A dead collection whose element rows wait for removal.
     pub const RECLAIM: u8 = 0x0F;
+    /// One entry of a stream.
+    pub const STREAM_ENTRY: u8 = 0x11;
+    /// One group of a stream, by name.
+    pub const STREAM_GROUP: u8 = 0x12;
+    /// One consumer of a group, by number.
+    pub const STREAM_CONSUMER: u8 = 0x13;
+    /// The number of a consumer, by name.
+    pub const STREAM_CONSUMER_NAME: u8 = 0x14;
+    /// An entry that a group was given and has not acknowledged.
+    pub const STREAM_PENDING: u8 = 0x15;
+    /// The same by consumer.
+    pub const STREAM_OWNED: u8 = 0x16;
 
     /// All of them.
-    pub const ALL: [u8; 9] = [
+    pub const ALL: [u8; 15] = [
         META,
         HASH_FIELD,
         LIST_ITEM,
@@ -129,6 +161,12 @@ pub mod tag {
         TTL,
         FRAGMENT,
         RECLAIM,
+        STREAM_ENTRY,
+        STREAM_GROUP,
+        STREAM_CONSUMER,
+        STREAM_CONSUMER_NAME,
+        STREAM_PENDING,
+        STREAM_OWNED,
     ];
 }
 
@@ -138,10 +176,16 @@ mod tests {
 
     #[test]
     fn persisted_numbers_never_change() {
-        assert_eq!(Kind::ALL.map(|k| k as u8), [0x02, 0x03, 0x05, 0x07, 0x09]);
+        assert_eq!(
+            Kind::ALL.map(|k| k as u8),
+            [0x02, 0x03, 0x05, 0x07, 0x09, 0x10]
+        );
         assert_eq!(
             tag::ALL,
-            [0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F]
+            [
+                0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x11, 0x12, 0x13, 0x14, 0x15,
+                0x16
+            ]
         );
     }
 }

@@ -123,13 +123,15 @@ impl Executor {
             self.count(session, parsed.command, &parsed.args, false);
         }
         // Whoever wants to know of changes hears of them when the row is whole.
-        self.txn.announce_changes();
+        self.announce_changes();
         self.collect_events();
         self.txn.log_received(position, value);
         self.commands += commands.len() as u32;
         if exclusive {
             self.txn.commit()?;
         }
+        // Clients of a replica may wait for what they only read.
+        self.serve_waiters();
         Ok(row.unix_ms)
     }
 

@@ -48,13 +48,18 @@ impl Executor {
     ) -> Result<(), Stop> {
         self.lock(session, command, args)?;
         self.refuse_migrating(session, command, args)?;
-        self.check_still_master()?;
+        if command.is_write() {
+            self.check_still_master()?;
+        }
         let start = reply.len();
         let attempt = self.attempt(session, command, args, reply, run)?;
+        if command.is_read() && session.tracks_reads() {
+            self.track(session, command, args);
+        }
         session.wrote = true;
         if let Attempt::Wait(wait) = attempt {
             debug_assert_eq!(reply.len(), start, "who waits has not answered");
-            self.enter(session, args, wait);
+            self.enter(session, command, args, wait);
         }
         if !self.in_unit() {
             self.serve_waiters();
@@ -74,6 +79,10 @@ impl Executor {
         let savepoint = self.txn.savepoint();
         self.txn.start_command();
         self.txn.set_origin(session.info.id.0);
+        if !command.is_write() {
+            // What is over is hidden here, as from any reader.
+            self.txn.hide_expired();
+        }
         let db = session.db();
         let mut ctx = WriteCtx {
             txn: &mut self.txn,
@@ -90,7 +99,7 @@ impl Executor {
         attempt
     }
 
-    fn enter(&mut self, session: &mut Session, args: &[&[u8]], wait: Wait) {
+    fn enter(&mut self, session: &mut Session, command: &Command, args: &[&[u8]], wait: Wait) {
         let db = session.db();
         let keys = args.get(wait.keys).unwrap_or_default();
         let keys = keys.iter().map(|&key| WaitKey {
@@ -100,15 +109,17 @@ impl Executor {
         let wanted = Wanted {
             keys: keys.collect(),
             kind: wait.kind,
+            minds_loss: wait.minds_loss,
             timeout_ms: wait.timeout_ms,
             acks: None,
         };
         let client = (db, session.resp3);
-        let request = Request::new(args);
+        let request = wait.request.unwrap_or_else(|| Request::new(args));
         let waiters = &self.server.waiters;
         let waiter = waiters.enter(&session.info, client, request, wanted, self.now_ms);
         session.waiting = Some(waiter);
-        if self.server.replication.is_replica() && self.config().replica_read_only {
+        let is_read_only = self.server.replication.is_replica() && self.config().replica_read_only;
+        if is_read_only && command.is_write() {
             // It became one after the command was admitted.
             self.server.unblock_on_replica(session.info.id);
         }
@@ -126,23 +137,22 @@ impl Executor {
         let ready = &mut self.waiting.ready;
         for change in news {
             match change {
-                Change::Key {
-                    db,
-                    key,
-                    how: How::Written,
-                    ..
-                } => {
+                Change::Key { db, key, how, .. } => {
                     let hash = engine.key_hash(*db, key);
-                    if waiters.next(hash, (*db, key), None, None).is_some() {
+                    let suits = |waiter: &Waiter| *how == How::Written || waiter.minds_loss;
+                    if waiters.next(hash, (*db, key), None, suits).is_some() {
                         ready.push_back((*db, key.clone()));
                     }
                 }
                 Change::Swapped { a, b, .. } => {
                     for db in [*a, *b] {
-                        ready.extend(waiters.keys_in(db).into_iter().map(|key| (db, key)));
+                        ready.extend(waiters.keys_in(db, |_| true).map(|key| (db, key)));
                     }
                 }
-                Change::Key { .. } | Change::Cleared { .. } => {}
+                Change::Cleared { db, .. } => {
+                    let minds_loss = |waiter: &Waiter| waiter.minds_loss;
+                    ready.extend(waiters.keys_in(*db, minds_loss).map(|key| (*db, key)));
+                }
             }
         }
     }
@@ -162,9 +172,11 @@ impl Executor {
         let hash = self.txn.key_hash(db, key);
         let mut ticket = None;
         // Once it is gone: whoever makes it again comes here again.
-        while let Some(meta) = self.txn.meta_of(db, key)? {
+        loop {
+            let kind = self.txn.meta_of(db, key)?.map(|meta| meta.kind);
+            let suits = |waiter: &Waiter| waiter.wants(kind);
             let waiters = &self.server.waiters;
-            let Some(waiter) = waiters.next(hash, (db, key), Some(meta.kind), ticket) else {
+            let Some(waiter) = waiters.next(hash, (db, key), ticket, suits) else {
                 break;
             };
             ticket = Some(waiter.ticket());
@@ -188,17 +200,21 @@ impl Executor {
         let Handler::Blocking(blocking) = command.handler else {
             return Ok(true);
         };
+        if blocking.writes && self.txn.is_received() {
+            // What a master has logged is all that is written here.
+            return Ok(true);
+        }
         let indices = command.key_indices(&args).unwrap_or_default();
         let keys = indices.iter().map(|&index| args[index]);
         if !self.lock_for_waiters(waiter.db, keys, key)? {
             return Ok(false);
         }
         // Waiting for the locks let others have the key.
-        let meta = self.txn.meta_of(waiter.db, key)?;
-        let ready = meta.is_some_and(|meta| meta.kind == waiter.kind);
-        if !ready || !waiter.claim() {
+        let kind = self.txn.meta_of(waiter.db, key)?.map(|meta| meta.kind);
+        if !waiter.wants(kind) || !waiter.claim() {
             return Ok(true);
         }
+        let before = self.txn.savepoint();
         let mut reply = Reply::new(waiter.resp3);
         // BLMOVE may want to write to a key that may not be written to now.
         let attempt = match self.is_held_by_migration(waiter.db, command, &args) {
@@ -208,6 +224,8 @@ impl Executor {
         let failed = attempt.is_err();
         match attempt {
             Ok(Attempt::Wait(_)) => {
+                // That it asked was noted when it did.
+                self.txn.rollback(&before);
                 waiter.unclaim();
                 return Ok(true);
             }

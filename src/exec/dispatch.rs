@@ -548,7 +548,7 @@ impl Executor {
     }
 
     /// Notes that a client that tracks keys has read some, whose locks are held.
-    fn track(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
+    pub(super) fn track(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
         let db = session.db();
         let tracking = &self.server.tracking;
         for index in command.key_indices(args).unwrap_or_default() {

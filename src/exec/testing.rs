@@ -7,7 +7,8 @@ use crate::resp::{Reply, Value, decode};
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::{ClientInfo, Server, Session};
-use crate::storage::{Engine, StorageConfig};
+use crate::storage::{DbIndex, Engine, StorageConfig};
+use crate::types::inspect::{Hash, value_digest};
 use std::sync::Arc;
 
 /// One client of a server of its own.
@@ -142,6 +143,15 @@ impl Client {
         });
         read.expect("a readable binlog");
         lines
+    }
+
+    /// The digest of a key's value in DB 0.
+    pub fn digest(&mut self, key: &[u8]) -> Hash {
+        let txn = &mut self.executor.txn;
+        txn.begin(self.now_ms).expect("a turn");
+        let digest = value_digest(txn, DbIndex(0), key).expect("a readable value");
+        txn.commit().expect("a commit");
+        digest
     }
 
     /// Panics with the faults of the database, if it has any.

@@ -8,9 +8,12 @@
 
 use super::StopSign;
 use crate::base::clock;
+use crate::commands::error_of_lost_group;
 use crate::state::Server;
 use crate::state::config::NotifyEvents;
 use crate::state::pubsub::Outbox;
+use crate::state::waiters::Verdict;
+use crate::storage::changes::Change;
 use crate::storage::{DbIndex, StorageError, Txn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -148,10 +151,27 @@ impl Expire {
         let changes = self.txn.take_changes();
         let tracking = &self.server.tracking;
         tracking.invalidate(&self.server, &changes, &mut self.outbox);
+        for change in &changes {
+            if let Change::Key { db, key, .. } = change {
+                self.tell_who_minds(*db, key);
+            }
+        }
         let events = self.txn.take_events();
         self.outbox.notify(&self.server, notify, &events);
         self.outbox.flush(&self.server);
         Ok(())
+    }
+
+    /// Ends the waits of clients who cannot go on without a key that has expired.
+    fn tell_who_minds(&self, db: DbIndex, key: &[u8]) {
+        let waiters = &self.server.waiters;
+        let hash = self.server.engine.key_hash(db, key);
+        let mut ticket = None;
+        while let Some(waiter) = waiters.next(hash, (db, key), ticket, |w| w.minds_loss) {
+            ticket = Some(waiter.ticket());
+            let error = error_of_lost_group(&waiter.request.args(), key).to_string();
+            self.server.unblock(waiter.client.id, Verdict::Error(error));
+        }
     }
 
     fn reclaim(&mut self, db: DbIndex, sign: &StopSign) -> Result<bool, StorageError> {

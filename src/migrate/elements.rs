@@ -1,7 +1,8 @@
 //! Values as the commands that make them.
 
+use super::streams::StreamMaker;
 use crate::base::num;
-use crate::rdb::Element;
+use crate::rdb::{Element, StreamPart};
 use crate::resp::encode::{argument, command, command_head};
 
 /// Elements in one command at the most.
@@ -14,6 +15,8 @@ const MAX_BYTES: usize = 64 << 10;
 pub struct Abilities {
     /// `SET key value PXAT ms`: since Redis 6.2.
     pub set_pxat: bool,
+    /// Groups of consumers with counters: since Redis 7.0.
+    pub stream_counters: bool,
 }
 
 /// Makes one key out of its elements.
@@ -32,9 +35,15 @@ pub struct Maker {
     /// Fields that expire, and when.
     timed: Vec<(Vec<u8>, u64)>,
     is_set: bool,
+    stream: StreamMaker,
 }
 
 impl Maker {
+    /// What the target can do.
+    pub(super) fn abilities(&self) -> Abilities {
+        self.abilities
+    }
+
     /// A maker for a target that can do that.
     pub fn new(abilities: Abilities) -> Maker {
         Maker {
@@ -48,6 +57,7 @@ impl Maker {
             elements: 0,
             timed: Vec::new(),
             is_set: false,
+            stream: StreamMaker::default(),
         }
     }
 
@@ -79,6 +89,7 @@ impl Maker {
             Element::Member(_) => (b"SADD", None),
             Element::Scored(score, _) => (b"ZADD", Some(score)),
             Element::Field { .. } => (b"HSET", None),
+            Element::Stream(part) => return self.stream_part(part),
         };
         self.name = name;
         if let Some(score) = score {
@@ -101,12 +112,20 @@ impl Maker {
                     self.timed.push((field.to_vec(), expire_ms));
                 }
             }
-            Element::String(_) => {}
+            Element::String(_) | Element::Stream(_) => {}
         }
         self.elements += 1;
         if self.elements >= MAX_ELEMENTS || self.args.len() >= MAX_BYTES {
             self.flush();
         }
+    }
+
+    fn stream_part(&mut self, part: StreamPart<'_>) {
+        let key = std::mem::take(&mut self.key);
+        let mut stream = std::mem::take(&mut self.stream);
+        stream.part(self, &key, part);
+        self.stream = stream;
+        self.key = key;
     }
 
     fn string(&mut self, value: &[u8]) {
@@ -150,6 +169,10 @@ impl Maker {
     /// Ends the key.
     pub fn end(&mut self) {
         self.flush();
+        let key = std::mem::take(&mut self.key);
+        let mut stream = std::mem::take(&mut self.stream);
+        stream.end(self, &key);
+        self.key = key;
         if self.expire_ms != 0 && !self.is_set {
             let key = std::mem::take(&mut self.key);
             let mut digits = itoa::Buffer::new();

@@ -114,6 +114,7 @@ fn abilities(about: &Info) -> Abilities {
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     Abilities {
         set_pxat: version >= (6, 2),
+        stream_counters: version >= (7, 0),
     }
 }
 

@@ -27,7 +27,7 @@
 //! | [`aof`] | append-only files instead of a source |
 //! | [`mapping`] | which DBs and keys go where |
 //! | [`rewrite`] | what a command of the stream is at the target |
-//! | [`elements`] | values as commands |
+//! | [`elements`], [`streams`] | values as commands |
 //! | [`copy`] | the data set, over many connections |
 //! | [`follow`] | the stream |
 //! | [`spool`] | both in files, until the target has them |
@@ -52,6 +52,7 @@ mod psync;
 mod rewrite;
 mod spool;
 mod stats;
+mod streams;
 mod throttle;
 mod verify;
 

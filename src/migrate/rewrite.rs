@@ -329,7 +329,9 @@ impl Rewriter {
                 false => Rewritten::Same(to),
             });
         }
-        let command = registry().find(name).ok_or(UNKNOWN)?.command;
+        let found = registry().find(name).ok_or(UNKNOWN)?;
+        let subcommand = args.get(1).and_then(|word| found.subcommand(word));
+        let command = subcommand.unwrap_or(found).command;
         let indices = command.key_indices(args).ok_or(UNKNOWN)?;
         if indices.is_empty() {
             return Err(UNKNOWN);
@@ -434,7 +436,10 @@ mod tests {
     fn check(flags: &[&str], db: u64, command: &str, expected: &str) {
         let rewriter = Rewriter {
             mapping: mapping(flags).expect("flags"),
-            abilities: Abilities { set_pxat: true },
+            abilities: Abilities {
+                set_pxat: true,
+                stream_counters: true,
+            },
         };
         let args: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
         let shown = match rewriter.rewrite(db, &args, NOW) {
@@ -536,7 +541,10 @@ mod tests {
         payload::seal(&mut payload);
         let rewriter = Rewriter {
             mapping: mapping(&[]).expect("flags"),
-            abilities: Abilities { set_pxat: true },
+            abilities: Abilities {
+                set_pxat: true,
+                stream_counters: true,
+            },
         };
         let args: [&[u8]; 6] = [
             b"RESTORE", b"k", b"9000000", &payload, b"REPLACE", b"ABSTTL",

@@ -17,9 +17,10 @@ use super::options::Options;
 use super::stats::{Phase, Stats};
 use super::{Stop, sleep};
 use crate::base::{clock, num};
+use crate::encoding::stream::StreamId;
 use crate::rdb::decode::read_value;
 use crate::rdb::reader::Reader;
-use crate::rdb::{self, Element, payload};
+use crate::rdb::{self, Element, StreamPart, payload};
 use crate::resp::Value;
 use crate::resp::encode::command;
 use siphasher::sip128::{Hasher128, SipHasher13};
@@ -305,6 +306,7 @@ impl Side {
                 "set" => b"SCARD",
                 "zset" => b"ZCARD",
                 "hash" => b"HLEN",
+                "stream" => b"XLEN",
                 _ => b"EXISTS",
             };
             vec![name, key]
@@ -451,8 +453,45 @@ impl Side {
                 }
                 Ok(sum.total)
             }
+            "stream" => self.stream(key),
             _ => self.scanned(key, kind),
         }
+    }
+
+    /// The digest of a stream: its entries, and where its groups are.
+    fn stream(&mut self, key: &[u8]) -> Result<u128> {
+        let mut sum = Sum::default();
+        let mut from = b"-".to_vec();
+        let mut piece = Piece::default();
+        loop {
+            let count = piece.elements.to_string();
+            let args = [b"XRANGE", key, &from, b"+", b"COUNT", count.as_bytes()];
+            let Value::Array(entries) = self.conn.ask(&args)? else {
+                return Err(odd("XRANGE"));
+            };
+            piece.adapt(&entries);
+            let Some(last) = entries.last() else { break };
+            from = next_id(last).ok_or_else(|| odd("XRANGE"))?;
+            for entry in &entries {
+                add_texts(&mut sum, entry);
+            }
+        }
+        let Value::Array(groups) = self.conn.ask(&[b"XINFO".as_slice(), b"GROUPS", key])? else {
+            return Err(odd("XINFO"));
+        };
+        for group in &groups {
+            let Value::Array(fields) = group else {
+                return Err(odd("XINFO"));
+            };
+            for field in fields.chunks(2) {
+                let known = [b"name".as_slice(), b"pending", b"last-delivered-id"];
+                let name = field.first().and_then(Value::as_bytes).unwrap_or_default();
+                if known.contains(&name) {
+                    field.iter().for_each(|value| add_texts(&mut sum, value));
+                }
+            }
+        }
+        Ok(sum.total)
     }
 
     fn scanned(&mut self, key: &[u8], kind: &str) -> Result<u128> {
@@ -515,12 +554,40 @@ impl Piece {
     /// The next piece has about [`PIECE_BYTES`] if its elements are like those of
     /// this one.
     fn adapt(&mut self, items: &[Value]) {
-        let bytes = items
-            .iter()
-            .map(|item| item.as_bytes().map_or(0, <[u8]>::len));
-        let bytes = bytes.sum::<usize>().max(1) as i64;
+        let bytes = items.iter().map(bytes_of).sum::<usize>().max(1) as i64;
         let fitting = PIECE_BYTES.saturating_mul(self.elements) / bytes;
         self.elements = fitting.clamp(1, PIECE_ELEMENTS).min(self.elements * 10);
+    }
+}
+
+/// Bytes of all texts of a reply.
+fn bytes_of(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => values.iter().map(bytes_of).sum(),
+        value => value.as_bytes().map_or(0, <[u8]>::len),
+    }
+}
+
+/// The id behind that of an entry, as XRANGE replies it.
+fn next_id(entry: &Value) -> Option<Vec<u8>> {
+    let Value::Array(parts) = entry else {
+        return None;
+    };
+    let id = std::str::from_utf8(parts.first()?.as_bytes()?).ok()?;
+    let (ms, seq) = id.split_once('-')?;
+    let id = StreamId {
+        ms: ms.parse().ok()?,
+        seq: seq.parse().ok()?,
+    };
+    Some(id.next()?.to_string().into_bytes())
+}
+
+/// Adds all texts and numbers of a reply, in order.
+fn add_texts(sum: &mut Sum, value: &Value) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| add_texts(sum, value)),
+        Value::Int(number) => sum.add(Element::Item(number.to_string().as_bytes())),
+        value => sum.add(Element::Item(value.as_bytes().unwrap_or_default())),
     }
 }
 
@@ -547,11 +614,54 @@ fn element_digest(element: Element<'_>) -> u128 {
             hash.write(value);
             hash.write_u64(expire_ms);
         }
+        Element::Stream(part) => stream_part(&mut hash, part),
     }
     hash.finish128().as_u128()
 }
 
-/// Sums up elements: the order counts for lists alone.
+/// What counts of a stream: not what the versions of Redis count differently, nor
+/// when a consumer was last there.
+fn stream_part(hash: &mut SipHasher13, part: StreamPart<'_>) {
+    let mut write_id = |id: StreamId| hash.write(&id.encode());
+    match part {
+        StreamPart::Entry { id, fields } => {
+            write_id(id);
+            hash.write(fields);
+        }
+        StreamPart::State(state) => {
+            write_id(state.last);
+            hash.write_u64(state.length);
+            hash.write_u64(state.groups);
+        }
+        StreamPart::Group {
+            name,
+            last,
+            pending,
+            ..
+        } => {
+            write_id(last);
+            hash.write_u64(pending);
+            hash.write(name);
+        }
+        StreamPart::Pending {
+            id,
+            delivered_ms,
+            deliveries,
+        } => {
+            write_id(id);
+            hash.write_i64(delivered_ms);
+            hash.write_u64(deliveries);
+        }
+        StreamPart::Consumers(count) => hash.write_u64(count),
+        StreamPart::Consumer { name, pending, .. } => {
+            hash.write_u64(pending);
+            hash.write(name);
+        }
+        StreamPart::Owned(id) => write_id(id),
+    }
+}
+
+/// Sums up elements: the order counts for lists and streams alone.
 #[derive(Default)]
 struct Sum {
     total: u128,
@@ -563,7 +673,7 @@ impl Sum {
         let digest = element_digest(element);
         match element {
             Element::String(_) => self.total = digest,
-            Element::Item(_) => {
+            Element::Item(_) | Element::Stream(_) => {
                 self.items += 1;
                 let weight = self.items.wrapping_mul(2).wrapping_add(1);
                 self.total = self.total.wrapping_add(digest.wrapping_mul(weight));

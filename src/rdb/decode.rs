@@ -2,7 +2,7 @@
 
 use super::input::Input;
 use super::reader::{Reader, parse_score};
-use super::{Dialect, Element, Error, Result, intset, kind, listpack, ziplist, zipmap};
+use super::{Dialect, Element, Error, Result, intset, kind, listpack, stream, ziplist, zipmap};
 use crate::base::num;
 use crate::encoding::Kind;
 
@@ -27,7 +27,7 @@ pub fn kind_of(number: u8) -> Result<Kind> {
         | kind::HASH_METADATA
         | kind::HASH_LISTPACK_EX => Kind::Hash,
         kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 | kind::STREAM_LISTPACKS_3 => {
-            return Err(Error::Unsupported("streams"));
+            Kind::Stream
         }
         kind::MODULE_PRE_GA | kind::MODULE_2 => {
             return Err(Error::Unsupported("values of modules"));
@@ -85,6 +85,9 @@ pub fn read_value<I: Input, E: From<Error>>(
         }
         kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => {
             quicklist(reader, number, |item| each(Element::Item(item)))?
+        }
+        kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 | kind::STREAM_LISTPACKS_3 => {
+            stream::read(reader, number, &mut each)?
         }
         kind::HASH_METADATA_PRE_GA if dialect == Dialect::Valkey => valkey_hash(reader, &mut each)?,
         kind::HASH_METADATA_PRE_GA | kind::HASH_METADATA => {

@@ -129,8 +129,10 @@ impl Encoder {
             Element::Scored(..) => Kind::Zset,
             Element::Field { .. } => Kind::Hash,
             Element::String(_) => Kind::String,
+            Element::Stream(_) => Kind::Stream,
         };
-        if state.kind != Some(kind) {
+        // Streams have a writer of their own.
+        if state.kind != Some(kind) || kind == Kind::Stream {
             return Err(Error::Corrupt("an element of another type"));
         }
         state.left = state.left.checked_sub(1).ok_or(COUNT)?;
@@ -150,6 +152,7 @@ impl Encoder {
                 self.held.push(field, 0.0);
                 self.held.push(value, 0.0);
             }
+            Element::Stream(_) => {}
         }
         Ok(())
     }
@@ -178,7 +181,7 @@ impl Encoder {
                 self.sort_by_score();
                 self.end_listpack(kind::ZSET_LISTPACK, out);
             }
-            Some(Kind::String) | None => {}
+            Some(Kind::String | Kind::Stream) | None => {}
         }
         Ok(())
     }
@@ -238,6 +241,7 @@ impl Encoder {
             Kind::Set => kind::SET,
             Kind::Zset => kind::ZSET_2,
             Kind::Hash => kind::HASH,
+            Kind::Stream => kind::STREAM_LISTPACKS_2,
         });
         out.extend_from_slice(&self.state.between);
         length(self.state.count, out);
@@ -265,6 +269,7 @@ impl Encoder {
                 self.string(field, out);
                 self.string(value, out);
             }
+            Element::Stream(_) => {}
         }
     }
 
@@ -362,7 +367,7 @@ impl State {
                 self.count <= LISTPACK_ELEMENTS
                     && field.len().max(value.len()) <= LISTPACK_ELEMENT_BYTES
             }
-            Element::String(_) => false,
+            Element::String(_) | Element::Stream(_) => false,
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | [`listpack`], [`ziplist`], [`zipmap`], [`intset`] | collections in one string |
 //! | [`decode`] | a value of any type and encoding, element by element |
 //! | [`encode`] | a value element by element, in the encodings of Redis 7.0 |
+//! | [`stream`] | streams, both ways |
 //! | [`file`] | RDB files, both ways |
 //! | [`payload`] | version and checksum around a value: DUMP and RESTORE |
 //!
@@ -31,8 +32,11 @@ pub mod intset;
 pub mod listpack;
 pub mod payload;
 pub mod reader;
+pub mod stream;
 pub mod ziplist;
 pub mod zipmap;
+
+use crate::encoding::stream::StreamId;
 
 #[cfg(test)]
 mod tests;
@@ -132,6 +136,76 @@ pub enum Element<'a> {
         /// When the field expires, Unix ms; 0 for never.
         expire_ms: u64,
     },
+    /// A part of a stream.
+    Stream(StreamPart<'a>),
+}
+
+/// A part of a stream. They come in the order in which they stand here, those of
+/// a group together, and those of a consumer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum StreamPart<'a> {
+    /// An entry; ids rise.
+    Entry {
+        /// Its id.
+        id: StreamId,
+        /// Its fields and values, packed ([`crate::encoding::packed`]).
+        fields: &'a [u8],
+    },
+    /// What is known of the stream; all entries were before it.
+    State(StreamState),
+    /// A group.
+    Group {
+        /// Its name.
+        name: &'a [u8],
+        /// The last entry that was delivered.
+        last: StreamId,
+        /// How many entries lie behind it ([`crate::encoding::stream::UNKNOWN`]:
+        /// nobody knows); `None` where that is not said.
+        read: Option<i64>,
+        /// Pending entries, which follow.
+        pending: u64,
+    },
+    /// An entry that a consumer of the group has and has not acknowledged.
+    Pending {
+        /// Its id.
+        id: StreamId,
+        /// When it was last delivered, Unix ms.
+        delivered_ms: i64,
+        /// How often.
+        deliveries: u64,
+    },
+    /// How many consumers of the group follow.
+    Consumers(u64),
+    /// A consumer.
+    Consumer {
+        /// Its name.
+        name: &'a [u8],
+        /// When it was last there, Unix ms.
+        seen_ms: i64,
+        /// When it was last given something, Unix ms.
+        active_ms: i64,
+        /// Pending entries that are its own, whose ids follow.
+        pending: u64,
+    },
+    /// A pending entry of the consumer.
+    Owned(StreamId),
+}
+
+/// What is known of a stream besides its entries; see [`crate::encoding::stream`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamState {
+    /// Entries.
+    pub length: u64,
+    /// The id of the first entry; zero if there is none.
+    pub first: StreamId,
+    /// The highest id that was ever given.
+    pub last: StreamId,
+    /// The highest id that was deleted by itself.
+    pub deleted: StreamId,
+    /// Entries that were ever added.
+    pub added: u64,
+    /// Groups, which follow.
+    pub groups: u64,
 }
 
 impl Element<'_> {
@@ -141,6 +215,13 @@ impl Element<'_> {
             Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => bytes.len(),
             Element::Scored(_, member) => member.len() + 8,
             Element::Field { field, value, .. } => field.len() + value.len(),
+            Element::Stream(part) => match part {
+                StreamPart::Entry { fields, .. } => 16 + fields.len(),
+                StreamPart::Group { name, .. } | StreamPart::Consumer { name, .. } => {
+                    32 + name.len()
+                }
+                _ => 32,
+            },
         }
     }
 }

@@ -74,6 +74,8 @@ pub struct Waiter {
     pub resp3: bool,
     /// The type of value that it waits for.
     pub kind: Kind,
+    /// It is also served when a key is gone or holds another type.
+    pub minds_loss: bool,
     /// Until when, Unix ms; `None`: for ever.
     pub deadline_ms: Option<u64>,
     /// It waits for replicas (WAIT), and not for a key.
@@ -84,6 +86,12 @@ pub struct Waiter {
 }
 
 impl Waiter {
+    /// Whether there may be something for it under a key that holds a value of this
+    /// type, or none.
+    pub fn wants(&self, kind: Option<Kind>) -> bool {
+        kind == Some(self.kind) || self.minds_loss
+    }
+
     /// Its place in the order of arrival.
     pub fn ticket(&self) -> u64 {
         self.ticket
@@ -128,6 +136,8 @@ pub struct Wanted {
     pub keys: Vec<WaitKey>,
     /// The type of value.
     pub kind: Kind,
+    /// It is also to be served when a key is gone or holds another type.
+    pub minds_loss: bool,
     /// For how long, in ms; 0: for ever.
     pub timeout_ms: u64,
     /// For replicas, and not for a key.
@@ -207,6 +217,7 @@ impl Waiters {
             db,
             resp3,
             kind: wanted.kind,
+            minds_loss: wanted.minds_loss,
             acks: wanted.acks,
             deadline_ms: (wanted.timeout_ms != 0).then_some(deadline_ms),
             keys,
@@ -231,33 +242,37 @@ impl Waiters {
         waiter
     }
 
-    /// The first client after `ticket` that waits for a value of this type, or of
-    /// any, under a key.
+    /// The first client after `ticket` that waits for a key and that `suits`.
     pub fn next(
         &self,
         hash: u64,
         (db, key): (DbIndex, &[u8]),
-        kind: Option<Kind>,
         ticket: Option<u64>,
+        suits: impl Fn(&Waiter) -> bool,
     ) -> Option<Arc<Waiter>> {
         let after = ticket.map_or(Bound::Unbounded, Bound::Excluded);
         let shard = self.shard(hash).lock();
         let queue = shard.get(&hash)?.range((after, Bound::Unbounded));
         let fits = |waiter: &&Arc<Waiter>| {
             let waits_for = |wanted: &WaitKey| wanted.hash == hash && *wanted.key == *key;
-            let fits = kind.is_none_or(|kind| waiter.kind == kind) && waiter.db == db;
-            fits && waiter.keys.iter().any(waits_for)
+            waiter.db == db && suits(waiter) && waiter.keys.iter().any(waits_for)
         };
         queue.map(|(_, waiter)| waiter).find(fits).cloned()
     }
 
-    /// All keys of a DB that are waited for.
-    pub fn keys_in(&self, db: DbIndex) -> Vec<Box<[u8]>> {
+    /// All keys of a DB that clients wait for who suit.
+    pub fn keys_in(
+        &self,
+        db: DbIndex,
+        suits: impl Fn(&Waiter) -> bool,
+    ) -> impl Iterator<Item = Box<[u8]>> {
         let waiters = self.by_client.lock();
-        let mut waiters: Vec<&Arc<Waiter>> = waiters.values().filter(|w| w.db == db).collect();
+        let suiting = waiters.values().filter(|w| w.db == db && suits(w));
+        let mut waiters: Vec<&Arc<Waiter>> = suiting.collect();
         waiters.sort_unstable_by_key(|waiter| waiter.ticket);
         let keys = waiters.iter().flat_map(|waiter| &waiter.keys);
-        keys.map(|key| key.key.clone()).collect()
+        let keys: Vec<Box<[u8]>> = keys.map(|key| key.key.clone()).collect();
+        keys.into_iter()
     }
 
     /// The wait of a client that somebody has claimed ends so. Returns the thread

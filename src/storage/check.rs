@@ -10,6 +10,7 @@ use super::{DbIndex, Result, StorageError};
 use crate::encoding::meta::{Counted, MetaView};
 use crate::encoding::own::Counts;
 use crate::encoding::reader::Reader;
+use crate::encoding::stream::{ConsumerRow, GroupRow, StreamBody};
 use crate::encoding::{CollectionId, Kind, keys, tag};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -34,6 +35,18 @@ pub struct Report {
 struct Claim {
     kind: Kind,
     count: u64,
+    /// Of a stream.
+    groups: u64,
+}
+
+/// What the groups of a stream, and their consumers, say of themselves.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stated {
+    consumers: u64,
+    /// By the groups.
+    pending: u64,
+    /// By the consumers.
+    owned: u64,
 }
 
 #[derive(Default)]
@@ -43,6 +56,7 @@ struct Found {
     expiries: BTreeSet<(u64, Vec<u8>)>,
     ttl_rows: BTreeSet<(u64, Vec<u8>)>,
     elements: BTreeMap<(CollectionId, u8), u64>,
+    streams: BTreeMap<CollectionId, Stated>,
     dead: BTreeSet<CollectionId>,
 }
 
@@ -232,6 +246,15 @@ impl Found {
                 r.u8()?;
                 let id = CollectionId(r.u64()?);
                 *self.elements.entry((id, element)).or_default() += 1;
+                let stated = self.streams.entry(id);
+                if element == tag::STREAM_GROUP {
+                    let row = GroupRow::decode(value)?;
+                    let stated = stated.or_default();
+                    stated.consumers += row.consumers;
+                    stated.pending += row.pending;
+                } else if element == tag::STREAM_CONSUMER {
+                    stated.or_default().owned += ConsumerRow::decode(value)?.pending;
+                }
             }
             None => return Err(StorageError::Corrupt(crate::encoding::Corrupt("empty key"))),
         }
@@ -257,7 +280,16 @@ impl Found {
                 _ => Counted::decode(found.body)?.count,
             };
             let kind = found.meta.kind;
-            self.claims.insert(found.id()?, Claim { kind, count });
+            let groups = match kind {
+                Kind::Stream => StreamBody::decode(found.body)?.groups,
+                _ => 0,
+            };
+            let claim = Claim {
+                kind,
+                count,
+                groups,
+            };
+            self.claims.insert(found.id()?, claim);
         }
         Ok(())
     }
@@ -290,8 +322,13 @@ impl Found {
             }
         }
         for (id, claim) in &self.claims {
-            if claim.kind == Kind::String {
-                continue;
+            match claim.kind {
+                Kind::String => continue,
+                Kind::Stream => {
+                    self.judge_stream(db, *id, claim, faults);
+                    continue;
+                }
+                _ => {}
             }
             for &element in claim.kind.element_tags() {
                 let count = self.elements.get(&(*id, element)).copied().unwrap_or(0);
@@ -304,6 +341,40 @@ impl Found {
                     ));
                 }
             }
+        }
+    }
+}
+
+impl Found {
+    fn rows(&self, id: CollectionId, tag: u8) -> u64 {
+        self.elements.get(&(id, tag)).copied().unwrap_or(0)
+    }
+
+    /// Whether the counts of a stream, its groups and its consumers are those of
+    /// the rows.
+    fn judge_stream(&self, db: u16, id: CollectionId, claim: &Claim, faults: &mut Vec<String>) {
+        let stated = self.streams.get(&id).copied().unwrap_or_default();
+        for (what, tag, stated) in [
+            ("entries", tag::STREAM_ENTRY, claim.count),
+            ("groups", tag::STREAM_GROUP, claim.groups),
+            ("consumers", tag::STREAM_CONSUMER, stated.consumers),
+            ("names", tag::STREAM_CONSUMER_NAME, stated.consumers),
+            ("pending entries", tag::STREAM_PENDING, stated.pending),
+            ("owned entries", tag::STREAM_OWNED, stated.owned),
+        ] {
+            let rows = self.rows(id, tag);
+            if rows != stated {
+                faults.push(format!(
+                    "db {db}: stream {} claims {stated} {what}, has {rows}",
+                    id.0
+                ));
+            }
+        }
+        if stated.pending != stated.owned {
+            faults.push(format!(
+                "db {db}: groups of stream {} claim {} pending entries, consumers {}",
+                id.0, stated.pending, stated.owned
+            ));
         }
     }
 }

@@ -300,10 +300,18 @@ impl Txn {
             }
             let mut dead = Vec::new();
             let mut scan = self.scan(db, &from, &to, Direction::Forward)?;
-            while let Some((row_key, _)) = scan.next()? {
+            while dead.len() as u64 <= RANGE_DELETE_ROWS
+                && let Some((row_key, _)) = scan.next()?
+            {
                 dead.push(row_key.to_vec());
             }
             drop(scan);
+            // The groups of a stream may have many more rows than it has entries.
+            if dead.len() as u64 > RANGE_DELETE_ROWS {
+                self.delete_rows(db, &from, &to)?;
+                removed += 1;
+                continue;
+            }
             removed += dead.len();
             for row_key in dead {
                 self.delete_row(db, &row_key)?;

@@ -76,8 +76,8 @@ pub struct HotRows {
     set_bytes: AtomicU32,
 }
 
-/// Whether rows with this key are kept here: those of keys, fields, members and
-/// list items.
+/// Whether rows with this key are kept here: those of keys, fields, members,
+/// list items, and of what groups of consumers are at.
 pub fn is_cacheable(key: &[u8]) -> bool {
     let tag = key.first().copied().unwrap_or_default();
     let element = [
@@ -85,6 +85,10 @@ pub fn is_cacheable(key: &[u8]) -> bool {
         tag::LIST_ITEM,
         tag::SET_MEMBER,
         tag::ZSET_MEMBER,
+        tag::STREAM_GROUP,
+        tag::STREAM_CONSUMER,
+        tag::STREAM_CONSUMER_NAME,
+        tag::STREAM_PENDING,
     ];
     tag == tag::META || element.contains(&tag)
 }

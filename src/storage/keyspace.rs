@@ -165,7 +165,8 @@ impl View {
     }
 }
 
-/// How many rows a value in rows has at the most under each of its tags.
+/// How many rows a value in rows has at the most under each of its tags; of a
+/// stream: how many entries.
 fn rows_of(old: &KeyMeta) -> Result<u64> {
     let mut r = Reader::new(&old.body, "meta rows");
     r.u64()?;
@@ -175,7 +176,7 @@ fn rows_of(old: &KeyMeta) -> Result<u64> {
             tail.wrapping_sub(head)
         }
         Kind::String => r.u64()?.div_ceil(1 << 12),
-        Kind::Hash | Kind::Set | Kind::Zset => r.u64()?,
+        Kind::Hash | Kind::Set | Kind::Zset | Kind::Stream => r.u64()?,
     })
 }
 

@@ -436,6 +436,11 @@ impl Txn {
         &mut self.view
     }
 
+    /// The same for a command that reads through a transaction.
+    pub fn hide_expired(&mut self) {
+        self.view.reaps = false;
+    }
+
     /// Back from [`Txn::reading`].
     pub fn writing(&mut self) {
         self.view.reaps = true;
@@ -517,6 +522,21 @@ impl Txn {
         Ok(())
     }
 
+    /// Writes a row that stands beside a key's value: who watches the key does not
+    /// hear of it.
+    pub fn put_side_row(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Result<()> {
+        let keyspace = self.keyspace_for_write(db)?;
+        self.view.put(keyspace, key, value);
+        Ok(())
+    }
+
+    /// Deletes such a row.
+    pub fn delete_side_row(&mut self, db: DbIndex, key: &[u8]) -> Result<()> {
+        let keyspace = self.keyspace_for_write(db)?;
+        self.view.delete(keyspace, key);
+        Ok(())
+    }
+
     /// Deletes the rows in `[from, to)`.
     pub fn delete_rows(&mut self, db: DbIndex, from: &[u8], to: &[u8]) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
@@ -531,6 +551,12 @@ impl Txn {
     pub fn effect<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
         self.effects += 1;
         self.view.log.append(db, args);
+    }
+
+    /// States that what the command has written concerns this server alone: unless
+    /// it states other effects, nothing is logged.
+    pub fn no_effect(&mut self) {
+        self.effects += 1;
     }
 
     /// Logs the command itself, if it changed anything and did not state its

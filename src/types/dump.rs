@@ -4,10 +4,12 @@
 //! that stands still. It goes out element by element, so its size does not
 //! matter where the caller passes on what is written (see [`write_value`]).
 
+use super::stream::{StreamBody, parts};
 use super::{OpError, OpResult, string};
 use crate::encoding::meta::{Counted, ListSpan};
 use crate::encoding::{CollectionId, Corrupt, Kind, Meta, keys, packed, tag};
 use crate::rdb::encode::{Encoder, HELD_BYTES};
+use crate::rdb::stream::{Filling, Writer};
 use crate::rdb::{Element, payload};
 use crate::storage::scan::Direction;
 use crate::storage::{DbIndex, View};
@@ -61,6 +63,9 @@ pub fn write_value(
             true => write_long(source, db, body, key, encoder, out, pass_on),
         };
     }
+    if meta.kind == Kind::Stream {
+        return write_stream(source, db, body, key, encoder, out, pass_on);
+    }
     encoder.begin(meta.kind, count(stored)?, key);
     each_element(source, db, stored, |element| {
         encoder.element(element, out).map_err(miscounted)?;
@@ -90,6 +95,30 @@ pub fn payload(
     })?;
     payload::seal(&mut out);
     Ok(out)
+}
+
+/// A stream. How many nodes its entries take stands before them, so they are read
+/// twice.
+fn write_stream(
+    source: &mut impl Source,
+    db: DbIndex,
+    body: &[u8],
+    key: Option<&[u8]>,
+    encoder: &mut Encoder,
+    out: &mut Vec<u8>,
+    mut pass_on: impl FnMut(&mut Vec<u8>) -> OpResult<()>,
+) -> OpResult<()> {
+    let body = StreamBody::decode(body)?;
+    let (mut filling, mut nodes) = (Filling::default(), 0);
+    parts::each_entry(source, db, &body, &mut |_, fields| {
+        nodes += u64::from(filling.begins_node(fields.len()));
+        Ok(())
+    })?;
+    let mut writer = Writer::begin(encoder, nodes, key, out);
+    parts::each_part(source, db, &body, &mut |part| {
+        writer.part(encoder, part, out).map_err(miscounted)?;
+        pass_on(out)
+    })
 }
 
 /// What is stored does not agree with its own count.
@@ -136,6 +165,10 @@ pub fn each_element(
     mut each: impl FnMut(Element<'_>) -> OpResult<()>,
 ) -> OpResult<()> {
     let Stored { meta, body } = stored;
+    if meta.kind == Kind::Stream {
+        let body = StreamBody::decode(body)?;
+        return parts::each_part(source, db, &body, &mut |part| each(Element::Stream(part)));
+    }
     if !meta.rows {
         return each_packed(meta.kind, body, each);
     }

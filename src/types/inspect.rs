@@ -2,9 +2,12 @@
 //! two data sets can be compared. A digest depends on what clients can see
 //! alone, not on how or in which order a value is kept.
 
+use super::stream::{StreamBody, parts};
 use super::{OpResult, string};
 use crate::encoding::reader::Reader;
+use crate::encoding::stream::entry_of;
 use crate::encoding::{CollectionId, Corrupt, Kind, MetaView, keys, packed, score, tag};
+use crate::rdb::StreamPart;
 use crate::storage::scan::Direction;
 use crate::storage::{DbIndex, KeyMeta, View};
 use sha1::{Digest, Sha1};
@@ -41,6 +44,7 @@ pub fn each_entry(
     while let Some((row_key, value)) = scan.next()? {
         let go_on = match tag {
             tag::LIST_ITEM | tag::FRAGMENT => each(value, b""),
+            tag::STREAM_ENTRY => each(&entry_of(row_key)?.encode(), value),
             _ => each(keys::split_hashed(row_key)?.1, value),
         };
         if !go_on {
@@ -151,7 +155,15 @@ pub fn value_digest(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Hash> 
             let value = string::get(view, db, key)?.unwrap_or_default();
             sum = sha1(&[&value]);
         }
-        // The order counts: every item is mixed with all before it.
+        // The order counts: every part is mixed with all before it.
+        Kind::Stream => {
+            let body = StreamBody::decode(&found.body)?;
+            parts::each_part(view, db, &body, &mut |part| {
+                sum = sha1(&[&sum, &part_bytes(&part)]);
+                Ok(())
+            })?;
+        }
+        // Likewise.
         Kind::List => each_entry(view, db, &found, |item, _| {
             sum = sha1(&[&sum, item]);
             true
@@ -167,6 +179,21 @@ pub fn value_digest(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Hash> 
         b""
     };
     Ok(sha1(&[kind.name().as_bytes(), &sum, expires]))
+}
+
+/// What the digest of a stream has of a part: not when consumers were last there,
+/// which nobody tells a replica.
+fn part_bytes(part: &StreamPart<'_>) -> Vec<u8> {
+    let seen = match *part {
+        StreamPart::Consumer { name, pending, .. } => StreamPart::Consumer {
+            name,
+            seen_ms: 0,
+            active_ms: 0,
+            pending,
+        },
+        part => part,
+    };
+    format!("{seen:?}").into_bytes()
 }
 
 /// The digest of all keys of a DB; zeros if it is empty.

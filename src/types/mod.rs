@@ -20,6 +20,7 @@ pub mod random_key;
 pub mod restore;
 pub mod set;
 pub mod sort;
+pub mod stream;
 pub mod string;
 pub mod zset;
 

@@ -80,6 +80,7 @@ pub fn encoding(
             true => "listpack",
             false => "quicklist",
         },
+        Kind::Stream => "stream",
     })
 }
 

@@ -6,6 +6,7 @@
 
 use super::list::{End, List};
 use super::members::Members;
+use super::stream::Build;
 use super::string::{self, Expiry};
 use super::zset::{AddRule, Added, Edit};
 use super::{OpError, OpResult};
@@ -13,7 +14,7 @@ use crate::encoding::{CollectionId, Kind, keys};
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::payload::Payload;
 use crate::rdb::reader::Reader;
-use crate::rdb::{self, Element};
+use crate::rdb::{self, Element, StreamPart};
 use crate::storage::scan::Direction;
 use crate::storage::{DbIndex, Txn};
 
@@ -61,6 +62,7 @@ enum Form<'k> {
     List(List<'k>),
     Members(Members),
     Zset(Edit<'k>),
+    Stream(Box<Build<'k>>),
 }
 
 impl<'k> Building<'k> {
@@ -71,6 +73,7 @@ impl<'k> Building<'k> {
             Kind::List => Form::List(List::load_or_new(txn, db, key)?),
             Kind::Set | Kind::Hash => Form::Members(Members::open(txn, db, key, kind)?),
             Kind::Zset => Form::Zset(Edit::open(txn, db, key)?),
+            Kind::Stream => Form::Stream(Box::new(Build::new(txn, db, key))),
         };
         Ok(Building {
             db,
@@ -118,6 +121,14 @@ impl<'k> Building<'k> {
                 };
                 matches!(zset.add(txn, score, member, rule)?, Added::New(_))
             }
+            (Form::Stream(stream), Element::Stream(part)) => {
+                stream.add(txn, part)?;
+                // Groups alone are no elements.
+                if !matches!(part, StreamPart::Entry { .. } | StreamPart::State(_)) {
+                    return Ok(());
+                }
+                true
+            }
             _ => return Err(rdb::Error::Corrupt("an element of another type").into()),
         };
         if !is_new {
@@ -148,13 +159,20 @@ impl<'k> Building<'k> {
             Form::List(list) => list.collection(),
             Form::Members(members) => members.collection(),
             Form::Zset(zset) => zset.collection(),
+            Form::Stream(stream) => Some(stream.collection()),
         }
     }
 
     /// Ends the time of a parked collection. What was committed was not asked
     /// whether it has an element already: so its rows are counted.
     fn unpark(&mut self, txn: &mut Txn, id: CollectionId) -> Result<(), RestoreError> {
-        for &tag in self.kind.element_tags() {
+        // The ids of a stream's entries rise, so none was there before; of its
+        // groups and consumers each was looked for.
+        let counted = match self.kind {
+            Kind::Stream => &[],
+            kind => kind.element_tags(),
+        };
+        for &tag in counted {
             let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
             let mut rows = txn.scan(self.db, &from, &to, Direction::Forward)?;
             let mut count = 0;
@@ -189,6 +207,7 @@ impl<'k> Building<'k> {
             Form::List(list) => list.save(txn)?,
             Form::Members(members) => members.save(txn, key)?,
             Form::Zset(zset) => zset.save(txn)?,
+            Form::Stream(stream) => stream.finish(txn)?,
         }
         if expire_ms != 0
             && let Some(found) = txn.lookup(db, key)?

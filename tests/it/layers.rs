@@ -36,7 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "exec", "commands", "types", "state", "resp", "storage", "encoding", "base",
         ],
     ),
-    ("migrate", &["commands", "rdb", "resp", "base"]),
+    ("migrate", &["commands", "rdb", "resp", "encoding", "base"]),
     (
         "jobs",
         &[

@@ -22,6 +22,7 @@
 //! - `migrate`: keys that move to other servers
 //! - `rdb`: files from and for redis-server
 //! - `notify`: keyspace events
+//! - `streams`: streams over replication, and waits that end by expiry
 //! - `tracking`: client-side caches
 //! - `layers`: house rules of the sources
 #![allow(clippy::unwrap_used)]
@@ -41,6 +42,7 @@ mod pubsub;
 mod rdb;
 mod replication;
 mod scripts;
+mod streams;
 mod support;
 mod tracking;
 mod transactions;

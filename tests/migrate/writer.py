@@ -11,7 +11,10 @@ DBS = (0, 3, 15)
 # These two change places and are emptied.
 UNSTEADY = (7, 8)
 LATER_MS = 86_400_000
-UNFITTING = ("WRONGTYPE", "no such key", "not an integer", "objects are the same")
+UNFITTING = (
+    "WRONGTYPE", "no such key", "not an integer", "objects are the same",
+    "NOGROUP", "BUSYGROUP", "requires the key to exist",
+)
 
 
 class Writer:
@@ -58,10 +61,28 @@ class Writer:
     def key(self, kind):
         return f"w:{kind}:{self.rng.randrange(12)}"
 
+    def stream(self, c):
+        rng, key = self.rng, self.key("stream")
+        group, consumer = rng.choice(["g", "h"]), rng.choice(["a", "b", "c"])
+        seen = [entry for entry, _ in c.xrange(key, count=4)] if c.type(key) == b"stream" else []
+        rng.choice([
+            lambda: c.xadd(key, {b"f": rng.randbytes(rng.randrange(60))}),
+            lambda: c.xadd(key, {b"f": b"v", b"g": b"w"}, maxlen=rng.randrange(400), approximate=rng.random() < 0.7),
+            lambda: c.xtrim(key, maxlen=rng.randrange(300), approximate=False),
+            lambda: seen and c.xdel(key, rng.choice(seen)),
+            lambda: c.xgroup_create(key, group, "0", mkstream=True),
+            lambda: c.xgroup_destroy(key, group) if rng.random() < 0.2 else None,
+            lambda: c.xgroup_delconsumer(key, group, consumer) if rng.random() < 0.2 else None,
+            lambda: c.xreadgroup(group, consumer, {key: ">"}, count=rng.randrange(1, 9)),
+            lambda: c.xreadgroup(group, consumer, {key: ">"}, count=3, noack=True),
+            lambda: seen and c.xack(key, group, *seen[:2]),
+            lambda: seen and c.xclaim(key, group, consumer, 0, seen),
+        ])()
+
     def step(self, c, db):
         rng = self.rng
         some = [b"%d" % rng.randrange(40) for _ in range(rng.randrange(1, 6))]
-        kind = rng.choice("string number list set hash zset time unit name bits".split())
+        kind = rng.choice("string number list set hash zset stream time unit name bits".split())
         if kind == "string":
             rng.choice([
                 lambda: c.append(self.key(kind), rng.randbytes(rng.randrange(60))),
@@ -101,6 +122,8 @@ class Writer:
                 lambda: c.zpopmin(self.key(kind)),
                 lambda: c.zunionstore(self.key(kind), [self.key(kind), self.key(kind)]),
             ])()
+        elif kind == "stream":
+            self.stream(c)
         elif kind == "time":
             key = self.key(rng.choice(["string", "list", "set"]))
             rng.choice([

@@ -101,6 +101,28 @@ def commands():
     yield b"zset:integers", [("ZADD", *(x for n in INTEGERS for x in (n, b"%d" % n)))]
     yield b"zset:long", [("ZADD", 1, text(200), 2, b"", 3, BINARY)]
     yield b"zset:many", [("ZADD", *(x for n in range(300) for x in (n / 7, b"member-%d" % n)))]
+    yield b"stream", [
+        ("XADD", b"1-1", b"f", b"v"),
+        ("XADD", b"1-2", b"f", b"70000"),
+        ("XADD", b"1-7", b"other", b"1", b"", BINARY[:60]),
+        ("XADD", b"2-0", b"f", text(300)),
+    ]
+    yield b"stream:many", [
+        *(("XADD", b"%d-%d" % (n, n % 3), b"f", b"%d" % n, b"g", b"x" * (n % 50)) for n in range(1, 260)),
+        ("XTRIM", b"MAXLEN", b"200"),
+        *(("XDEL", b"%d-%d" % (n, n % 3)) for n in range(100, 260, 9)),
+    ]
+    yield b"stream:groups", [
+        *(("XADD", b"%d-0" % n, b"f", b"%d" % n) for n in range(1, 9)),
+        ("XGROUP CREATE", b"g", b"0"),
+        ("XGROUP CREATE", b"h", b"$"),
+        ("XREADGROUP GROUP g b COUNT 3 STREAMS", b">"),
+        ("XREADGROUP GROUP g a COUNT 2 STREAMS", b">"),
+        ("XACK", b"g", b"2-0"),
+        ("XCLAIM", b"g", b"a", b"0", b"3-0", b"TIME", b"1600000000000", b"RETRYCOUNT", b"7"),
+        ("XGROUP CREATECONSUMER", b"h", b"idle"),
+    ]
+    yield b"stream:empty", [("XGROUP CREATE", b"g", b"5-5", b"MKSTREAM"), ("XSETID", b"9-9")]
     yield b"hll", [("PFADD", *(b"%d" % n for n in range(100)))]
 
 
@@ -116,7 +138,36 @@ def large():
         yield b"large:list", [("RPUSH", *(rng.randbytes(rng.randrange(200)) for _ in many))]
         yield b"large:set", [("SADD", *(b"member-%d" % n for n in many))]
         yield b"large:zset", [("ZADD", *(x for n in many for x in (rng.uniform(-1e6, 1e6), b"member-%d" % n)))]
+    for n in range(40_000):
+        yield b"large:stream", [("XADD", b"%d-1" % (n + 1), b"field", rng.randbytes(n % 120))]
+    yield b"large:stream", [
+        ("XGROUP CREATE", b"g", b"0"),
+        ("XREADGROUP GROUP g a COUNT 9000 STREAMS", b">"),
+        ("XREADGROUP GROUP g b COUNT 9000 STREAMS", b">"),
+    ]
     yield b"large:items", [("RPUSH", *(text(1 << 20, n) for n in range(8)), b"small")]
+
+
+def info_of(found):
+    """What XINFO STREAM FULL says, but for what no command and no payload carries."""
+    if isinstance(found, dict):
+        unsteady = ("radix-tree-keys", "radix-tree-nodes", "seen-time", "active-time", "lag")
+        return {name: info_of(value) for name, value in found.items() if name not in unsteady}
+    if isinstance(found, list):
+        return [info_of(value) for value in found]
+    return found
+
+
+def pairs_of(found):
+    """A reply of pairs in either protocol, and all within it, as dictionaries."""
+    if isinstance(found, dict):
+        return {name.decode(): pairs_of(value) for name, value in found.items()}
+    if isinstance(found, list):
+        named = len(found) >= 8 and len(found) % 2 == 0 and found[0] in (b"length", b"name")
+        if named:
+            return {found[i].decode(): pairs_of(found[i + 1]) for i in range(0, len(found), 2)}
+        return [pairs_of(value) for value in found]
+    return found
 
 
 def fill(connection, pairs):
@@ -132,6 +183,8 @@ READS = {
     "hash": lambda pipe, key: pipe.hgetall(key),
     # Scores as numbers: how they are printed differs between versions.
     "zset": lambda pipe, key: pipe.zrange(key, 0, -1, withscores=True),
+    # Not under the name that the library would read the reply by.
+    "stream": lambda pipe, key: pipe.execute_command("XINFO", b"STREAM", key, "FULL", "COUNT", 0),
 }
 
 
@@ -146,6 +199,7 @@ def looks(connection, keys):
         found = pipe.execute(raise_on_error=False)
         for key in keys:
             pipe.pexpiretime(key)
+        found = [info_of(pairs_of(value)) if kind == "stream" else value for kind, value in zip(kinds, found)]
         return list(zip(kinds, found, pipe.execute()))
 
 

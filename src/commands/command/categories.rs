@@ -40,6 +40,7 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::List => "list",
         Group::Set => "set",
         Group::SortedSet => "sortedset",
+        Group::Stream => "stream",
         Group::Connection => "connection",
         Group::Transactions => "transaction",
         Group::Scripting => "scripting",

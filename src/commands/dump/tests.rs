@@ -5,6 +5,7 @@ use crate::encoding::Kind;
 use crate::exec::testing::{Client, START_MS};
 use crate::rdb::decode::kind_of;
 use crate::resp::Value;
+use crate::types::stream::row_of;
 
 const FIXTURES: &str = include_str!("../../../tests/fixtures/rdb-payloads.tsv");
 
@@ -65,6 +66,18 @@ fn words(client: &mut Client, key: &str) -> Vec<String> {
             .chunks(2)
             .map(|pair| format!("{}={}", hex(&pair[0]), hex(&pair[1])))
             .collect(),
+        "stream" => {
+            let entries = client.run(&format!("xrange {key} - +"));
+            let entries = entries.as_slice().expect("entries").iter();
+            let word = |entry: &Value| {
+                let entry = entry.as_slice().expect("an entry");
+                let fields = entry[1].as_slice().expect("fields").iter();
+                let row = row_of(fields.filter_map(Value::as_bytes));
+                let id = String::from_utf8_lossy(entry[0].as_bytes().expect("an id"));
+                format!("{id}:{}", hex(&row))
+            };
+            entries.map(word).collect()
+        }
         _ => all(client.run(&format!("zrange {key} 0 -1 withscores")))
             .chunks(2)
             .map(|pair| {
@@ -98,6 +111,10 @@ fn payloads_of_redis_become_the_same_values() {
         if kind != Kind::List {
             expected.sort();
         }
+        if kind == Kind::Stream {
+            // The digests tell of the rest.
+            expected.retain(|word| word.starts_with(|first: char| first.is_ascii_digit()));
+        }
         assert_eq!(words(&mut client, "k"), expected, "{name}");
         // There and back once more.
         let ours = dump(&mut client, "k");
@@ -106,6 +123,7 @@ fn payloads_of_redis_become_the_same_values() {
             ok()
         );
         assert_eq!(words(&mut client, "l"), expected, "{name}");
+        assert_eq!(client.digest(b"k"), client.digest(b"l"), "{name}");
         seen += 1;
     }
     assert!(seen > 50, "{seen}");
@@ -269,10 +287,7 @@ fn bad_payloads_leave_everything_as_it_was() {
             "ERR Bad data format",
         ),
         (sealed(b"\x08\x01"), "ERR Bad data format"),
-        (
-            sealed(b"\x0F\x01"),
-            "ERR Bad data format: streams are not supported",
-        ),
+        (sealed(b"\x0F\x01"), "ERR Bad data format"),
         (
             sealed(b"\x07\x01"),
             "ERR Bad data format: values of modules are not supported",

@@ -41,6 +41,9 @@ fn nobody_waits(client: &Client) {
     client.check();
 }
 
+/// What XREAD says of one entry of `k`.
+const STREAM: &str = "*1 *2 $1 k *1 *2 $3 1-0 *2 $1 f $1 v ";
+
 #[test]
 fn every_way_to_make_a_key_ready() {
     let list = "*2 $1 k $1 x ";
@@ -97,6 +100,31 @@ fn every_way_to_make_a_key_ready() {
             &[],
             "ZADD k 1 x 2 y 3 z",
             "*2 $1 k *2 *2 $1 x $1 1 *2 $1 y $1 2 ",
+        ),
+        ("XREAD BLOCK 0 STREAMS k $", &[], "XADD k 1 f v", STREAM),
+        (
+            "XREAD COUNT 1 BLOCK 0 STREAMS a k 0 0",
+            &[],
+            "XADD k 1 f v",
+            STREAM,
+        ),
+        (
+            "XREAD BLOCK 0 STREAMS k $",
+            &["XADD j 1 f v"],
+            "RENAME j k",
+            STREAM,
+        ),
+        (
+            "XREAD BLOCK 0 STREAMS k $",
+            &["SELECT 1", "XADD k 1 f v"],
+            "SWAPDB 0 1",
+            STREAM,
+        ),
+        (
+            "XREAD BLOCK 0 STREAMS k 0",
+            &["MULTI", "XADD k 1 f v", "PING"],
+            "EXEC",
+            STREAM,
         ),
     ];
     for (blocks, setup, push, expected) in cases {
@@ -374,4 +402,85 @@ fn pops_are_logged_as_those_that_do_not_wait() {
         assert_eq!(a.logged().last().map(String::as_str), Some(expected));
     }
     nobody_waits(&a);
+}
+
+#[test]
+fn all_who_read_a_stream_get_what_is_new() {
+    let [mut a, mut c, mut p] = clients();
+    p.run("XADD k 0-1 old 1");
+    wait(&mut a, "XREAD BLOCK 0 STREAMS k $");
+    wait(&mut c, "XREAD BLOCK 0 STREAMS k other 0-1 $");
+    // Nothing that is new to them.
+    p.run("XREAD BLOCK 0 STREAMS k +");
+    p.run("XDEL k 0-1");
+    p.run("XGROUP CREATE k g 0");
+    assert_eq!(ended(&mut a), None);
+    p.tick(&[
+        &[b"XADD", b"k", b"1", b"f", b"v"],
+        &[b"XADD", b"k", b"2", b"f", b"v"],
+    ]);
+    served(&mut a, STREAM);
+    served(&mut c, STREAM);
+}
+
+#[test]
+fn a_group_serves_who_came_first() {
+    let [mut a, mut b, mut p] = clients();
+    p.run("XGROUP CREATE k g $ MKSTREAM");
+    wait(&mut a, "XREADGROUP GROUP g a BLOCK 0 STREAMS k >");
+    wait(&mut b, "XREADGROUP GROUP g b BLOCK 0 STREAMS k >");
+    p.run("XADD k 1 f v");
+    served(&mut a, STREAM);
+    assert_eq!(ended(&mut b), None);
+    // What others do to the group is no news.
+    p.run("XACK k g 1");
+    p.run("XGROUP SETID k g 0");
+    p.run("XADD k 2 f v");
+    let both = "*1 *2 $1 k *2 *2 $3 1-0 *2 $1 f $1 v *2 $3 2-0 *2 $1 f $1 v ";
+    served(&mut b, both);
+    nobody_waits(&p);
+    let logged = p.logged();
+    let claims = logged.iter().filter(|line| line.starts_with("XCLAIM"));
+    let claims: Vec<&str> = claims.map(String::as_str).collect();
+    assert_eq!(
+        claims,
+        [
+            "XCLAIM k g a 0 1-0 TIME 1800000000000 RETRYCOUNT 1 FORCE JUSTID LASTID 1-0",
+            "XCLAIM k g b 0 1-0 2-0 TIME 1800000000000 RETRYCOUNT 1 FORCE JUSTID LASTID 2-0",
+        ]
+    );
+}
+
+#[test]
+fn a_group_that_is_gone_ends_the_wait() {
+    let no_group =
+        "-NOGROUP No such key 'k' or consumer group 'g' in XREADGROUP with GROUP option ";
+    let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value ";
+    let cases: &[(&[&str], &str)] = &[
+        (&["DEL k"], no_group),
+        (&["UNLINK k"], no_group),
+        (&["XGROUP DESTROY k g"], no_group),
+        (&["RENAME k j"], no_group),
+        (&["MOVE k 5"], no_group),
+        (&["FLUSHDB"], no_group),
+        (&["FLUSHALL"], no_group),
+        (&["SWAPDB 0 1"], no_group),
+        (&["PEXPIREAT k 1"], no_group),
+        (&["SET k v"], wrong_type),
+        (&["MULTI", "DEL k", "SADD k m", "EXEC"], wrong_type),
+        (&["SELECT 1", "SET k v", "SWAPDB 1 0"], wrong_type),
+    ];
+    for (lines, expected) in cases {
+        let [mut a, mut b, mut p] = clients();
+        p.run("XGROUP CREATE k g $ MKSTREAM");
+        wait(&mut a, "XREADGROUP GROUP g a BLOCK 0 STREAMS k >");
+        wait(&mut b, "XREAD BLOCK 0 STREAMS k $");
+        for line in *lines {
+            p.run(line);
+        }
+        assert_eq!(ended(&mut a).as_deref(), Some(*expected), "{lines:?}");
+        // Who reads without a group waits for another stream of that name.
+        assert_eq!(ended(&mut b), None, "{lines:?}");
+        p.check();
+    }
 }

@@ -186,10 +186,10 @@ fn errors_name_the_key() {
         text(&twice),
         "key \"a\" in DB 0, before byte 28: corrupt RDB data: the key is there twice"
     );
-    let stream = file(|writer| writer.buffer.extend_from_slice(b"\x15\x01q\0"));
+    let module = file(|writer| writer.buffer.extend_from_slice(b"\x07\x01q\0"));
     assert_eq!(
-        text(&stream),
-        "key \"q\" in DB 0, before byte 12: streams are not supported"
+        text(&module),
+        "key \"q\" in DB 0, before byte 12: values of modules are not supported"
     );
     let db = file(|writer| writer.select_db(16, 0, 0));
     assert_eq!(

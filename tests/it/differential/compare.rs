@@ -23,6 +23,8 @@ pub enum Judge {
     Kind,
     /// Random members; see `run` for how they are checked.
     Random,
+    /// What is said of streams and groups; see `plain_stream`.
+    Stream,
 }
 
 /// Time that may pass between one server's reading of the clock and the
@@ -52,6 +54,7 @@ pub fn judge(command: &[Vec<u8>]) -> Judge {
         b"SPOP" | b"SRANDMEMBER" | b"HRANDFIELD" | b"ZRANDMEMBER" | b"RANDOMKEY" => Judge::Random,
         b"SORT" | b"SORT_RO" => sort_judge(command),
         b"SCAN" | b"SSCAN" | b"HSCAN" | b"ZSCAN" => Judge::Kind,
+        b"XINFO" | b"XPENDING" => Judge::Stream,
         // Encodings and access statistics are each server's own.
         b"OBJECT" => Judge::Kind,
         _ => Judge::Exact,
@@ -121,7 +124,83 @@ pub fn agree(judge: Judge, command: &[Vec<u8>], ours: &Value, theirs: &Value) ->
         },
         Judge::Shape => ours.flat().map(|v| v.len()) == theirs.flat().map(|v| v.len()),
         Judge::Kind => true,
+        Judge::Stream => plain_stream(ours) == plain_stream(theirs),
     }
+}
+
+/// What both versions say of streams: without Redis' tree of nodes, without
+/// times, and without what 7.4 counts otherwise: how far groups are behind, and
+/// consumers who asked when there was nothing for them.
+fn plain_stream(value: &Value) -> Value {
+    const LEFT_OUT: [&[u8]; 8] = [
+        b"radix-tree-keys",
+        b"radix-tree-nodes",
+        b"seen-time",
+        b"active-time",
+        b"idle",
+        b"inactive",
+        b"entries-read",
+        b"lag",
+    ];
+    let Some(flat) = value.flat() else {
+        return value.clone();
+    };
+    // An entry that is pending: its last delivery, or how long that is ago.
+    if let [Value::Bulk(_), rest @ .., Value::Int(times)] = flat.as_slice()
+        && matches!(rest, [Value::Int(_)] | [Value::Bulk(_), Value::Int(_)])
+    {
+        let mut plain = vec![flat[0].clone()];
+        plain.extend(
+            rest.iter()
+                .filter(|value| matches!(value, Value::Bulk(_)))
+                .cloned(),
+        );
+        plain.push(Value::Int(*times));
+        return Value::Array(plain);
+    }
+    let mut plain = Vec::new();
+    let mut values = flat.iter();
+    while let Some(value) = values.next() {
+        let name = match value {
+            Value::Bulk(name) => name.as_slice(),
+            _ => b"",
+        };
+        if LEFT_OUT.contains(&name) {
+            values.next();
+        } else if name == b"consumers" {
+            if let Some(Value::Array(consumers)) = values.next() {
+                let busy = consumers.iter().filter(|consumer| is_busy(consumer));
+                plain.push(Value::Array(busy.map(plain_stream).collect()));
+            }
+        } else if matches!(value, Value::Array(_) | Value::Map(_)) {
+            if is_consumer(value) && !is_busy(value) {
+                continue;
+            }
+            plain.push(plain_stream(value));
+        } else {
+            plain.push(value.clone());
+        }
+    }
+    Value::Array(plain)
+}
+
+/// The field of a map.
+fn field<'a>(flat: &'a [Value], name: &str) -> Option<&'a Value> {
+    let at = flat.iter().position(|value| *value == Value::bulk(name))?;
+    flat.get(at + 1)
+}
+
+fn is_consumer(value: &Value) -> bool {
+    let flat = value.flat().unwrap_or_default();
+    flat.first() == Some(&Value::bulk("name"))
+        && field(&flat, "last-delivered-id").is_none()
+        && (field(&flat, "pel-count").is_some() || field(&flat, "pending").is_some())
+}
+
+fn is_busy(consumer: &Value) -> bool {
+    let flat = consumer.flat().unwrap_or_default();
+    let count = field(&flat, "pel-count").or_else(|| field(&flat, "pending"));
+    count.is_some_and(|count| *count != Value::Int(0))
 }
 
 /// The differences between the oracle's version and ours that are wanted:
@@ -135,6 +214,8 @@ pub fn agree(judge: Judge, command: &[Vec<u8>], ours: &Value, theirs: &Value) ->
 /// - ZRANK and ZREVRANK take a fourth word, WITHSCORE (7.2)
 /// - a cursor is read by other rules: none that is negative or empty, but with
 ///   blanks before it (7.4)
+/// - XREAD and XREADGROUP name themselves where keys and ids do not match (7.2)
+/// - a consumer is made by asking, also when there is nothing for it (7.2)
 /// - LREM and LPOS refuse the one number that they cannot negate (7.4); it is
 ///   not drawn for them, because the old LREM then removes
 fn is_newer_behaviour(command: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool {
@@ -156,6 +237,14 @@ fn is_newer_behaviour(command: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool
         b"ZRANK" | b"ZREVRANK" if command.len() == 4 => {
             matches!((ours, theirs), (Value::Error(_), Value::Error(_)))
         }
+        b"XREAD" | b"XREADGROUP" => {
+            let unbalanced = |value: &Value| {
+                let text = value.error();
+                text.is_some_and(|text| text.starts_with("ERR Unbalanced "))
+            };
+            unbalanced(ours) && unbalanced(theirs)
+        }
+        b"XGROUP" => *ours == Value::Int(0) && *theirs == Value::Int(1),
         [b'Z', ..] => same_but_for_digits(ours, theirs),
         _ => false,
     }

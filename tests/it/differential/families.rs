@@ -63,6 +63,8 @@ pub fn all() -> Vec<Family> {
         ("sets", 'e', SETS),
         ("zsets", 'z', ZSETS),
         ("zstores", 'z', ZSTORES),
+        ("streams", 'm', STREAMS),
+        ("groups", 'm', GROUPS),
         ("sort", 'x', SORT),
         ("scan", 's', SCAN),
     ]
@@ -392,13 +394,62 @@ const SORT: &str = "
     LRANGE l:0 0 -1
 ";
 
+const STREAMS: &str = "
+    XADD $k $sid {* $m $v }
+    XADD $k $sid {* $m $v }
+    XADD $k $up $m $v
+    XADD $k $up $m $v
+    XADD $k $up $m $v
+    XADD $k [ NOMKSTREAM ] [ MAXLEN [ = ] $len | MINID [ = ] $sid ] $up { $m $v }
+    XADD $k LIMIT ( 0 | 5 | -1 ) $up a b
+    XLEN $k
+    XDEL $k { $sid }
+    XTRIM $k ( MAXLEN | MINID ) [ = ] $len
+    XTRIM $k MINID [ = ] $sid [ LIMIT 3 ]
+    XRANGE $k $from $to [ COUNT $count ]
+    XREVRANGE $k $to $from [ COUNT $count ]
+    XRANGE $k - + [ COUNT $count ]
+    XREAD [ COUNT $count ] STREAMS $k $sid
+    XREAD [ COUNT $count ] [ BLOCK 1 ] STREAMS $k $k ( $sid | $ ) $sid
+    XSETID $k $sid [ ENTRIESADDED ( 0 | 3 | 100 | -1 | foo ) ] [ MAXDELETEDID $sid ]
+    XINFO STREAM $k
+    XINFO STREAM $k FULL [ COUNT $count ]
+    DUMP m:none
+    OBJECT ENCODING $k
+";
+
+const GROUPS: &str = "
+    XADD $k $up $m $v
+    XADD $k $up $m $v
+    XDEL $k $sid
+    XTRIM $k MAXLEN $len
+    XGROUP CREATE $k $g ( $sid | 0 | $ ) [ MKSTREAM ] [ ENTRIESREAD $len ]
+    XGROUP CREATE $k $g 0 MKSTREAM
+    XGROUP SETID $k $g ( $sid | 0 | $ | - | + ) [ ENTRIESREAD $len ]
+    XGROUP DESTROY $k $g
+    XGROUP CREATECONSUMER $k $g $w
+    XGROUP DELCONSUMER $k $g $w
+    XREADGROUP GROUP $g $w [ COUNT $count ] [ NOACK ] STREAMS $k >
+    XREADGROUP GROUP $g $w [ COUNT $count ] STREAMS $k >
+    XREADGROUP GROUP $g $w [ COUNT $count ] STREAMS $k ( 0 | $sid )
+    XREADGROUP GROUP $g $w STREAMS $k $k > $sid
+    XACK $k $g { $sid }
+    XPENDING $k $g
+    XPENDING $k $g [ IDLE ( 0 | 10000000 ) ] $from $to $len [ $w ]
+    XCLAIM $k $g $w ( 0 | 10000000 ) { $sid } [ IDLE 0 ] [ RETRYCOUNT $len ] [ FORCE ] [ JUSTID ] [ LASTID $sid ]
+    XAUTOCLAIM $k $g $w ( 0 | 10000000 ) $from [ COUNT $count ] [ JUSTID ]
+    XINFO GROUPS $k
+    XINFO CONSUMERS $k $g
+    XINFO STREAM $k FULL COUNT 0
+";
+
 const SCAN: &str = "
     SET $K $v
     SADD e:0 {* $M }
     HSET h:0 {* $M $v }
     ZADD z:0 {* $score $M }
     RPUSH $K $m
-    ITERATE SCAN 0 [ MATCH $pat ] [ COUNT ( 1 | 2 | 10 | 1000 ) ] [ TYPE ( string | hash | list | set | zset | STRING | foo ) ]
+    ITERATE SCAN 0 [ MATCH $pat ] [ COUNT ( 1 | 2 | 10 | 1000 ) ] [ TYPE ( string | hash | list | set | zset | stream | STRING | foo ) ]
     ITERATE SSCAN ( e:0 | e:1 ) 0 [ MATCH $pat ] [ COUNT ( 1 | 2 | 10 | 1000 ) ]
     ITERATE HSCAN ( h:0 | h:1 ) 0 [ MATCH $pat ] [ COUNT ( 1 | 2 | 10 | 1000 ) ]
     ITERATE ZSCAN ( z:0 | z:1 ) 0 [ MATCH $pat ] [ COUNT ( 1 | 2 | 10 | 1000 ) ]

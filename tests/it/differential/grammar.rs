@@ -87,8 +87,9 @@ impl Template {
         let mut out = Vec::new();
         draw_nodes(&self.nodes, rng, letter, &mut out);
         // What is timed or iterated has to stay what it is, and PFCOUNT must not
-        // lose keys: with one key alone the oracle's writes.
-        let whole = self.has_short_ttl() || ["ITERATE", "PFCOUNT"].contains(&self.name());
+        // lose keys: with one key alone the oracle's writes. An entry's id must not
+        // become the clock's.
+        let whole = self.has_short_ttl() || ["ITERATE", "PFCOUNT", "XADD"].contains(&self.name());
         if !whole && rng.u8(..100) < 4 {
             damage(&mut out, rng);
         }

@@ -7,8 +7,8 @@
 pub const DATABASES: i64 = 3;
 
 /// Keys per type: `s` strings, `b` bits, `h` hashes, `l` lists, `e` sets, `z`
-/// sorted sets.
-const LETTERS: [char; 6] = ['s', 'b', 'h', 'l', 'e', 'z'];
+/// sorted sets, `m` streams.
+const LETTERS: [char; 7] = ['s', 'b', 'h', 'l', 'e', 'z', 'm'];
 
 /// Far in the future, so that no relative expiry comes near.
 const FAR_SECONDS: i64 = 4_000_000_000;
@@ -48,6 +48,38 @@ fn key(rng: &mut fastrand::Rng, letter: char) -> Vec<u8> {
 fn any_key(rng: &mut fastrand::Rng) -> Vec<u8> {
     let letter = LETTERS[rng.usize(..LETTERS.len())];
     key(rng, letter)
+}
+
+/// The id of an entry, of few that there may be.
+fn stream_id(rng: &mut fastrand::Rng) -> String {
+    match rng.u8(..40) {
+        0 => one(
+            rng,
+            &[
+                "0-0",
+                "0-*",
+                "foo",
+                "",
+                "1-",
+                "-1",
+                "1-1-1",
+                "18446744073709551615-18446744073709551615",
+                "18446744073709551616",
+            ],
+        )
+        .to_owned(),
+        1..=10 => rng.u8(..25).to_string(),
+        _ => format!("{}-{}", rng.u8(18..24), rng.u8(..4)),
+    }
+}
+
+/// Where a range of ids begins or ends.
+fn stream_bound(rng: &mut fastrand::Rng, open: &str) -> String {
+    match rng.u8(..10) {
+        0..=4 => open.to_owned(),
+        5 => format!("({}", stream_id(rng)),
+        _ => stream_id(rng),
+    }
 }
 
 /// Mostly a key of the family's own type.
@@ -457,6 +489,21 @@ pub fn draw(name: &str, rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec
         )
         .into(),
         "get" => one(rng, &["#", "s:*", "h:*->0", "h:*->m1", "foo", "h:*->", "*"]).into(),
+        "sid" => stream_id(rng).into_bytes(),
+        // Mostly above those before.
+        "up" => match rng.u8(..4) {
+            0 => stream_id(rng).into_bytes(),
+            _ => format!("{}-*", rng.u8(20..24)).into_bytes(),
+        },
+        "from" => stream_bound(rng, "-").into_bytes(),
+        "to" => stream_bound(rng, "+").into_bytes(),
+        "len" => match rng.u8(..12) {
+            0 => one(rng, &["-1", "foo", "", "9223372036854775807"]).into(),
+            _ => rng.u8(..12).to_string().into_bytes(),
+        },
+        "g" => format!("g{}", rng.u8(..2)).into_bytes(),
+        "w" => format!("w{}", rng.u8(..3)).into_bytes(),
+        "" => b"$".to_vec(),
         _ => panic!("no pool ${name}"),
     };
     out.push(drawn);

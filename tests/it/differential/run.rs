@@ -359,6 +359,11 @@ impl Pair {
             "list" => &[("LRANGE", "0 -1"), ("LLEN", "")],
             "set" => &[("SMEMBERS", ""), ("SCARD", "")],
             "zset" => &[("ZRANGE", "0 -1 WITHSCORES"), ("ZCARD", "")],
+            "stream" => &[
+                ("XRANGE", "- +"),
+                ("XINFO STREAM", "FULL COUNT 0"),
+                ("XLEN", ""),
+            ],
             other => panic!("the oracle has a {other}"),
         };
         commands.extend(content.iter().map(|(name, rest)| with_key(name, rest)));

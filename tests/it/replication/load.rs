@@ -104,7 +104,7 @@ pub fn command(rng: &mut fastrand::Rng) -> String {
     let n = rng.u32(..60);
     let m = rng.u32(..400);
     let ms = rng.u32(1..800);
-    match rng.u32(..260) {
+    match rng.u32(..300) {
         0..20 => format!("SELECT {}", rng.u32(..4)),
         20..40 => format!("SET s{n} value-{m}"),
         40..50 => format!("SET t{n} value-{m} PX {ms}"),
@@ -140,6 +140,30 @@ pub fn command(rng: &mut fastrand::Rng) -> String {
         247..252 => format!("GETDEL s{n}"),
         252..254 => format!("EVAL {SCRIPT} 2 c{n} l{n} {m}"),
         254..255 if m == 0 => format!("SETRANGE huge{n} 2000000 end"),
+        260..300 => stream_command(rng),
         _ => format!("INCR c{n}"),
+    }
+}
+
+/// One random command on one of few streams.
+pub fn stream_command(rng: &mut fastrand::Rng) -> String {
+    let n = rng.u32(..6);
+    let (group, consumer) = (rng.u32(..2), rng.u32(..3));
+    let few = rng.u32(1..9);
+    match rng.u32(..24) {
+        0..6 => format!("XADD x{n} * field value-{few}"),
+        6..8 => format!("XADD x{n} MAXLEN ~ {} * f v g w", few * 40),
+        8..9 => format!("XTRIM x{n} MAXLEN {}", few * 30),
+        9..11 => format!("XGROUP CREATE x{n} g{group} 0 MKSTREAM"),
+        11..15 => format!("XREADGROUP GROUP g{group} c{consumer} COUNT {few} STREAMS x{n} >"),
+        15..16 => format!("XREADGROUP GROUP g{group} c{consumer} NOACK COUNT 2 STREAMS x{n} >"),
+        16..17 => format!("XREADGROUP GROUP g{group} c{consumer} COUNT {few} STREAMS x{n} 0"),
+        17..19 => format!("XAUTOCLAIM x{n} g{group} c{consumer} 0 0 COUNT {few}"),
+        19..20 => format!("XCLAIM x{n} g{group} c{consumer} 0 {few}-0 FORCE"),
+        23..24 => format!("XADD x{n} {few}-* f v"),
+        20..21 => format!("XGROUP DELCONSUMER x{n} g{group} c{consumer}"),
+        21..22 if few == 1 => format!("XGROUP DESTROY x{n} g{group}"),
+        22..23 => format!("COPY x{n} x{} REPLACE", rng.u32(..6)),
+        _ => format!("XGROUP SETID x{n} g{group} {}", rng.u32(..3)),
     }
 }

@@ -16,7 +16,7 @@
 
 mod chaos;
 mod kill_points;
-mod load;
+pub mod load;
 mod peers;
 mod sentinel;
 mod sync;

@@ -1,0 +1,292 @@
+//! Arguments of the stream commands: ids, ranges of ids, and rules of trimming.
+
+use super::args::{self, Options};
+use super::error::quoted;
+use super::{Error, WriteCtx};
+use crate::resp::Reply;
+use crate::types::stream::{Fields, Keep, NewId, Slack, StreamId, Trim};
+
+const INVALID_ID: Error = Error::text("ERR Invalid stream ID specified as stream command argument");
+
+/// Longest id that is looked at.
+const ID_MAX: usize = 127;
+
+/// Entries that an approximate rule removes at once where the size of Redis'
+/// nodes does not say, and at the most.
+const LIMIT_UNSAID: u64 = 10_000;
+const LIMIT_MAX: u64 = 1_000_000;
+/// Entries of a node whose number is not bounded: its bytes bound it.
+const NODE_UNSAID: u64 = 100;
+
+/// A number as C reads it: blanks and a plus may stand before the digits.
+fn number(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii_start();
+    let digits = text.strip_prefix(b"+").unwrap_or(text);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// `ms` and, if it is given, `-seq`.
+fn split_id(arg: &[u8]) -> Option<(u64, Option<&[u8]>)> {
+    if arg.len() > ID_MAX {
+        return None;
+    }
+    match arg.iter().position(|byte| *byte == b'-') {
+        Some(dash) => Some((number(&arg[..dash])?, Some(&arg[dash + 1..]))),
+        None => Some((number(arg)?, None)),
+    }
+}
+
+/// The id `ms` or `ms-seq`, if it is one.
+pub fn parse_id(arg: &[u8], missing_seq: u64) -> Option<StreamId> {
+    let (ms, seq) = split_id(arg)?;
+    let seq = seq.map_or(Some(missing_seq), number)?;
+    Some(StreamId { ms, seq })
+}
+
+/// An id whose sequence is 0 if it is not given.
+pub fn id(arg: &[u8]) -> Result<StreamId, Error> {
+    parse_id(arg, 0).ok_or(INVALID_ID)
+}
+
+/// Several ids.
+pub fn ids(args: &[&[u8]]) -> Result<Vec<StreamId>, Error> {
+    args.iter().map(|arg| id(arg)).collect()
+}
+
+/// An id, or `-` or `+` for the lowest and the highest.
+pub fn any_id(arg: &[u8], missing_seq: u64) -> Result<StreamId, Error> {
+    match arg {
+        b"-" => Ok(StreamId::MIN),
+        b"+" => Ok(StreamId::MAX),
+        _ => parse_id(arg, missing_seq).ok_or(INVALID_ID),
+    }
+}
+
+/// What an argument excludes by a parenthesis in front of it.
+fn excluded(arg: &[u8]) -> Option<&[u8]> {
+    arg.strip_prefix(b"(").filter(|id| !id.is_empty())
+}
+
+/// Where a range begins.
+pub fn range_start(arg: &[u8]) -> Result<StreamId, Error> {
+    let Some(before) = excluded(arg) else {
+        return any_id(arg, 0);
+    };
+    let start = id(before)?.next();
+    start.ok_or(Error::text("ERR invalid start ID for the interval"))
+}
+
+/// Where a range ends.
+pub fn range_end(arg: &[u8]) -> Result<StreamId, Error> {
+    let Some(after) = excluded(arg) else {
+        return any_id(arg, u64::MAX);
+    };
+    let end = parse_id(after, u64::MAX).ok_or(INVALID_ID)?.previous();
+    end.ok_or(Error::text("ERR invalid end ID for the interval"))
+}
+
+/// What XADD and XTRIM ask for besides the entry.
+#[derive(Debug)]
+pub struct AddOrTrim {
+    /// A stream is not made where there is none.
+    pub only_existing: bool,
+    /// The rule, if there is one, and at which argument its bound stands.
+    pub trim: Option<(Trim, usize)>,
+    /// Of XADD: the id of the entry, and at which argument it stands.
+    pub id: Option<(NewId, usize)>,
+}
+
+impl AddOrTrim {
+    /// Reads the arguments of XADD.
+    pub fn of_xadd(ctx: &WriteCtx<'_>, args: &[&[u8]]) -> Result<AddOrTrim, Error> {
+        AddOrTrim::parse(ctx, args, true)
+    }
+
+    /// Reads the arguments of XTRIM.
+    pub fn of_xtrim(ctx: &WriteCtx<'_>, args: &[&[u8]]) -> Result<AddOrTrim, Error> {
+        AddOrTrim::parse(ctx, args, false)
+    }
+
+    fn parse(ctx: &WriteCtx<'_>, args: &[&[u8]], xadd: bool) -> Result<AddOrTrim, Error> {
+        let mut parsed = AddOrTrim {
+            only_existing: false,
+            trim: None,
+            id: None,
+        };
+        let mut rule: Option<(Keep, bool, usize)> = None;
+        let mut limit = None;
+        let mut options = Options::new(args, 2);
+        while let Some(arg) = options.peek() {
+            let has_value = options.left() > 1;
+            if xadd && arg == b"*" {
+                parsed.id = Some((NewId::Now, args.len() - options.left()));
+                break;
+            } else if has_value && options.word("MAXLEN") {
+                let approximate = rule_begins(&mut options, rule.is_some())?;
+                let kept = options.int()?;
+                let kept = u64::try_from(kept)
+                    .map_err(|_| Error::text("ERR The MAXLEN argument must be >= 0."))?;
+                let at = args.len() - options.left() - 1;
+                rule = Some((Keep::Last(kept), approximate, at));
+            } else if has_value && options.word("MINID") {
+                let approximate = rule_begins(&mut options, rule.is_some())?;
+                let from = id(options.value()?)?;
+                let at = args.len() - options.left() - 1;
+                rule = Some((Keep::From(from), approximate, at));
+            } else if has_value && options.word("LIMIT") {
+                let given = u64::try_from(options.int()?)
+                    .map_err(|_| Error::text("ERR The LIMIT argument must be >= 0."))?;
+                limit = Some(given);
+            } else if xadd && options.word("NOMKSTREAM") {
+                parsed.only_existing = true;
+            } else if xadd {
+                let at = args.len() - options.left();
+                parsed.id = Some((new_id(arg)?, at));
+                break;
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        if rule.is_none() && limit.is_some_and(|limit| limit > 0) {
+            return Err(Error::text(
+                "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy",
+            ));
+        }
+        if rule.is_none() && !xadd {
+            return Err(Error::text(
+                "ERR syntax error, XTRIM must be called with a trimming strategy",
+            ));
+        }
+        let approximate = rule.is_some_and(|(_, approximate, _)| approximate);
+        let slack = slack(ctx, approximate, limit)?;
+        parsed.trim = rule.map(|(keep, _, at)| (Trim { keep, slack }, at));
+        Ok(parsed)
+    }
+}
+
+/// Whether a rule that begins here is an approximate one.
+fn rule_begins(options: &mut Options<'_>, is_second: bool) -> Result<bool, Error> {
+    if is_second {
+        return Err(Error::text(
+            "ERR syntax error, MAXLEN and MINID options at the same time are not compatible",
+        ));
+    }
+    if options.left() > 1 {
+        if options.word("~") {
+            return Ok(true);
+        }
+        options.word("=");
+    }
+    Ok(false)
+}
+
+fn slack(
+    ctx: &WriteCtx<'_>,
+    approximate: bool,
+    limit: Option<u64>,
+) -> Result<Option<Slack>, Error> {
+    let config = ctx.server.config.load();
+    let node = match config.stream_node_max_entries {
+        0 => NODE_UNSAID,
+        entries => entries,
+    };
+    if ctx.txn.is_received() {
+        // The master has said how much is left, and done it.
+        return Ok(approximate.then_some(Slack { node, limit: 0 }));
+    }
+    match (approximate, limit) {
+        (false, Some(_)) => Err(Error::text(
+            "ERR syntax error, LIMIT cannot be used without the special ~ option",
+        )),
+        (false, None) => Ok(None),
+        (true, Some(limit)) => Ok(Some(Slack { node, limit })),
+        (true, None) => {
+            let limit = match config.stream_node_max_entries.saturating_mul(100) {
+                0 => LIMIT_UNSAID,
+                limit => limit.min(LIMIT_MAX),
+            };
+            Ok(Some(Slack { node, limit }))
+        }
+    }
+}
+
+fn new_id(arg: &[u8]) -> Result<NewId, Error> {
+    if let Some((ms, Some(b"*"))) = split_id(arg) {
+        return Ok(NewId::In(ms));
+    }
+    Ok(NewId::Given(id(arg)?))
+}
+
+/// The error that names a key and a group, one of which is not there.
+pub fn no_group(key: &[u8], group: &[u8], context: &str) -> Error {
+    let (key, group) = (quoted(key, usize::MAX), quoted(group, usize::MAX));
+    let parts: [&[u8]; 6] = [
+        b"NOGROUP No such key '",
+        key,
+        b"' or consumer group '",
+        group,
+        b"'",
+        context.as_bytes(),
+    ];
+    Error::Bytes(parts.concat())
+}
+
+/// The error that a stream has no such group.
+pub fn no_group_of(key: &[u8], group: &[u8]) -> Error {
+    let (key, group) = (quoted(key, usize::MAX), quoted(group, usize::MAX));
+    let parts: [&[u8]; 5] = [
+        b"NOGROUP No such consumer group '",
+        group,
+        b"' for key name '",
+        key,
+        b"'",
+    ];
+    Error::Bytes(parts.concat())
+}
+
+/// The text of an id; most are short.
+pub type IdText = smallvec::SmallVec<[u8; 64]>;
+
+/// The text of an id.
+pub fn id_text(id: StreamId) -> IdText {
+    let mut text = IdText::new();
+    let mut digits = itoa::Buffer::new();
+    text.extend_from_slice(digits.format(id.ms).as_bytes());
+    text.push(b'-');
+    text.extend_from_slice(digits.format(id.seq).as_bytes());
+    text
+}
+
+/// Replies an id.
+pub fn reply_id(reply: &mut Reply, id: StreamId) {
+    reply.bulk(&id_text(id));
+}
+
+/// Replies an entry: its id, and its fields and values.
+pub fn reply_entry(
+    reply: &mut Reply,
+    id: StreamId,
+    fields: Fields<'_>,
+) -> crate::types::OpResult<()> {
+    reply.array(2);
+    reply_id(reply, id);
+    reply.array(fields.count()?);
+    for item in fields.iter() {
+        reply.bulk(item?);
+    }
+    Ok(())
+}
+
+/// Replies a count.
+pub fn reply_count(reply: &mut Reply, count: u64) {
+    reply.int(i64::try_from(count).unwrap_or(i64::MAX));
+}
+
+/// COUNT, as most commands have it: 0 or less is no bound.
+pub fn count(options: &mut Options<'_>) -> Result<u64, Error> {
+    let count = args::int(options.value()?)?;
+    Ok(u64::try_from(count).unwrap_or(0))
+}

@@ -1,0 +1,322 @@
+//! XCLAIM and XAUTOCLAIM: entries that one consumer of a group was given go to
+//! another.
+//!
+//! Both log what they have done: which consumer was made, whose the entries are
+//! now and what is known of them, and which of them were forgotten because the
+//! stream has them no more.
+
+use super::args::{self, Options};
+use super::error::quoted;
+use super::spec::Group as Docs;
+use super::stream_args::{id_text, no_group, parse_id, range_start, reply_entry, reply_id};
+use super::stream_groups::idle_ms;
+use super::stream_read::{consumer, log_claim, log_position};
+use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
+use crate::storage::scan::Direction;
+use crate::types::stream::{Group, PendingRow, Stream, StreamId};
+use std::ops::ControlFlow;
+
+/// Who claims, and how.
+struct Claim<'a> {
+    key: &'a [u8],
+    consumer: u64,
+    consumer_name: &'a [u8],
+    min_idle_ms: i64,
+    /// When the entries are to have been delivered.
+    delivered_ms: i64,
+    deliveries: Option<u64>,
+    just_ids: bool,
+}
+
+/// What became of an entry.
+#[derive(PartialEq, Eq)]
+enum Claimed {
+    /// It is the consumer's, and was replied.
+    Yes,
+    /// It stays where it is.
+    No,
+    /// The stream has it no more, and the group neither.
+    Forgotten,
+}
+
+impl Claim<'_> {
+    /// Claims an entry of which `old` is known; `force`: also if nothing is.
+    fn claim(
+        &self,
+        ctx: &mut WriteCtx<'_>,
+        stream: &Stream<'_>,
+        group: &mut Group,
+        (id, old): (StreamId, Option<PendingRow>),
+        force: bool,
+    ) -> Result<Claimed, Error> {
+        if !stream.has(ctx.txn, id)? {
+            let Some(old) = old else {
+                return Ok(Claimed::No);
+            };
+            group.remove(ctx.txn, id, &old)?;
+            let text = id_text(id);
+            let effect: [&[u8]; 4] = [b"XACK", self.key, group.name(), &text];
+            ctx.txn.effect(ctx.db, &effect);
+            return Ok(Claimed::Forgotten);
+        }
+        let deliveries = match &old {
+            None if !force => return Ok(Claimed::No),
+            None => 1,
+            Some(old) => {
+                if self.min_idle_ms > 0 && idle_ms(ctx.txn.now_ms(), old) < self.min_idle_ms {
+                    return Ok(Claimed::No);
+                }
+                old.deliveries
+            }
+        };
+        let deliveries = match self.deliveries {
+            Some(given) => given,
+            None if self.just_ids => deliveries,
+            None => deliveries.saturating_add(1),
+        };
+        let new = PendingRow {
+            consumer: self.consumer,
+            delivered_ms: self.delivered_ms,
+            deliveries,
+        };
+        group.assign(ctx.txn, id, old.as_ref(), &new)?;
+        match self.just_ids {
+            true => reply_id(ctx.reply, id),
+            false => {
+                let reply = &mut *ctx.reply;
+                stream.entry(ctx.txn, id, |fields| reply_entry(reply, id, fields))?;
+            }
+        }
+        log_claim(ctx, self.key, group, self.consumer_name, &[id], &new);
+        Ok(Claimed::Yes)
+    }
+}
+
+/// The stream and the group that are claimed from.
+fn open<'k>(
+    ctx: &mut WriteCtx<'_>,
+    args: &'k [&'k [u8]],
+) -> Result<Option<(Stream<'k>, Group)>, Error> {
+    let Some(stream) = Stream::load(ctx.txn, ctx.db, args[1])? else {
+        return Ok(None);
+    };
+    let group = stream.group(ctx.txn, args[2])?;
+    Ok(group.map(|group| (stream, group)))
+}
+
+fn min_idle(arg: &[u8], refusal: &'static str) -> Result<i64, Error> {
+    Ok(args::int_from(arg, i64::MIN, refusal)?.max(0))
+}
+
+/// The options of XCLAIM, which follow the ids.
+#[derive(Default)]
+struct ClaimOptions {
+    force: bool,
+    just_ids: bool,
+    delivered_ms: Option<i64>,
+    deliveries: Option<u64>,
+    last: StreamId,
+}
+
+impl ClaimOptions {
+    fn parse(args: &[&[u8]], at: usize, now_ms: i64) -> Result<ClaimOptions, Error> {
+        let mut parsed = ClaimOptions::default();
+        let mut options = Options::new(args, at);
+        while let Some(arg) = options.peek() {
+            let has_value = options.left() > 1;
+            if options.word("FORCE") {
+                parsed.force = true;
+            } else if options.word("JUSTID") {
+                parsed.just_ids = true;
+            } else if has_value && options.word("IDLE") {
+                let refusal = "ERR Invalid IDLE option argument for XCLAIM";
+                let idle_ms = args::int_from(options.value()?, i64::MIN, refusal)?;
+                parsed.delivered_ms = Some(now_ms.wrapping_sub(idle_ms));
+            } else if has_value && options.word("TIME") {
+                let refusal = "ERR Invalid TIME option argument for XCLAIM";
+                parsed.delivered_ms = Some(args::int_from(options.value()?, i64::MIN, refusal)?);
+            } else if has_value && options.word("RETRYCOUNT") {
+                let refusal = "ERR Invalid RETRYCOUNT option argument for XCLAIM";
+                let count = args::int_from(options.value()?, i64::MIN, refusal)?;
+                parsed.deliveries = u64::try_from(count).ok();
+            } else if has_value && options.word("LASTID") {
+                parsed.last = super::stream_args::id(options.value()?)?;
+            } else {
+                let shown = quoted(arg, usize::MAX);
+                let text: [&[u8]; 3] = [b"ERR Unrecognized XCLAIM option '", shown, b"'"];
+                return Err(Error::Bytes(text.concat()));
+            }
+        }
+        // A time that cannot be is no error: clients count with clocks of their own.
+        let in_past = |ms: &i64| (0..=now_ms).contains(ms);
+        parsed.delivered_ms = Some(parsed.delivered_ms.filter(in_past).unwrap_or(now_ms));
+        Ok(parsed)
+    }
+}
+
+fn xclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let opened = open(ctx, args)?;
+    let (stream, mut group) = opened.ok_or_else(|| no_group(args[1], args[2], ""))?;
+    let refusal = "ERR Invalid min-idle-time argument for XCLAIM";
+    let min_idle_ms = min_idle(args[4], refusal)?;
+    let ids: Vec<StreamId> = args[5..].iter().map_while(|arg| parse_id(arg, 0)).collect();
+    let now_ms = i64::try_from(ctx.txn.now_ms()).unwrap_or(i64::MAX);
+    let options = ClaimOptions::parse(args, 5 + ids.len(), now_ms)?;
+    ctx.txn.no_effect();
+    let advanced = options.last > group.row().last;
+    if advanced {
+        let read = group.row().read;
+        group.set_last(options.last, read);
+    }
+    let claim = Claim {
+        key: args[1],
+        consumer: consumer(ctx, args[1], &mut group, args[3])?,
+        consumer_name: args[3],
+        min_idle_ms,
+        delivered_ms: options.delivered_ms.unwrap_or(now_ms),
+        deliveries: options.deliveries,
+        just_ids: options.just_ids,
+    };
+    let mark = ctx.reply.begin();
+    let mut claimed = 0;
+    for id in ids {
+        let old = group.pending(ctx.txn, id)?;
+        let done = claim.claim(ctx, &stream, &mut group, (id, old), options.force)?;
+        claimed += usize::from(done == Claimed::Yes);
+    }
+    ctx.reply.end_array(mark, claimed);
+    if claimed > 0 {
+        group.note_active(ctx.txn, claim.consumer)?;
+    }
+    if advanced {
+        log_position(ctx, args[1], &group);
+    }
+    Ok(group.save(ctx.txn)?)
+}
+
+/// How many entries XAUTOCLAIM looks at for each that it may claim.
+const LOOKS_PER_CLAIM: u64 = 10;
+
+fn xautoclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let refusal = "ERR Invalid min-idle-time argument for XAUTOCLAIM";
+    let min_idle_ms = min_idle(args[4], refusal)?;
+    let from = range_start(args[5])?;
+    let (mut count, mut just_ids) = (100, false);
+    let mut options = Options::new(args, 6);
+    while !options.is_empty() {
+        if options.left() > 1 && options.word("COUNT") {
+            let refusal = "ERR COUNT must be > 0";
+            let given = args::int_from(options.value()?, 1, refusal)?;
+            if given > i64::MAX / 16 {
+                return Err(Error::text(refusal));
+            }
+            count = given.unsigned_abs();
+        } else if options.word("JUSTID") {
+            just_ids = true;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    let opened = open(ctx, args)?;
+    let (stream, mut group) = opened.ok_or_else(|| no_group(args[1], args[2], ""))?;
+    ctx.txn.no_effect();
+    let claim = Claim {
+        key: args[1],
+        consumer: consumer(ctx, args[1], &mut group, args[3])?,
+        consumer_name: args[3],
+        min_idle_ms,
+        delivered_ms: i64::try_from(ctx.txn.now_ms()).unwrap_or(i64::MAX),
+        deliveries: None,
+        just_ids,
+    };
+    ctx.reply.array(3);
+    let start = ctx.reply.len();
+    let mark = ctx.reply.begin();
+    let (mut claimed, mut forgotten) = (0, Vec::new());
+    let mut looks = count.saturating_mul(LOOKS_PER_CLAIM);
+    // What is looked at is bounded, so it is read in parts.
+    let mut next = Some(from);
+    while looks > 0 && count > 0 {
+        let Some(from) = next else { break };
+        let part = pending_part(ctx, &group, from, looks.min(count))?;
+        let (rows, following) = part;
+        next = following;
+        for (id, old) in rows {
+            if looks == 0 || count == 0 {
+                next = Some(id);
+                break;
+            }
+            looks -= 1;
+            match claim.claim(ctx, &stream, &mut group, (id, Some(old)), false)? {
+                Claimed::Yes => {
+                    claimed += 1;
+                    count -= 1;
+                }
+                Claimed::Forgotten => {
+                    forgotten.push(id);
+                    count -= 1;
+                }
+                Claimed::No => {}
+            }
+        }
+    }
+    ctx.reply.end_array(mark, claimed);
+    let mut cursor = Vec::new();
+    let mut text = crate::resp::Reply::new(ctx.reply.resp3);
+    reply_id(&mut text, next.unwrap_or(StreamId::MIN));
+    cursor.append(&mut text.buf);
+    ctx.reply.insert(start, &cursor);
+    ctx.reply.array(forgotten.len());
+    for id in forgotten {
+        reply_id(ctx.reply, id);
+    }
+    if claimed > 0 {
+        group.note_active(ctx.txn, claim.consumer)?;
+    }
+    Ok(group.save(ctx.txn)?)
+}
+
+/// Pending entries and where the next one stands.
+type Part = (Vec<(StreamId, PendingRow)>, Option<StreamId>);
+
+/// Up to `limit` pending entries from an id on.
+fn pending_part(
+    ctx: &mut WriteCtx<'_>,
+    group: &Group,
+    from: StreamId,
+    limit: u64,
+) -> Result<Part, Error> {
+    const MOST: u64 = 4096;
+    let limit = limit.min(MOST) as usize;
+    let (mut rows, mut next) = (Vec::new(), None);
+    let range = (from, StreamId::MAX);
+    group.visit_pending(ctx.txn, range, Direction::Forward, |id, row| {
+        if rows.len() == limit {
+            next = Some(id);
+            return Ok(ControlFlow::Break(()));
+        }
+        rows.push((id, row));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok((rows, next))
+}
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::write("xautoclaim", -6, xautoclaim)
+        .flags(Flags::FAST)
+        .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))])
+        .doc(
+            Docs::Stream,
+            "6.2.0",
+            "Gives a consumer what others were given and have left for some time",
+        ),
+    Command::write("xclaim", -6, xclaim)
+        .flags(Flags::FAST)
+        .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))])
+        .doc(
+            Docs::Stream,
+            "5.0.0",
+            "Gives a consumer entries that another was given",
+        ),
+];

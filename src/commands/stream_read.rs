@@ -1,0 +1,489 @@
+//! XREAD and XREADGROUP: what is new in streams, for whoever asks or for the
+//! consumers of a group.
+//!
+//! XREADGROUP logs what it has done to the group: which consumer it made, which
+//! entries are that consumer's now (XCLAIM), and how far the group is.
+
+use super::args::Options;
+use super::blocking;
+use super::spec::{Attempt, Group as Docs, Wait};
+use super::stream_args::{count, id, id_text, no_group, reply_entry, reply_id};
+use super::{Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
+use crate::encoding::Kind;
+use crate::state::request::Request;
+use crate::storage::events::Class;
+use crate::storage::scan::Direction;
+use crate::types::stream::{Group, PendingRow, Stream, StreamId};
+use std::ops::{ControlFlow, Range};
+
+const CONTEXT: &str = " in XREADGROUP with GROUP option";
+
+/// What an XREADGROUP of these arguments that waits is told when `key` is gone.
+pub fn error_of_lost_group(args: &[&[u8]], key: &[u8]) -> Error {
+    let word = args.iter().position(|arg| super::args::is(arg, "GROUP"));
+    let group = word.and_then(|word| args.get(word + 1));
+    no_group(key, group.copied().unwrap_or_default(), CONTEXT)
+}
+
+/// What is asked for.
+struct Asked<'a> {
+    /// For how long to wait, in ms; 0: for ever.
+    block_ms: Option<u64>,
+    /// Entries of each stream at the most; 0: all.
+    count: u64,
+    /// Which arguments are the keys; as many ids follow.
+    keys: Range<usize>,
+    /// Of XREADGROUP: the names of group and consumer.
+    group: Option<(&'a [u8], &'a [u8])>,
+    /// What is given to the consumer needs no acknowledgement.
+    noack: bool,
+}
+
+impl<'a> Asked<'a> {
+    fn parse(ctx: &WriteCtx<'_>, args: &'a [&'a [u8]], of_group: bool) -> Result<Asked<'a>, Error> {
+        let mut asked = Asked {
+            block_ms: None,
+            count: 0,
+            keys: 0..0,
+            group: None,
+            noack: false,
+        };
+        let mut options = Options::new(args, 1);
+        while !options.is_empty() {
+            let more = options.left() - 1;
+            if more > 0 && options.word("BLOCK") {
+                if ctx.session.is_script {
+                    let name = String::from_utf8_lossy(args[0]);
+                    return Err(Error::owned(format!(
+                        "ERR {name} command is not allowed with BLOCK option from scripts"
+                    )));
+                }
+                asked.block_ms = Some(blocking::timeout_in_ms(options.value()?)?);
+            } else if more > 0 && options.word("COUNT") {
+                asked.count = count(&mut options)?;
+            } else if more > 0 && options.word("STREAMS") {
+                let first = args.len() - options.left();
+                if !options.left().is_multiple_of(2) {
+                    return Err(unbalanced(of_group));
+                }
+                asked.keys = first..first + options.left() / 2;
+                break;
+            } else if more > 1 && options.word("GROUP") {
+                if !of_group {
+                    return Err(Error::text(
+                        "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.",
+                    ));
+                }
+                asked.group = Some((options.value()?, options.value()?));
+            } else if options.word("NOACK") {
+                if !of_group {
+                    return Err(Error::text(
+                        "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.",
+                    ));
+                }
+                asked.noack = true;
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        if asked.keys.is_empty() {
+            return Err(Error::Syntax);
+        }
+        if of_group && asked.group.is_none() {
+            return Err(Error::text("ERR Missing GROUP option for XREADGROUP"));
+        }
+        Ok(asked)
+    }
+
+    /// How many entries of a stream may be returned.
+    fn limit(&self) -> u64 {
+        match self.count {
+            0 => u64::MAX,
+            count => count,
+        }
+    }
+
+    /// The keys with their ids.
+    fn streams(&self, args: &'a [&'a [u8]]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let ids = self.keys.end..args.len();
+        let keys = args[self.keys.clone()].iter().copied();
+        keys.zip(args[ids].iter().copied())
+    }
+}
+
+fn unbalanced(of_group: bool) -> Error {
+    Error::text(match of_group {
+        false => {
+            "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified."
+        }
+        true => {
+            "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified."
+        }
+    })
+}
+
+fn load<'k>(ctx: &mut WriteCtx<'_>, key: &'k [u8]) -> Result<Option<Stream<'k>>, Error> {
+    let db = ctx.db;
+    Ok(ctx.txn.counting(|txn| Stream::load(txn, db, key))?)
+}
+
+fn xread(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
+    let asked = Asked::parse(ctx, args, false)?;
+    let mut after = Vec::new();
+    for (key, id_arg) in asked.streams(args) {
+        let stream = load(ctx, key)?;
+        after.push(match (id_arg, stream) {
+            (b">", _) => {
+                return Err(Error::text(
+                    "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+                ));
+            }
+            (b"$" | b"+", None) => StreamId::MIN,
+            (b"+", Some(stream)) if stream.body().length > 0 => {
+                stream.top(ctx.txn)?.previous().unwrap_or(StreamId::MIN)
+            }
+            (b"$" | b"+", Some(stream)) => stream.body().last,
+            (given, _) => id(given)?,
+        });
+    }
+    let start = ctx.reply.begin();
+    let mut found = 0;
+    for ((key, _), after) in asked.streams(args).zip(&after) {
+        let Some(stream) = Stream::load(ctx.txn, ctx.db, key)? else {
+            continue;
+        };
+        let Some(from) = after.next().filter(|from| *from <= stream.body().last) else {
+            continue;
+        };
+        let before = ctx.reply.len();
+        begin_stream(ctx, key);
+        match read_from(ctx, &stream, from, asked.limit())?.is_empty() {
+            true => ctx.reply.truncate(before),
+            false => found += 1,
+        }
+    }
+    if found > 0 {
+        end_streams(ctx, start, found);
+        return Ok(Attempt::Done);
+    }
+    // What is new later is new as seen from here.
+    let mut request: Vec<Vec<u8>> = args.iter().map(|arg| arg.to_vec()).collect();
+    for (arg, after) in request[asked.keys.end..].iter_mut().zip(&after) {
+        *arg = id_text(*after).to_vec();
+    }
+    let request: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+    wait(ctx, &asked, Some(Request::new(&request)))
+}
+
+/// Nothing is there.
+fn wait(
+    ctx: &mut WriteCtx<'_>,
+    asked: &Asked<'_>,
+    request: Option<Request>,
+) -> Result<Attempt, Error> {
+    match asked.block_ms {
+        Some(timeout_ms) if !ctx.session.deny_blocking => Ok(Attempt::Wait(Wait {
+            keys: asked.keys.clone(),
+            kind: Kind::Stream,
+            timeout_ms,
+            minds_loss: asked.group.is_some(),
+            request,
+        })),
+        _ => {
+            ctx.reply.null_array();
+            Ok(Attempt::Done)
+        }
+    }
+}
+
+fn begin_stream(ctx: &mut WriteCtx<'_>, key: &[u8]) {
+    if !ctx.reply.resp3 {
+        ctx.reply.array(2);
+    }
+    ctx.reply.bulk(key);
+}
+
+fn end_streams(ctx: &mut WriteCtx<'_>, start: crate::resp::Mark, found: usize) {
+    match ctx.reply.resp3 {
+        true => ctx.reply.end_map(start, found),
+        false => ctx.reply.end_array(start, found),
+    }
+}
+
+/// Replies the entries from an id on, up to `limit`, and returns their ids.
+fn read_from(
+    ctx: &mut WriteCtx<'_>,
+    stream: &Stream<'_>,
+    from: StreamId,
+    limit: u64,
+) -> Result<Vec<StreamId>, Error> {
+    let mark = ctx.reply.begin();
+    let mut ids = Vec::new();
+    let range = (from, StreamId::MAX);
+    stream.visit(ctx.txn, range, Direction::Forward, |id, fields| {
+        reply_entry(ctx.reply, id, fields)?;
+        ids.push(id);
+        Ok(match (ids.len() as u64) < limit && !ctx.reply.overflowed {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        })
+    })?;
+    ctx.reply.end_array(mark, ids.len());
+    Ok(ids)
+}
+
+fn xreadgroup(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
+    let asked = Asked::parse(ctx, args, true)?;
+    let Some(names) = asked.group else {
+        return Err(Error::Syntax);
+    };
+    // Nothing is done before it is known that all can be.
+    let mut after = Vec::new();
+    for (key, id_arg) in asked.streams(args) {
+        let stream = load(ctx, key)?;
+        let group = match stream {
+            Some(stream) => stream.group(ctx.txn, names.0)?,
+            None => None,
+        };
+        if group.is_none() {
+            return Err(no_group(key, names.0, CONTEXT));
+        }
+        after.push(match id_arg {
+            b"$" | b"+" => return Err(meaningless(id_arg)),
+            b">" => None,
+            given => Some(id(given)?),
+        });
+    }
+    // That somebody was seen here is no matter of replicas.
+    ctx.txn.no_effect();
+    let start = ctx.reply.begin();
+    let mut found = 0;
+    for ((key, _), after) in asked.streams(args).zip(after) {
+        let before = ctx.reply.len();
+        begin_stream(ctx, key);
+        match read_as_consumer(ctx, key, names, after, &asked)? {
+            false => ctx.reply.truncate(before),
+            true => found += 1,
+        }
+    }
+    if found > 0 {
+        end_streams(ctx, start, found);
+        return Ok(Attempt::Done);
+    }
+    wait(ctx, &asked, None)
+}
+
+fn meaningless(id: &[u8]) -> Error {
+    let id = String::from_utf8_lossy(id);
+    Error::owned(format!(
+        "ERR The {id} ID is meaningless in the context of XREADGROUP: you want to read the history \
+         of this consumer by specifying a proper ID, or use the > ID to get new messages. The {id} ID \
+         would just return an empty result set."
+    ))
+}
+
+/// Replies what a consumer gets of one stream; says whether that is worth a reply.
+fn read_as_consumer(
+    ctx: &mut WriteCtx<'_>,
+    key: &[u8],
+    (group_name, consumer_name): (&[u8], &[u8]),
+    after: Option<StreamId>,
+    asked: &Asked<'_>,
+) -> Result<bool, Error> {
+    let stream = Stream::load(ctx.txn, ctx.db, key)?;
+    let missing = || no_group(key, group_name, CONTEXT);
+    let stream = stream.ok_or_else(missing)?;
+    let group = stream.group(ctx.txn, group_name)?;
+    let mut group = group.ok_or_else(missing)?;
+    let consumer = consumer(ctx, key, &mut group, consumer_name)?;
+    let at = Place {
+        key,
+        stream: &stream,
+        consumer,
+        consumer_name,
+    };
+    let is_worth_it = match after {
+        Some(after) => {
+            history(ctx, &at, &mut group, after, asked)?;
+            true
+        }
+        None => news(ctx, &at, &mut group, asked)?,
+    };
+    group.save(ctx.txn)?;
+    Ok(is_worth_it)
+}
+
+/// The consumer of this name, made if there is none.
+pub fn consumer(
+    ctx: &mut WriteCtx<'_>,
+    key: &[u8],
+    group: &mut Group,
+    name: &[u8],
+) -> Result<u64, Error> {
+    let (consumer, is_new) = group.consumer(ctx.txn, name)?;
+    if is_new {
+        let effect: [&[u8]; 5] = [b"XGROUP", b"CREATECONSUMER", key, group.name(), name];
+        ctx.txn.effect(ctx.db, &effect);
+        ctx.event(Class::STREAM, "xgroup-createconsumer", key);
+    }
+    Ok(consumer)
+}
+
+/// Where a consumer reads.
+struct Place<'a> {
+    key: &'a [u8],
+    stream: &'a Stream<'a>,
+    consumer: u64,
+    consumer_name: &'a [u8],
+}
+
+/// What no consumer of the group was given yet.
+fn news(
+    ctx: &mut WriteCtx<'_>,
+    at: &Place<'_>,
+    group: &mut Group,
+    asked: &Asked<'_>,
+) -> Result<bool, Error> {
+    let last = group.row().last;
+    let Some(from) = last.next().filter(|_| last < at.stream.body().last) else {
+        return Ok(false);
+    };
+    let ids = read_from(ctx, at.stream, from, asked.limit())?;
+    let delivered_ms = i64::try_from(ctx.txn.now_ms()).unwrap_or(i64::MAX);
+    let new = PendingRow {
+        consumer: at.consumer,
+        delivered_ms,
+        deliveries: 1,
+    };
+    for &id in &ids {
+        at.stream.advance(group, id);
+        if !asked.noack {
+            let old = group.pending(ctx.txn, id)?;
+            group.assign(ctx.txn, id, old.as_ref(), &new)?;
+        }
+    }
+    if ids.is_empty() {
+        return Ok(false);
+    }
+    if !asked.noack {
+        group.note_active(ctx.txn, at.consumer)?;
+        log_claim(ctx, at.key, group, at.consumer_name, &ids, &new);
+    }
+    log_position(ctx, at.key, group);
+    Ok(true)
+}
+
+/// What the consumer was given before and has not acknowledged.
+fn history(
+    ctx: &mut WriteCtx<'_>,
+    at: &Place<'_>,
+    group: &mut Group,
+    after: StreamId,
+    asked: &Asked<'_>,
+) -> Result<(), Error> {
+    let mut ids = Vec::new();
+    if let Some(from) = after.next() {
+        let range = (from, StreamId::MAX);
+        group.visit_owned(ctx.txn, at.consumer, range, |id| {
+            ids.push(id);
+            Ok(match (ids.len() as u64) < asked.limit() {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            })
+        })?;
+    }
+    ctx.reply.array(ids.len());
+    let delivered_ms = i64::try_from(ctx.txn.now_ms()).unwrap_or(i64::MAX);
+    for id in ids {
+        let reply = &mut *ctx.reply;
+        let exists = at
+            .stream
+            .entry(ctx.txn, id, |fields| reply_entry(reply, id, fields))?;
+        if !exists {
+            ctx.reply.array(2);
+            reply_id(ctx.reply, id);
+            ctx.reply.null_array();
+            continue;
+        }
+        let Some(old) = group.pending(ctx.txn, id)? else {
+            continue;
+        };
+        let new = PendingRow {
+            delivered_ms,
+            deliveries: old.deliveries.saturating_add(1),
+            ..old
+        };
+        group.assign(ctx.txn, id, Some(&old), &new)?;
+        log_claim(ctx, at.key, group, at.consumer_name, &[id], &new);
+    }
+    Ok(())
+}
+
+/// Logs whose entries are now, and what is known of them.
+pub fn log_claim(
+    ctx: &mut WriteCtx<'_>,
+    key: &[u8],
+    group: &Group,
+    consumer: &[u8],
+    ids: &[StreamId],
+    pending: &PendingRow,
+) {
+    let texts: Vec<_> = ids.iter().map(|id| id_text(*id)).collect();
+    let last = id_text(group.row().last);
+    let delivered_ms = pending.delivered_ms.to_string();
+    let deliveries = pending.deliveries.to_string();
+    let mut effect: Vec<&[u8]> = vec![b"XCLAIM", key, group.name(), consumer, b"0"];
+    effect.extend(texts.iter().map(|text| text.as_slice()));
+    effect.extend_from_slice(&[b"TIME", delivered_ms.as_bytes()]);
+    effect.extend_from_slice(&[b"RETRYCOUNT", deliveries.as_bytes()]);
+    effect.extend_from_slice(&[b"FORCE", b"JUSTID", b"LASTID", &last]);
+    ctx.txn.effect(ctx.db, &effect);
+}
+
+/// Logs how far a group is.
+pub fn log_position(ctx: &mut WriteCtx<'_>, key: &[u8], group: &Group) {
+    let last = id_text(group.row().last);
+    let read = group.row().read.to_string();
+    let effect: [&[u8]; 7] = [
+        b"XGROUP",
+        b"SETID",
+        key,
+        group.name(),
+        &last,
+        b"ENTRIESREAD",
+        read.as_bytes(),
+    ];
+    ctx.txn.effect(ctx.db, &effect);
+}
+
+const fn streams(from: isize) -> KeySpec {
+    KeySpec {
+        begin: super::spec::Begin::Keyword("STREAMS", from),
+        find: super::spec::Find::Range {
+            last: -1,
+            step: 1,
+            limit: 2,
+        },
+        flags: KeyFlags::RO.union(KeyFlags::ACCESS),
+    }
+}
+
+/// The table.
+pub const COMMANDS: &[Command] = &[
+    Command::blocking_read("xread", -4, xread)
+        .flags(Flags::BLOCKING)
+        .keys(&[streams(1)])
+        .doc(
+            Docs::Stream,
+            "5.0.0",
+            "Returns the entries of streams that come after given ids, and may wait for some",
+        ),
+    Command::blocking("xreadgroup", -7, xreadgroup)
+        .flags(Flags::BLOCKING)
+        .keys(&[streams(4)])
+        .doc(
+            Docs::Stream,
+            "5.0.0",
+            "Gives new entries of streams to a consumer of a group, or those that it was given before",
+        ),
+];

@@ -1,0 +1,448 @@
+//! Streams: their ids, the body of their meta row, and their rows.
+//!
+//! ```text
+//! meta body     id (8) ‖ length (8) ‖ first (16) ‖ last (16) ‖ deleted (16) ‖ added (8)
+//!               ‖ groups (8) ‖ numbers (8)
+//!
+//! 11 entry      11 ‖ id (8) ‖ entry                            → field (L), value (L), …
+//! 12 group      12 ‖ id (8) ‖ name                             → number (8) ‖ last (16) ‖ read (8)
+//!                                                                ‖ pending (8) ‖ oldest (16)
+//!                                                                ‖ consumers (8) ‖ numbers (8)
+//! 13 consumer   13 ‖ id (8) ‖ group (8) ‖ consumer (8)         → seen ms (8) ‖ active ms (8)
+//!                                                                ‖ pending (8) ‖ name
+//! 14 name       14 ‖ id (8) ‖ group (8) ‖ name                 → consumer (8)
+//! 15 pending    15 ‖ id (8) ‖ group (8) ‖ entry                → consumer (8) ‖ delivered ms (8)
+//!                                                                ‖ deliveries (8)
+//! 16 owned      16 ‖ id (8) ‖ group (8) ‖ consumer (8) ‖ entry → (empty)
+//! ```
+//!
+//! `entry` is the id of an entry: ms (8) ‖ sequence (8). Groups and consumers
+//! have numbers, given once within their stream and group: so a row of a pending
+//! entry names neither, and what belongs to a destroyed group or a deleted
+//! consumer cannot be mistaken for a part of a newer one of that name.
+//!
+//! `first` is the id of the first entry and `oldest` that of a group's first
+//! pending entry, zero if there is none: no walk begins before them, where
+//! entries that were trimmed or acknowledged have left their tombstones.
+//! `deleted` is the highest id that XDEL removed, `added` counts all entries that
+//! ever were, `read` those of them that a group has passed ([`UNKNOWN`] if nobody
+//! knows). `active` is [`UNKNOWN`] of a consumer that was never given anything.
+
+use super::reader::Reader;
+use super::{CollectionId, Corrupt, RowKey, keys, tag};
+use std::fmt;
+
+/// A count or a time that is not known.
+pub const UNKNOWN: i64 = -1;
+
+/// The id of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct StreamId {
+    /// When it was added, Unix ms, or what the client gave for it.
+    pub ms: u64,
+    /// Tells entries of the same ms apart.
+    pub seq: u64,
+}
+
+impl StreamId {
+    /// The lowest; no entry has it.
+    pub const MIN: StreamId = StreamId { ms: 0, seq: 0 };
+    /// The highest.
+    pub const MAX: StreamId = StreamId {
+        ms: u64::MAX,
+        seq: u64::MAX,
+    };
+
+    /// The next higher id.
+    pub fn next(self) -> Option<StreamId> {
+        let StreamId { ms, seq } = self;
+        match seq.checked_add(1) {
+            Some(seq) => Some(StreamId { ms, seq }),
+            None => ms.checked_add(1).map(|ms| StreamId { ms, seq: 0 }),
+        }
+    }
+
+    /// The next lower id.
+    pub fn previous(self) -> Option<StreamId> {
+        let StreamId { ms, seq } = self;
+        match seq.checked_sub(1) {
+            Some(seq) => Some(StreamId { ms, seq }),
+            None => ms.checked_sub(1).map(|ms| StreamId { ms, seq: u64::MAX }),
+        }
+    }
+
+    /// Its bytes, whose order is that of the ids.
+    pub fn encode(self) -> [u8; 16] {
+        (u128::from(self.ms) << 64 | u128::from(self.seq)).to_be_bytes()
+    }
+
+    /// The id of these bytes.
+    pub fn decode(bytes: [u8; 16]) -> StreamId {
+        let number = u128::from_be_bytes(bytes);
+        StreamId {
+            ms: (number >> 64) as u64,
+            seq: number as u64,
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<StreamId, Corrupt> {
+        Ok(StreamId::decode(r.array()?))
+    }
+}
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.ms, self.seq)
+    }
+}
+
+/// The body of a stream's meta row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamBody {
+    /// Under which the rows stand.
+    pub id: CollectionId,
+    /// Entries.
+    pub length: u64,
+    /// The id of the first entry; zero if there is none.
+    pub first: StreamId,
+    /// The highest id that was ever given.
+    pub last: StreamId,
+    /// The highest id that was deleted by itself.
+    pub deleted: StreamId,
+    /// Entries that were ever added.
+    pub added: u64,
+    /// Groups.
+    pub groups: u64,
+    /// Numbers given to groups so far.
+    pub numbers: u64,
+}
+
+impl StreamBody {
+    /// A stream without anything.
+    pub fn new(id: CollectionId) -> StreamBody {
+        StreamBody {
+            id,
+            length: 0,
+            first: StreamId::MIN,
+            last: StreamId::MIN,
+            deleted: StreamId::MIN,
+            added: 0,
+            groups: 0,
+            numbers: 0,
+        }
+    }
+
+    /// Reads the body.
+    pub fn decode(body: &[u8]) -> Result<StreamBody, Corrupt> {
+        let mut r = Reader::new(body, "meta stream");
+        Ok(StreamBody {
+            id: CollectionId(r.u64()?),
+            length: r.u64()?,
+            first: StreamId::read(&mut r)?,
+            last: StreamId::read(&mut r)?,
+            deleted: StreamId::read(&mut r)?,
+            added: r.u64()?,
+            groups: r.u64()?,
+            numbers: r.u64()?,
+        })
+    }
+
+    /// The body's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(88);
+        out.extend_from_slice(&self.id.0.to_be_bytes());
+        out.extend_from_slice(&self.length.to_be_bytes());
+        for id in [self.first, self.last, self.deleted] {
+            out.extend_from_slice(&id.encode());
+        }
+        for count in [self.added, self.groups, self.numbers] {
+            out.extend_from_slice(&count.to_be_bytes());
+        }
+        out
+    }
+}
+
+/// The row of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupRow {
+    /// Its number within the stream.
+    pub number: u64,
+    /// The last entry that was delivered.
+    pub last: StreamId,
+    /// How many entries of the stream lie behind it, or [`UNKNOWN`].
+    pub read: i64,
+    /// Entries delivered and not acknowledged.
+    pub pending: u64,
+    /// The first of those; zero if there is none.
+    pub oldest: StreamId,
+    /// Consumers.
+    pub consumers: u64,
+    /// Numbers given to consumers so far.
+    pub numbers: u64,
+}
+
+impl GroupRow {
+    /// Reads the row.
+    pub fn decode(row: &[u8]) -> Result<GroupRow, Corrupt> {
+        let mut r = Reader::new(row, "stream group");
+        Ok(GroupRow {
+            number: r.u64()?,
+            last: StreamId::read(&mut r)?,
+            read: r.u64()? as i64,
+            pending: r.u64()?,
+            oldest: StreamId::read(&mut r)?,
+            consumers: r.u64()?,
+            numbers: r.u64()?,
+        })
+    }
+
+    /// The row's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(72);
+        out.extend_from_slice(&self.number.to_be_bytes());
+        out.extend_from_slice(&self.last.encode());
+        out.extend_from_slice(&self.read.to_be_bytes());
+        out.extend_from_slice(&self.pending.to_be_bytes());
+        out.extend_from_slice(&self.oldest.encode());
+        out.extend_from_slice(&self.consumers.to_be_bytes());
+        out.extend_from_slice(&self.numbers.to_be_bytes());
+        out
+    }
+}
+
+/// The row of a consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerRow {
+    /// When it last asked for something, Unix ms.
+    pub seen_ms: i64,
+    /// When it was last given something, Unix ms, or [`UNKNOWN`].
+    pub active_ms: i64,
+    /// Entries that it was given and has not acknowledged.
+    pub pending: u64,
+    /// Its name.
+    pub name: Box<[u8]>,
+}
+
+impl ConsumerRow {
+    /// Reads the row.
+    pub fn decode(row: &[u8]) -> Result<ConsumerRow, Corrupt> {
+        let mut r = Reader::new(row, "stream consumer");
+        Ok(ConsumerRow {
+            seen_ms: r.u64()? as i64,
+            active_ms: r.u64()? as i64,
+            pending: r.u64()?,
+            name: r.rest().into(),
+        })
+    }
+
+    /// The row's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(24 + self.name.len());
+        out.extend_from_slice(&self.seen_ms.to_be_bytes());
+        out.extend_from_slice(&self.active_ms.to_be_bytes());
+        out.extend_from_slice(&self.pending.to_be_bytes());
+        out.extend_from_slice(&self.name);
+        out
+    }
+}
+
+/// The row of a pending entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PendingRow {
+    /// The number of the consumer that has it.
+    pub consumer: u64,
+    /// When it was last delivered, Unix ms.
+    pub delivered_ms: i64,
+    /// How often.
+    pub deliveries: u64,
+}
+
+impl PendingRow {
+    /// Reads the row.
+    pub fn decode(row: &[u8]) -> Result<PendingRow, Corrupt> {
+        let mut r = Reader::new(row, "stream pending");
+        Ok(PendingRow {
+            consumer: r.u64()?,
+            delivered_ms: r.u64()? as i64,
+            deliveries: r.u64()?,
+        })
+    }
+
+    /// The row's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(24);
+        out.extend_from_slice(&self.consumer.to_be_bytes());
+        out.extend_from_slice(&self.delivered_ms.to_be_bytes());
+        out.extend_from_slice(&self.deliveries.to_be_bytes());
+        out
+    }
+}
+
+/// `tag ‖ id ‖ parts`.
+fn row_key(tag: u8, id: CollectionId, parts: &[&[u8]]) -> RowKey {
+    let mut key = keys::element_prefix(tag, id);
+    for part in parts {
+        key.extend_from_slice(part);
+    }
+    key
+}
+
+/// The key of an entry.
+pub fn entry_key(id: CollectionId, entry: StreamId) -> RowKey {
+    row_key(tag::STREAM_ENTRY, id, &[&entry.encode()])
+}
+
+/// The key of a group.
+pub fn group_key(id: CollectionId, name: &[u8]) -> RowKey {
+    row_key(tag::STREAM_GROUP, id, &[name])
+}
+
+/// The name in a key that [`group_key`] made.
+pub fn split_group_key(key: &[u8]) -> Result<&[u8], Corrupt> {
+    let name = key.get(keys::ELEMENT_PREFIX_LEN..);
+    name.ok_or(Corrupt("stream group"))
+}
+
+/// The key of a consumer.
+pub fn consumer_key(id: CollectionId, group: u64, consumer: u64) -> RowKey {
+    let numbers = [group.to_be_bytes(), consumer.to_be_bytes()].concat();
+    row_key(tag::STREAM_CONSUMER, id, &[&numbers])
+}
+
+/// The key of a consumer's name.
+pub fn name_key(id: CollectionId, group: u64, name: &[u8]) -> RowKey {
+    row_key(tag::STREAM_CONSUMER_NAME, id, &[&group.to_be_bytes(), name])
+}
+
+/// The consumer's number under a key that [`name_key`] made.
+pub fn decode_number(row: &[u8]) -> Result<u64, Corrupt> {
+    Reader::new(row, "stream consumer number").u64()
+}
+
+/// The key of a pending entry.
+pub fn pending_key(id: CollectionId, group: u64, entry: StreamId) -> RowKey {
+    let parts: [&[u8]; 2] = [&group.to_be_bytes(), &entry.encode()];
+    row_key(tag::STREAM_PENDING, id, &parts)
+}
+
+/// The key of a consumer's pending entry.
+pub fn owned_key(id: CollectionId, group: u64, consumer: u64, entry: StreamId) -> RowKey {
+    let numbers = [group.to_be_bytes(), consumer.to_be_bytes()].concat();
+    row_key(tag::STREAM_OWNED, id, &[&numbers, &entry.encode()])
+}
+
+/// Where the rows of a group under `tag` begin and end. Not for [`tag::STREAM_GROUP`].
+pub fn group_rows(tag: u8, id: CollectionId, group: u64) -> (RowKey, RowKey) {
+    let from = row_key(tag, id, &[&group.to_be_bytes()]);
+    let to = keys::after_prefix(&from).unwrap_or_else(|| keys::element_end(tag, id));
+    (from, to)
+}
+
+/// The id of the entry that a key ends with.
+pub fn entry_of(key: &[u8]) -> Result<StreamId, Corrupt> {
+    match key.last_chunk::<16>() {
+        Some(entry) => Ok(StreamId::decode(*entry)),
+        None => Err(Corrupt("stream row")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: CollectionId = CollectionId(0x0102);
+    const ENTRY: StreamId = StreamId { ms: 3, seq: 4 };
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn number(n: u64) -> String {
+        format!("{n:016x}")
+    }
+
+    #[test]
+    fn keys_have_these_bytes() {
+        let id = number(0x0102);
+        let entry = number(3) + &number(4);
+        let (group, consumer) = (number(5), number(6));
+        for (key, want) in [
+            (entry_key(ID, ENTRY), format!("11{id}{entry}")),
+            (group_key(ID, b"g"), format!("12{id}67")),
+            (consumer_key(ID, 5, 6), format!("13{id}{group}{consumer}")),
+            (name_key(ID, 5, b"c"), format!("14{id}{group}63")),
+            (pending_key(ID, 5, ENTRY), format!("15{id}{group}{entry}")),
+            (
+                owned_key(ID, 5, 6, ENTRY),
+                format!("16{id}{group}{consumer}{entry}"),
+            ),
+        ] {
+            assert_eq!(hex(&key), want);
+        }
+        assert_eq!(split_group_key(&group_key(ID, b"g")), Ok(&b"g"[..]));
+        assert_eq!(entry_of(&owned_key(ID, 5, 6, ENTRY)), Ok(ENTRY));
+    }
+
+    #[test]
+    fn rows_have_these_bytes() {
+        let n = number;
+        let body = StreamBody {
+            id: ID,
+            length: 1,
+            first: StreamId { ms: 2, seq: 3 },
+            last: StreamId { ms: 4, seq: 5 },
+            deleted: StreamId { ms: 6, seq: 7 },
+            added: 8,
+            groups: 9,
+            numbers: 10,
+        };
+        let want: String = [0x0102, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10].map(n).concat();
+        assert_eq!(hex(&body.encode()), want);
+        assert_eq!(StreamBody::decode(&body.encode()), Ok(body));
+        let group = GroupRow {
+            number: 1,
+            last: StreamId { ms: 2, seq: 3 },
+            read: UNKNOWN,
+            pending: 4,
+            oldest: StreamId { ms: 5, seq: 6 },
+            consumers: 7,
+            numbers: 8,
+        };
+        let want: String = [1, 2, 3, u64::MAX, 4, 5, 6, 7, 8].map(n).concat();
+        assert_eq!(hex(&group.encode()), want);
+        assert_eq!(GroupRow::decode(&group.encode()), Ok(group));
+        let consumer = ConsumerRow {
+            seen_ms: 1,
+            active_ms: UNKNOWN,
+            pending: 2,
+            name: b"c"[..].into(),
+        };
+        assert_eq!(
+            hex(&consumer.encode()),
+            [1, u64::MAX, 2].map(n).concat() + "63"
+        );
+        assert_eq!(ConsumerRow::decode(&consumer.encode()), Ok(consumer));
+        let pending = PendingRow {
+            consumer: 1,
+            delivered_ms: 2,
+            deliveries: 3,
+        };
+        assert_eq!(hex(&pending.encode()), [1, 2, 3].map(n).concat());
+        assert_eq!(PendingRow::decode(&pending.encode()), Ok(pending));
+    }
+
+    #[test]
+    fn ids_step_over_the_ends_of_a_millisecond() {
+        let end = StreamId {
+            ms: 1,
+            seq: u64::MAX,
+        };
+        let start = StreamId { ms: 2, seq: 0 };
+        assert_eq!(end.next(), Some(start));
+        assert_eq!(start.previous(), Some(end));
+        assert_eq!(StreamId::MAX.next(), None);
+        assert_eq!(StreamId::MIN.previous(), None);
+        assert_eq!(StreamId::decode(end.encode()), end);
+        assert_eq!(end.to_string(), format!("1-{}", u64::MAX));
+    }
+}

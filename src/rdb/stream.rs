@@ -1,0 +1,439 @@
+//! Streams: nodes of entries, what is known of the stream, its groups.
+//!
+//! ```text
+//! nodes, and for each   id (16, big-endian) as a string ‖ listpack as a string
+//! length ‖ last ‖ [first ‖ deleted ‖ added]                  from 7.0 on
+//! groups, and for each  name ‖ last ‖ [read]                 from 7.0 on
+//!   pending, and for each    id (16) ‖ delivered ms (8) ‖ deliveries
+//!   consumers, and for each  name ‖ seen ms (8) ‖ [active ms (8)]   from 7.2 on
+//!     pending, and for each    id (16)
+//!
+//! listpack: entries ‖ deleted ‖ fields ‖ field … ‖ 0 ‖ entry …
+//!   entry   flags ‖ ms and sequence, from those of the node ‖ elements ‖ elements of it before this
+//!   flags   1: deleted   2: the fields are those of the node, so only values stand here;
+//!           otherwise the number of fields, then fields and values in turn
+//! ```
+//!
+//! An id outside of a listpack is two lengths, ms and sequence, or 16 bytes.
+
+use super::encode::{Encoder, length};
+use super::input::Input;
+use super::reader::Reader;
+use super::{Element, Error, Result, StreamPart, StreamState, kind, listpack};
+use crate::base::num;
+use crate::encoding::packed::{self, put_bytes};
+use crate::encoding::stream::{StreamId, UNKNOWN};
+
+/// Entries of a node.
+const NODE_ENTRIES: usize = 100;
+/// Bytes of a node, but for its last entry.
+const NODE_BYTES: usize = 64 << 10;
+
+const DELETED: i64 = 1;
+const SAME_FIELDS: i64 = 2;
+
+const NODE: Error = Error::Corrupt("a node of a stream");
+const COUNT: Error = Error::Corrupt("a stream with another length");
+const ORDER: Error = Error::Corrupt("the entries of a stream out of order");
+
+/// How full a node is. Who counts nodes and who writes them agree by this.
+#[derive(Debug, Default)]
+pub struct Filling {
+    entries: usize,
+    bytes: usize,
+}
+
+impl Filling {
+    /// Adds an entry of so many bytes; says whether it begins a node.
+    pub fn begins_node(&mut self, bytes: usize) -> bool {
+        let begins = self.entries == 0 || self.entries >= NODE_ENTRIES || self.bytes >= NODE_BYTES;
+        if begins {
+            *self = Filling::default();
+        }
+        self.entries += 1;
+        self.bytes += bytes;
+        begins
+    }
+}
+
+/// Writes a stream part by part.
+#[derive(Debug, Default)]
+pub struct Writer {
+    filling: Filling,
+    /// Ids of the node's entries, and where their fields end.
+    node: Vec<(StreamId, usize)>,
+    fields: Vec<u8>,
+}
+
+impl Writer {
+    /// Begins a stream whose entries take so many nodes; see [`Encoder::begin`]
+    /// for the key.
+    pub fn begin(
+        encoder: &mut Encoder,
+        nodes: u64,
+        key: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) -> Writer {
+        out.push(kind::STREAM_LISTPACKS_2);
+        if let Some(key) = key {
+            encoder.string(key, out);
+        }
+        length(nodes, out);
+        Writer::default()
+    }
+
+    /// Writes the next part.
+    ///
+    /// # Errors
+    /// The fields of an entry are not what they should be.
+    pub fn part(
+        &mut self,
+        encoder: &mut Encoder,
+        part: StreamPart<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        match part {
+            StreamPart::Entry { id, fields } => {
+                if self.filling.begins_node(fields.len()) {
+                    self.end_node(encoder, out)?;
+                }
+                self.fields.extend_from_slice(fields);
+                self.node.push((id, self.fields.len()));
+            }
+            StreamPart::State(state) => {
+                self.end_node(encoder, out)?;
+                length(state.length, out);
+                for id in [state.last, state.first, state.deleted] {
+                    put_id(id, out);
+                }
+                length(state.added, out);
+                length(state.groups, out);
+            }
+            StreamPart::Group {
+                name,
+                last,
+                read,
+                pending,
+            } => {
+                encoder.string(name, out);
+                put_id(last, out);
+                length(read.unwrap_or(UNKNOWN) as u64, out);
+                length(pending, out);
+            }
+            StreamPart::Pending {
+                id,
+                delivered_ms,
+                deliveries,
+            } => {
+                out.extend_from_slice(&id.encode());
+                out.extend_from_slice(&delivered_ms.to_le_bytes());
+                length(deliveries, out);
+            }
+            StreamPart::Consumers(count) => length(count, out),
+            StreamPart::Consumer {
+                name,
+                seen_ms,
+                pending,
+                ..
+            } => {
+                encoder.string(name, out);
+                out.extend_from_slice(&seen_ms.to_le_bytes());
+                length(pending, out);
+            }
+            StreamPart::Owned(id) => out.extend_from_slice(&id.encode()),
+        }
+        Ok(())
+    }
+
+    fn end_node(&mut self, encoder: &mut Encoder, out: &mut Vec<u8>) -> Result<()> {
+        let Some((first, _)) = self.node.first().copied() else {
+            return Ok(());
+        };
+        let packed = self.pack(first)?;
+        encoder.string(&first.encode(), out);
+        encoder.string(&packed, out);
+        self.node.clear();
+        self.fields.clear();
+        self.fields.shrink_to(4 * NODE_BYTES);
+        Ok(())
+    }
+
+    fn pack(&self, first: StreamId) -> Result<Vec<u8>> {
+        let mut out = listpack::Builder::default();
+        let mut digits = itoa::Buffer::new();
+        let mut master: Vec<&[u8]> = Vec::new();
+        let mut start = 0;
+        for (at, (id, end)) in self.node.iter().enumerate() {
+            let row = self.fields.get(start..*end).unwrap_or_default();
+            start = *end;
+            let items: std::result::Result<Vec<&[u8]>, _> = packed::items(row).collect();
+            let items = items.map_err(|_| NODE)?;
+            let fields: Vec<&[u8]> = items.iter().step_by(2).copied().collect();
+            if at == 0 {
+                for number in [self.node.len(), 0, fields.len()] {
+                    out.push(digits.format(number).as_bytes());
+                }
+                for field in &fields {
+                    out.push(field);
+                }
+                out.push(b"0");
+                master.clone_from(&fields);
+            }
+            let same = fields == master;
+            let flags = if same { SAME_FIELDS } else { 0 };
+            let ms = id.ms.wrapping_sub(first.ms) as i64;
+            let seq = id.seq.wrapping_sub(first.seq) as i64;
+            for number in [flags, ms, seq] {
+                out.push(digits.format(number).as_bytes());
+            }
+            let mut elements = 3;
+            if same {
+                for value in items.iter().skip(1).step_by(2) {
+                    out.push(value);
+                    elements += 1;
+                }
+            } else {
+                out.push(digits.format(fields.len()).as_bytes());
+                elements += 1;
+                for item in &items {
+                    out.push(item);
+                    elements += 1;
+                }
+            }
+            out.push(digits.format(elements).as_bytes());
+        }
+        Ok(out.finish())
+    }
+}
+
+fn put_id(id: StreamId, out: &mut Vec<u8>) {
+    length(id.ms, out);
+    length(id.seq, out);
+}
+
+/// Reads a stream and calls `each` with its parts. Returns how many there are.
+pub(super) fn read<I: Input, E: From<Error>>(
+    reader: &mut Reader<I>,
+    number: u8,
+    each: &mut impl FnMut(Element<'_>) -> std::result::Result<(), E>,
+) -> std::result::Result<u64, E> {
+    let mut each = |part: StreamPart<'_>| each(Element::Stream(part));
+    let mut entries = Entries::default();
+    let (mut key, mut node) = (Vec::new(), Vec::new());
+    for _ in 0..reader.length()? {
+        reader.string(&mut key)?;
+        let key = <[u8; 16]>::try_from(key.as_slice()).map_err(|_| NODE)?;
+        reader.string(&mut node)?;
+        entries.read_node(StreamId::decode(key), &node, &mut each)?;
+    }
+    let length = reader.length()?;
+    if length != entries.count {
+        return Err(COUNT.into());
+    }
+    let last = id(reader)?;
+    let mut state = StreamState {
+        length,
+        last,
+        first: entries.first,
+        deleted: StreamId::MIN,
+        added: length,
+        groups: 0,
+    };
+    if number >= kind::STREAM_LISTPACKS_2 {
+        state.first = id(reader)?;
+        state.deleted = id(reader)?;
+        state.added = reader.length()?;
+    }
+    state.groups = reader.length()?;
+    if entries.last > state.last {
+        return Err(ORDER.into());
+    }
+    each(StreamPart::State(state))?;
+    for _ in 0..state.groups {
+        read_group(reader, number, &mut each)?;
+    }
+    Ok(length.saturating_add(1))
+}
+
+fn id<I: Input>(reader: &mut Reader<I>) -> Result<StreamId> {
+    Ok(StreamId {
+        ms: reader.length()?,
+        seq: reader.length()?,
+    })
+}
+
+fn read_group<I: Input, E: From<Error>>(
+    reader: &mut Reader<I>,
+    number: u8,
+    each: &mut impl FnMut(StreamPart<'_>) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let mut name = Vec::new();
+    reader.string(&mut name)?;
+    let last = id(reader)?;
+    let read = match number >= kind::STREAM_LISTPACKS_2 {
+        true => Some((reader.length()? as i64).max(UNKNOWN)),
+        false => None,
+    };
+    let pending = reader.length()?;
+    each(StreamPart::Group {
+        name: &name,
+        last,
+        read,
+        pending,
+    })?;
+    for _ in 0..pending {
+        let id = StreamId::decode(reader.input.array()?);
+        let delivered_ms = reader.time_ms()? as i64;
+        let deliveries = reader.length()?;
+        each(StreamPart::Pending {
+            id,
+            delivered_ms,
+            deliveries,
+        })?;
+    }
+    let consumers = reader.length()?;
+    each(StreamPart::Consumers(consumers))?;
+    for _ in 0..consumers {
+        reader.string(&mut name)?;
+        let seen_ms = reader.time_ms()? as i64;
+        let active_ms = match number >= kind::STREAM_LISTPACKS_3 {
+            true => reader.time_ms()? as i64,
+            false => seen_ms,
+        };
+        let pending = reader.length()?;
+        each(StreamPart::Consumer {
+            name: &name,
+            seen_ms,
+            active_ms,
+            pending,
+        })?;
+        for _ in 0..pending {
+            let id = reader.input.array()?;
+            each(StreamPart::Owned(StreamId::decode(id)))?;
+        }
+    }
+    Ok(())
+}
+
+/// The entries that were read so far.
+#[derive(Default)]
+struct Entries {
+    count: u64,
+    first: StreamId,
+    last: StreamId,
+}
+
+/// The elements of a listpack, one after the other.
+#[derive(Default)]
+struct Elements {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    at: usize,
+}
+
+impl Elements {
+    fn of(node: &[u8]) -> Result<Elements> {
+        let mut elements = Elements::default();
+        listpack::for_each(node, |element| {
+            elements.bytes.extend_from_slice(element);
+            elements.ends.push(elements.bytes.len());
+            Ok::<(), Error>(())
+        })?;
+        Ok(elements)
+    }
+
+    fn left(&self) -> usize {
+        self.ends.len() - self.at
+    }
+
+    fn element(&self, at: usize) -> Result<&[u8]> {
+        let start = match at.checked_sub(1) {
+            Some(before) => *self.ends.get(before).ok_or(NODE)?,
+            None => 0,
+        };
+        let end = *self.ends.get(at).ok_or(NODE)?;
+        self.bytes.get(start..end).ok_or(NODE)
+    }
+
+    fn next(&mut self) -> Result<&[u8]> {
+        self.at += 1;
+        self.element(self.at - 1)
+    }
+
+    fn number(&mut self) -> Result<i64> {
+        num::parse_i64(self.next()?).ok_or(NODE)
+    }
+
+    /// A count of elements that are still to come.
+    fn count(&mut self) -> Result<usize> {
+        let count = usize::try_from(self.number()?).map_err(|_| NODE)?;
+        match count <= self.left() {
+            true => Ok(count),
+            false => Err(NODE),
+        }
+    }
+}
+
+impl Entries {
+    fn read_node<E: From<Error>>(
+        &mut self,
+        master: StreamId,
+        node: &[u8],
+        each: &mut impl FnMut(StreamPart<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut elements = Elements::of(node)?;
+        let (alive, deleted) = (elements.number()?, elements.number()?);
+        let fields = elements.count()?;
+        let first_field = elements.at;
+        elements.at += fields;
+        if elements.number()? != 0 {
+            return Err(NODE.into());
+        }
+        let (mut found, mut gone) = (0, 0);
+        let mut row = Vec::new();
+        while elements.left() > 0 {
+            let start = elements.at;
+            let flags = elements.number()?;
+            let ms = master.ms.wrapping_add(elements.number()? as u64);
+            let seq = master.seq.wrapping_add(elements.number()? as u64);
+            row.clear();
+            if flags & SAME_FIELDS != 0 {
+                for field in first_field..first_field + fields {
+                    put_bytes(&mut row, elements.element(field)?);
+                    put_bytes(&mut row, elements.next()?);
+                }
+            } else {
+                let items = elements.count()?.saturating_mul(2);
+                if items > elements.left() {
+                    return Err(NODE.into());
+                }
+                for _ in 0..items {
+                    put_bytes(&mut row, elements.next()?);
+                }
+            }
+            let taken = elements.at - start;
+            if elements.number()? != taken as i64 {
+                return Err(NODE.into());
+            }
+            if flags & DELETED != 0 {
+                gone += 1;
+                continue;
+            }
+            found += 1;
+            let id = StreamId { ms, seq };
+            if id <= self.last || id < master {
+                return Err(ORDER.into());
+            }
+            if self.count == 0 {
+                self.first = id;
+            }
+            self.last = id;
+            self.count += 1;
+            each(StreamPart::Entry { id, fields: &row })?;
+        }
+        match found == alive && gone == deleted {
+            true => Ok(()),
+            false => Err(NODE.into()),
+        }
+    }
+}

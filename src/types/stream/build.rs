@@ -1,0 +1,195 @@
+//! A stream put together from its parts, in the order in which
+//! [`super::parts`] takes one apart.
+
+use super::{Group, Stream, lag};
+use crate::encoding::CollectionId;
+use crate::encoding::stream::StreamId;
+use crate::rdb::{self, StreamPart, StreamState};
+use crate::storage::{DbIndex, Txn};
+use crate::types::restore::RestoreError;
+
+const ORDER: rdb::Error = rdb::Error::Corrupt("the parts of a stream out of order");
+const TWICE: rdb::Error =
+    rdb::Error::Corrupt("a group, a consumer or an entry that is there twice");
+const OWNER: rdb::Error = rdb::Error::Corrupt("a pending entry without one owner");
+const STATE: rdb::Error = rdb::Error::Corrupt("a stream with another state");
+
+/// A stream under construction.
+#[derive(Debug)]
+pub struct Build<'k> {
+    stream: Stream<'k>,
+    state: Option<StreamState>,
+    group: Option<BuildGroup>,
+}
+
+/// A group, and what of it is still to come.
+#[derive(Debug)]
+struct BuildGroup {
+    group: Group,
+    pending: u64,
+    /// Pending entries without an owner.
+    unowned: u64,
+    consumers: u64,
+    /// The consumer that is under construction, and how many entries it gets.
+    consumer: (u64, u64),
+}
+
+impl<'k> Build<'k> {
+    /// Begins a stream under a key that does not exist.
+    pub fn new(txn: &Txn, db: DbIndex, key: &'k [u8]) -> Build<'k> {
+        Build {
+            stream: Stream::new(txn, db, key),
+            state: None,
+            group: None,
+        }
+    }
+
+    /// Under which the rows stand.
+    pub fn collection(&self) -> CollectionId {
+        self.stream.body().id
+    }
+
+    /// Takes the next part.
+    ///
+    /// # Errors
+    /// It does not go with those before.
+    pub fn add(&mut self, txn: &mut Txn, part: StreamPart<'_>) -> Result<(), RestoreError> {
+        match part {
+            StreamPart::Entry { id, fields } => {
+                let body = self.stream.body();
+                if self.state.is_some() || id <= body.last {
+                    return Err(ORDER.into());
+                }
+                self.stream.append(txn, id, fields)?;
+            }
+            StreamPart::State(state) => {
+                let body = self.stream.body();
+                let fits = state.length == body.length
+                    && state.first == body.first
+                    && state.last >= body.last
+                    && state.added >= state.length;
+                if self.state.is_some() || !fits {
+                    return Err(STATE.into());
+                }
+                let (added, deleted) = (Some(state.added), Some(state.deleted));
+                self.stream.set_last(state.last, added, deleted);
+                self.state = Some(state);
+            }
+            StreamPart::Group {
+                name,
+                last,
+                read,
+                pending,
+            } => {
+                if self.state.is_none() {
+                    return Err(ORDER.into());
+                }
+                self.end_group(txn)?;
+                if self.stream.group(txn, name)?.is_some() {
+                    return Err(TWICE.into());
+                }
+                let read = read.unwrap_or_else(|| lag::read_at(self.stream.body(), last));
+                self.group = Some(BuildGroup {
+                    group: self.stream.create_group(name, last, read),
+                    pending,
+                    unowned: 0,
+                    consumers: 0,
+                    consumer: (0, 0),
+                });
+            }
+            StreamPart::Pending {
+                id,
+                delivered_ms,
+                deliveries,
+            } => {
+                let building = self.group.as_mut().ok_or(ORDER)?;
+                building.pending = building.pending.checked_sub(1).ok_or(ORDER)?;
+                building.unowned += 1;
+                let group = &mut building.group;
+                if !group.put_unowned(txn, id, delivered_ms, deliveries)? {
+                    return Err(TWICE.into());
+                }
+            }
+            StreamPart::Consumers(count) => {
+                let building = self.group.as_mut().ok_or(ORDER)?;
+                if building.pending != 0 || building.consumers != 0 {
+                    return Err(ORDER.into());
+                }
+                building.consumers = count;
+            }
+            StreamPart::Consumer {
+                name,
+                seen_ms,
+                active_ms,
+                pending,
+            } => {
+                let building = self.group.as_mut().ok_or(ORDER)?;
+                building.consumers = building.consumers.checked_sub(1).ok_or(ORDER)?;
+                building.begin_consumer(txn, name, (seen_ms, active_ms), pending)?;
+            }
+            StreamPart::Owned(id) => {
+                let building = self.group.as_mut().ok_or(ORDER)?;
+                building.own(txn, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_group(&mut self, txn: &mut Txn) -> Result<(), RestoreError> {
+        let Some(building) = self.group.take() else {
+            return Ok(());
+        };
+        if building.unowned != 0 || building.pending != 0 || building.consumer.1 != 0 {
+            return Err(OWNER.into());
+        }
+        if building.consumers != 0 {
+            return Err(ORDER.into());
+        }
+        Ok(building.group.save(txn)?)
+    }
+
+    /// Puts the key.
+    ///
+    /// # Errors
+    /// Something is missing.
+    pub fn finish(mut self, txn: &mut Txn) -> Result<(), RestoreError> {
+        self.end_group(txn)?;
+        match self.state {
+            Some(state) if state.groups == self.stream.body().groups => {
+                Ok(self.stream.save(txn)?)
+            }
+            _ => Err(STATE.into()),
+        }
+    }
+}
+
+impl BuildGroup {
+    fn begin_consumer(
+        &mut self,
+        txn: &mut Txn,
+        name: &[u8],
+        (seen_ms, active_ms): (i64, i64),
+        pending: u64,
+    ) -> Result<(), RestoreError> {
+        if self.consumer.1 != 0 {
+            return Err(OWNER.into());
+        }
+        self.group.write_consumers(txn)?;
+        if self.group.find_consumer(txn, name)?.is_some() {
+            return Err(TWICE.into());
+        }
+        let number = self.group.add_consumer(txn, name, seen_ms, active_ms)?;
+        self.consumer = (number, pending);
+        Ok(())
+    }
+
+    fn own(&mut self, txn: &mut Txn, id: StreamId) -> Result<(), RestoreError> {
+        let (consumer, left) = self.consumer;
+        self.consumer.1 = left.checked_sub(1).ok_or(ORDER)?;
+        if !self.group.own(txn, id, consumer)? {
+            return Err(OWNER.into());
+        }
+        self.unowned = self.unowned.checked_sub(1).ok_or(OWNER)?;
+        Ok(())
+    }
+}

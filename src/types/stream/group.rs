@@ -1,0 +1,440 @@
+//! A group of consumers under work: where it is in the stream, who its consumers
+//! are, and which entries they have not acknowledged.
+
+use crate::encoding::stream::{
+    ConsumerRow, GroupRow, PendingRow, StreamId, UNKNOWN, consumer_key, decode_number, entry_of,
+    group_key, group_rows, name_key, owned_key, pending_key,
+};
+use crate::encoding::{CollectionId, Corrupt, RowKey, tag};
+use crate::storage::scan::Direction;
+use crate::storage::{DbIndex, Txn, View};
+use crate::types::OpResult;
+use std::ops::ControlFlow;
+
+/// The number of no consumer.
+const NOBODY: u64 = 0;
+
+/// A group. See the module.
+#[derive(Debug)]
+#[must_use = "changes are lost unless the group is saved"]
+pub struct Group {
+    db: DbIndex,
+    stream: CollectionId,
+    name: Box<[u8]>,
+    row: GroupRow,
+    stored: Option<GroupRow>,
+    /// Those consumers that were looked at.
+    consumers: Vec<Consumer>,
+    /// The first pending entry was removed: the next one must be found.
+    oldest_is_gone: bool,
+}
+
+/// A consumer, as it is and as it was.
+#[derive(Debug)]
+struct Consumer {
+    number: u64,
+    row: ConsumerRow,
+    stored: Option<ConsumerRow>,
+}
+
+impl Group {
+    pub(super) fn stored(db: DbIndex, stream: CollectionId, name: &[u8], row: GroupRow) -> Group {
+        Group {
+            stored: Some(row),
+            ..Group::made(db, stream, name, row)
+        }
+    }
+
+    pub(super) fn made(db: DbIndex, stream: CollectionId, name: &[u8], row: GroupRow) -> Group {
+        Group {
+            db,
+            stream,
+            name: name.into(),
+            row,
+            stored: None,
+            consumers: Vec::new(),
+            oldest_is_gone: false,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// What its row says.
+    pub fn row(&self) -> &GroupRow {
+        &self.row
+    }
+
+    /// Sets the last entry that was delivered, and how many lie behind it.
+    pub fn set_last(&mut self, last: StreamId, read: i64) {
+        self.row.last = last;
+        self.row.read = read;
+    }
+
+    /// Removes all rows of the group.
+    pub(super) fn destroy(self, txn: &mut Txn) -> OpResult<()> {
+        txn.delete_row(self.db, &group_key(self.stream, &self.name))?;
+        let consumers: [u8; 2] = [tag::STREAM_CONSUMER, tag::STREAM_CONSUMER_NAME];
+        let entries: [u8; 2] = [tag::STREAM_PENDING, tag::STREAM_OWNED];
+        for (tags, rows) in [(consumers, self.row.consumers), (entries, self.row.pending)] {
+            for tag in tags {
+                let (from, to) = group_rows(tag, self.stream, self.row.number);
+                delete_range(txn, self.db, (&from, &to), rows)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the consumer of this name.
+    pub fn find_consumer(&self, view: &View, name: &[u8]) -> OpResult<Option<u64>> {
+        let known = self.consumers.iter().find(|known| *known.row.name == *name);
+        if let Some(known) = known {
+            return Ok(Some(known.number));
+        }
+        let row = view.row(self.db, &name_key(self.stream, self.row.number, name))?;
+        Ok(row.map(|row| decode_number(&row)).transpose()?)
+    }
+
+    /// The consumer of this name, made if there is none; says whether it was.
+    /// Whoever is asked for has been seen.
+    pub fn consumer(&mut self, txn: &mut Txn, name: &[u8]) -> OpResult<(u64, bool)> {
+        let now_ms = i64::try_from(txn.now_ms()).unwrap_or(i64::MAX);
+        if let Some(number) = self.find_consumer(txn, name)? {
+            self.of_number(txn, number)?.row.seen_ms = now_ms;
+            return Ok((number, false));
+        }
+        let number = self.add_consumer(txn, name, now_ms, UNKNOWN)?;
+        Ok((number, true))
+    }
+
+    /// Makes a consumer of a name that none has.
+    pub fn add_consumer(
+        &mut self,
+        txn: &mut Txn,
+        name: &[u8],
+        seen_ms: i64,
+        active_ms: i64,
+    ) -> OpResult<u64> {
+        self.row.consumers += 1;
+        self.row.numbers += 1;
+        let number = self.row.numbers;
+        let key = name_key(self.stream, self.row.number, name);
+        txn.put_side_row(self.db, &key, &number.to_be_bytes())?;
+        self.consumers.push(Consumer {
+            number,
+            row: ConsumerRow {
+                seen_ms,
+                active_ms,
+                pending: 0,
+                name: name.into(),
+            },
+            stored: None,
+        });
+        Ok(number)
+    }
+
+    /// What the row of a consumer says.
+    pub fn consumer_row(&mut self, view: &View, number: u64) -> OpResult<&ConsumerRow> {
+        Ok(&self.of_number(view, number)?.row)
+    }
+
+    /// A consumer is given something now.
+    pub fn note_active(&mut self, view: &View, number: u64) -> OpResult<()> {
+        let now_ms = i64::try_from(view.now_ms()).unwrap_or(i64::MAX);
+        self.of_number(view, number)?.row.active_ms = now_ms;
+        Ok(())
+    }
+
+    fn of_number(&mut self, view: &View, number: u64) -> OpResult<&mut Consumer> {
+        let known = self.consumers.iter().position(|c| c.number == number);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let key = consumer_key(self.stream, self.row.number, number);
+                let row = view.row(self.db, &key)?;
+                let row = row.ok_or(Corrupt("stream consumer"))?;
+                let row = ConsumerRow::decode(&row)?;
+                self.consumers.push(Consumer {
+                    number,
+                    stored: Some(row.clone()),
+                    row,
+                });
+                self.consumers.len() - 1
+            }
+        };
+        Ok(&mut self.consumers[at])
+    }
+
+    /// Numbers and rows of all consumers, by name.
+    pub fn all_consumers(&self, view: &mut View) -> OpResult<Vec<(u64, ConsumerRow)>> {
+        let (from, to) = group_rows(tag::STREAM_CONSUMER_NAME, self.stream, self.row.number);
+        let mut numbers = Vec::new();
+        let mut scan = view.scan(self.db, &from, &to, Direction::Forward)?;
+        while let Some((_, row)) = scan.next()? {
+            numbers.push(decode_number(row)?);
+        }
+        drop(scan);
+        let mut consumers = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let key = consumer_key(self.stream, self.row.number, number);
+            let row = view.row(self.db, &key)?;
+            let row = row.ok_or(Corrupt("stream consumer"))?;
+            consumers.push((number, ConsumerRow::decode(&row)?));
+        }
+        Ok(consumers)
+    }
+
+    /// Removes a consumer, and from the group what it had pending; returns how
+    /// many entries that were.
+    pub fn delete_consumer(&mut self, txn: &mut Txn, number: u64) -> OpResult<u64> {
+        let row = self.of_number(txn, number)?.row.clone();
+        self.consumers.retain(|consumer| consumer.number != number);
+        let group = self.row.number;
+        let mut from = StreamId::MIN;
+        while let Some((owned, next)) = self.owned_part(txn, number, from)? {
+            for id in owned {
+                txn.delete_side_row(self.db, &pending_key(self.stream, group, id))?;
+                self.note_removed(id);
+            }
+            match next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        let first = owned_key(self.stream, group, number, StreamId::MIN);
+        let mut end = owned_key(self.stream, group, number, StreamId::MAX);
+        end.push(0);
+        delete_range(txn, self.db, (&first, &end), row.pending)?;
+        txn.delete_side_row(self.db, &name_key(self.stream, group, &row.name))?;
+        txn.delete_side_row(self.db, &consumer_key(self.stream, group, number))?;
+        self.row.consumers = self.row.consumers.saturating_sub(1);
+        Ok(row.pending)
+    }
+
+    /// Some ids that a consumer has from an id on, and where to go on; `None`:
+    /// it has none.
+    #[allow(clippy::type_complexity)]
+    fn owned_part(
+        &self,
+        view: &mut View,
+        consumer: u64,
+        from: StreamId,
+    ) -> OpResult<Option<(Vec<StreamId>, Option<StreamId>)>> {
+        const PART: usize = 4096;
+        let mut ids = Vec::new();
+        self.visit_owned(view, consumer, (from, StreamId::MAX), |id| {
+            ids.push(id);
+            Ok(match ids.len() < PART {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            })
+        })?;
+        let next = ids.last().and_then(|last| last.next());
+        let next = next.filter(|_| ids.len() == PART);
+        Ok((!ids.is_empty()).then_some((ids, next)))
+    }
+
+    /// What is known of a pending entry.
+    pub fn pending(&self, view: &View, id: StreamId) -> OpResult<Option<PendingRow>> {
+        if self.row.pending == 0 {
+            return Ok(None);
+        }
+        let key = pending_key(self.stream, self.row.number, id);
+        let row = view.row(self.db, &key)?;
+        Ok(row.map(|row| PendingRow::decode(&row)).transpose()?)
+    }
+
+    /// An entry is pending now as `new` says; `old` is what was known of it.
+    pub fn assign(
+        &mut self,
+        txn: &mut Txn,
+        id: StreamId,
+        old: Option<&PendingRow>,
+        new: &PendingRow,
+    ) -> OpResult<()> {
+        let group = self.row.number;
+        let key = pending_key(self.stream, group, id);
+        txn.put_side_row(self.db, &key, &new.encode())?;
+        match old {
+            Some(old) if old.consumer == new.consumer => return Ok(()),
+            Some(old) => self.disown(txn, id, old.consumer)?,
+            None => {
+                if self.row.pending == 0 || id < self.row.oldest {
+                    self.row.oldest = id;
+                    self.oldest_is_gone = false;
+                }
+                self.row.pending += 1;
+            }
+        }
+        let key = owned_key(self.stream, group, new.consumer, id);
+        txn.put_side_row(self.db, &key, &[])?;
+        self.of_number(txn, new.consumer)?.row.pending += 1;
+        Ok(())
+    }
+
+    /// An entry is pending no more; `old` is what was known of it.
+    pub fn remove(&mut self, txn: &mut Txn, id: StreamId, old: &PendingRow) -> OpResult<()> {
+        let key = pending_key(self.stream, self.row.number, id);
+        txn.delete_side_row(self.db, &key)?;
+        self.disown(txn, id, old.consumer)?;
+        self.note_removed(id);
+        Ok(())
+    }
+
+    fn note_removed(&mut self, id: StreamId) {
+        self.row.pending = self.row.pending.saturating_sub(1);
+        self.oldest_is_gone |= id == self.row.oldest;
+    }
+
+    fn disown(&mut self, txn: &mut Txn, id: StreamId, consumer: u64) -> OpResult<()> {
+        let key = owned_key(self.stream, self.row.number, consumer, id);
+        txn.delete_side_row(self.db, &key)?;
+        let row = &mut self.of_number(txn, consumer)?.row;
+        row.pending = row.pending.saturating_sub(1);
+        Ok(())
+    }
+
+    /// Calls `each` with the pending entries between two ids, both included,
+    /// until it breaks off.
+    pub fn visit_pending(
+        &self,
+        view: &mut View,
+        (from, to): (StreamId, StreamId),
+        order: Direction,
+        mut each: impl FnMut(StreamId, PendingRow) -> OpResult<ControlFlow<()>>,
+    ) -> OpResult<()> {
+        let from = from.max(self.row.oldest);
+        if self.row.pending == 0 || from > to {
+            return Ok(());
+        }
+        let from = pending_key(self.stream, self.row.number, from);
+        let mut end = pending_key(self.stream, self.row.number, to);
+        end.push(0);
+        let mut scan = view.scan(self.db, &from, &end, order)?;
+        while let Some((key, row)) = scan.next()? {
+            if each(entry_of(key)?, PendingRow::decode(row)?)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the ids between two that a consumer has pending.
+    pub fn visit_owned(
+        &self,
+        view: &mut View,
+        consumer: u64,
+        (from, to): (StreamId, StreamId),
+        mut each: impl FnMut(StreamId) -> OpResult<ControlFlow<()>>,
+    ) -> OpResult<()> {
+        let from = from.max(self.row.oldest);
+        if self.row.pending == 0 || from > to {
+            return Ok(());
+        }
+        let from = owned_key(self.stream, self.row.number, consumer, from);
+        let mut end = owned_key(self.stream, self.row.number, consumer, to);
+        end.push(0);
+        let mut scan = view.scan(self.db, &from, &end, Direction::Forward)?;
+        while let Some((key, _)) = scan.next()? {
+            if each(entry_of(key)?)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an entry pending that no consumer has yet; says whether it was not.
+    pub(super) fn put_unowned(
+        &mut self,
+        txn: &mut Txn,
+        id: StreamId,
+        delivered_ms: i64,
+        deliveries: u64,
+    ) -> OpResult<bool> {
+        if self.pending(txn, id)?.is_some() {
+            return Ok(false);
+        }
+        let row = PendingRow {
+            consumer: NOBODY,
+            delivered_ms,
+            deliveries,
+        };
+        let key = pending_key(self.stream, self.row.number, id);
+        txn.put_side_row(self.db, &key, &row.encode())?;
+        if self.row.pending == 0 || id < self.row.oldest {
+            self.row.oldest = id;
+        }
+        self.row.pending += 1;
+        Ok(true)
+    }
+
+    /// Gives a consumer such an entry; says whether it is one.
+    pub(super) fn own(&mut self, txn: &mut Txn, id: StreamId, consumer: u64) -> OpResult<bool> {
+        let Some(row) = self.pending(txn, id)?.filter(|row| row.consumer == NOBODY) else {
+            return Ok(false);
+        };
+        let row = PendingRow { consumer, ..row };
+        let key = pending_key(self.stream, self.row.number, id);
+        txn.put_side_row(self.db, &key, &row.encode())?;
+        let key = owned_key(self.stream, self.row.number, consumer, id);
+        txn.put_side_row(self.db, &key, &[])?;
+        self.of_number(txn, consumer)?.row.pending += 1;
+        Ok(true)
+    }
+
+    /// Writes the consumers that have changed, and lets go of all.
+    pub(super) fn write_consumers(&mut self, txn: &mut Txn) -> OpResult<()> {
+        for consumer in self.consumers.drain(..) {
+            if consumer.stored.as_ref() != Some(&consumer.row) {
+                let key = consumer_key(self.stream, self.row.number, consumer.number);
+                txn.put_side_row(self.db, &key, &consumer.row.encode())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what has changed.
+    pub fn save(mut self, txn: &mut Txn) -> OpResult<()> {
+        if self.row.pending == 0 {
+            self.row.oldest = StreamId::MIN;
+        } else if self.oldest_is_gone {
+            let mut oldest = None;
+            let all = (StreamId::MIN, StreamId::MAX);
+            self.visit_pending(txn, all, Direction::Forward, |id, _| {
+                oldest = Some(id);
+                Ok(ControlFlow::Break(()))
+            })?;
+            self.row.oldest = oldest.ok_or(Corrupt("stream pending"))?;
+        }
+        self.write_consumers(txn)?;
+        if self.stored != Some(self.row) {
+            let key = group_key(self.stream, &self.name);
+            txn.put_side_row(self.db, &key, &self.row.encode())?;
+        }
+        Ok(())
+    }
+}
+
+/// Deletes the rows of a range, of which there are so many.
+fn delete_range(
+    txn: &mut Txn,
+    db: DbIndex,
+    (from, to): (&RowKey, &RowKey),
+    rows: u64,
+) -> OpResult<()> {
+    if rows > super::POINT_DELETES {
+        return Ok(txn.delete_rows(db, from, to)?);
+    }
+    let mut keys = Vec::new();
+    let mut scan = txn.scan(db, from, to, Direction::Forward)?;
+    while let Some((key, _)) = scan.next()? {
+        keys.push(RowKey::from_slice(key));
+    }
+    drop(scan);
+    for key in keys {
+        txn.delete_side_row(db, &key)?;
+    }
+    Ok(())
+}
