@@ -4,12 +4,13 @@ use crate::exec::{Executor, Outcome};
 use crate::resp::{Limits, Parser, Progress, Reply};
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
-use crate::state::delivery::Delivery;
+use crate::state::delivery::{Delivery, Form};
 use crate::state::lanes::{Done, Job};
 use crate::state::mailbox::Socket;
 use crate::state::replication::Taken;
 use crate::state::request::Request;
 use crate::state::session::ReplyMode;
+use crate::state::tracking;
 use crate::state::waiters::{Verdict, Waiter};
 use crate::state::{ClientInfo, Server, Session};
 use mio::{Interest, Registry, Token};
@@ -28,6 +29,8 @@ const READ_BUDGET: usize = 256 << 10;
 const REQUEST_BUDGET: u32 = 2048;
 /// Buffers that grew past this are freed once they are empty.
 const KEEP_BUFFER: usize = 64 << 10;
+/// Invalidations longer than this are told again as one of everything.
+const MAX_TOLD_EARLY: usize = 64 << 10;
 
 /// How a turn of a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +64,8 @@ pub struct Connection {
     tick_replies: u32,
     /// Since when more than the soft limit waits to be sent, Unix ms.
     long_since_ms: Option<u64>,
+    /// Invalidations that came while a lane had a request; they follow its reply.
+    told_early: Vec<u8>,
     /// Whether it is on the thread's list of connections with replies of this tick.
     pub in_tick: bool,
     /// Whether it is on the thread's list of connections to look at again.
@@ -101,6 +106,7 @@ impl Connection {
             tick_start: 0,
             tick_replies: 0,
             long_since_ms: None,
+            told_early: Vec::new(),
             in_tick: false,
             in_pending: false,
             in_paused: false,
@@ -540,6 +546,7 @@ impl Connection {
         self.session.info.set_flag(ClientFlags::BLOCKED, false);
         let (before, free) = (self.reply.len(), self.tick_start == self.reply.len());
         self.reply.raw(&done.reply);
+        self.reply.raw(&std::mem::take(&mut self.told_early));
         self.reply.resp3 = self.session.resp3;
         if done.overflowed || self.reply.overflowed {
             self.tick_replies += 1;
@@ -577,7 +584,17 @@ impl Connection {
 
     /// Appends what is no reply to a request (messages, invalidations, MONITOR). It
     /// may be sent when the replies before it may.
+    ///
+    /// While a lane has a request of the client, an invalidation may overtake the
+    /// reply with the very value that is stale: the keys are free before the reply
+    /// is here. So it is told once more after that.
     pub fn push(&mut self, delivery: &Delivery) {
+        if delivery.form == Form::Push && self.session.waits_for_answer() {
+            delivery.write(self.session.resp3, &mut self.told_early);
+            if self.told_early.len() > MAX_TOLD_EARLY {
+                self.told_early = tracking::everything();
+            }
+        }
         let free = self.tick_start == self.reply.len();
         delivery.write(self.session.resp3, &mut self.reply.buf);
         if free {
@@ -611,6 +628,8 @@ impl Connection {
     pub fn answer(&mut self, reply: &[u8]) {
         let info = &self.session.info;
         info.set_flag(ClientFlags::BLOCKED, false);
+        // No values that a client may keep come this way.
+        self.told_early.clear();
         let free = self.tick_start == self.reply.len();
         if self.session.answered() {
             self.reply.raw(reply);

@@ -76,6 +76,8 @@ pub struct Session {
     /// A script's: the server was a replica when it began, or the transaction that
     /// it is a part of. That holds until its end.
     pub began_on_replica: bool,
+    /// A script's: its client is told when what it reads changes.
+    pub tracks_for_client: bool,
     multi: Option<Box<Multi>>,
     watch: Option<Box<Watch>>,
     /// What it said of itself as a replica (REPLCONF).
@@ -105,6 +107,7 @@ impl Session {
             waiting: None,
             is_script: false,
             began_on_replica: false,
+            tracks_for_client: false,
             multi: None,
             watch: None,
             announced: None,
@@ -121,6 +124,7 @@ impl Session {
         session.deny_blocking = true;
         session.is_script = true;
         session.began_on_replica = on_replica;
+        session.tracks_for_client = self.tracks_reads();
         session.db = self.db;
         session
     }
@@ -141,10 +145,10 @@ impl Session {
 
     /// Whether it is told when what the running command reads changes.
     pub fn tracks_reads(&self) -> bool {
-        self.tracking
-            .as_ref()
-            .is_some_and(|choice| choice.takes_reads())
-            && !self.info.flags().contains(ClientFlags::TRACKING_BCAST)
+        let chosen = self.tracking.as_ref().is_some_and(|choice| {
+            choice.takes_reads() && !self.info.flags().contains(ClientFlags::TRACKING_BCAST)
+        });
+        chosen || self.tracks_for_client
     }
 
     /// Lets all that waits for it in its thread's queue go out before the reply of

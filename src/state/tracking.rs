@@ -347,6 +347,15 @@ fn is_own(info: &ClientInfo, by: Option<ClientId>) -> bool {
     by == Some(info.id) && info.flags().contains(ClientFlags::TRACKING_NOLOOP)
 }
 
+/// The invalidation of everything, for a client that speaks RESP3.
+pub fn everything() -> Vec<u8> {
+    let mut push = Reply::new(true);
+    push.push(2);
+    push.bulk(b"invalidate");
+    push.null();
+    push.buf
+}
+
 /// Sends an invalidation to a client, or where it has it sent.
 fn send(server: &Server, info: &ClientInfo, stale: &Stale<'_>, outbox: &mut Outbox) {
     let resp3 = info.resp.load(Ordering::Relaxed) == 3;

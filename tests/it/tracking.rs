@@ -142,6 +142,22 @@ const DEFAULT: &[Line] = &[
     (0, "GET d", [1, 0, 0]),
     (1, "MSET c 6 d 7 e 8", [1, 1, 0]),
     (0, "CLIENT TRACKING off", [1, 0, 0]),
+    (0, "CLIENT TRACKING on", [1, 0, 0]),
+    (0, "EVAL return(redis.call('GET',KEYS[1])) 1 c", [1, 0, 0]),
+    (
+        0,
+        "EVAL_RO return(redis.call('GET',KEYS[1])) 1 nokey2",
+        [1, 0, 0],
+    ),
+    (1, "MSET c 7 d 8", [1, 1, 0]),
+    (1, "SET nokey2 1", [1, 1, 0]),
+    (0, "CLIENT TRACKING off", [1, 0, 0]),
+    (0, "CLIENT TRACKING on OPTIN", [1, 0, 0]),
+    (0, "EVAL return(redis.call('GET',KEYS[1])) 1 c", [1, 0, 0]),
+    (0, "CLIENT CACHING YES", [1, 0, 0]),
+    (0, "EVAL return(redis.call('GET',KEYS[1])) 1 d", [1, 0, 0]),
+    (1, "MSET c 8 d 9", [1, 1, 0]),
+    (0, "CLIENT TRACKING off", [1, 0, 0]),
 ];
 
 const BROADCAST: &[Line] = &[
@@ -362,4 +378,36 @@ fn no_copy_is_stale_once_the_writers_are_answered() {
         }
         assert!(caches.iter().any(|copies| !copies.is_empty()));
     }
+}
+
+#[test]
+fn what_a_lane_reads_is_invalidated_after_its_reply() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let (mut reader, mut writer) = (server.connect(), server.connect());
+    writer.must("MSET read 1 other 1");
+    reader.hello3();
+    reader.must("CLIENT TRACKING on");
+    reader.must("GET other");
+    let stale = |key: &str| {
+        let key = Value::Array(vec![Value::bulk(key)]);
+        Value::Push(vec![Value::bulk("invalidate"), key])
+    };
+    let script = "local value = redis.call('GET', KEYS[1]) while true do end return value";
+    let eval = ["EVAL", script, "1", "read"];
+    reader.send(&eval).unwrap();
+    wait_for("the script to be on a lane", || {
+        !matches!(
+            writer.must("FUNCTION STATS").items()[1],
+            Value::Null | Value::NullBulk
+        )
+    });
+    writer.must("SET other 2");
+    assert_eq!(reader.read().unwrap(), stale("other"));
+    assert_eq!(writer.must("SCRIPT KILL"), Value::simple("OK"));
+    // It might have overtaken the reply, for all that the client's thread knows.
+    assert!(reader.read().unwrap().error().is_some());
+    assert_eq!(reader.read().unwrap(), stale("other"));
+    writer.must("SET read 2");
+    assert_eq!(reader.read().unwrap(), stale("read"));
+    assert_eq!(reader.must("PING"), Value::simple("PONG"));
 }
