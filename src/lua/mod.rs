@@ -10,6 +10,7 @@
 //! | [`api`] | the table `redis` |
 //! | `convert` | replies to Lua values and back |
 //! | [`header`] | the first line of scripts and libraries |
+//! | `patterns` | `string.find` and its sisters, which can be stopped |
 //! | `watch` | how a script that runs too long is stopped |
 //! | `cjson` `cmsgpack` `structs` `bit` | the libraries of these names |
 //!
@@ -26,6 +27,7 @@ mod convert;
 pub mod header;
 mod host;
 mod number;
+mod patterns;
 mod random;
 mod raw;
 mod sandbox;
@@ -135,7 +137,9 @@ impl Interpreter {
     pub fn new(max_bytes: usize, version: &str) -> mlua::Result<Interpreter> {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
-        let sandbox = Sandbox::new(&lua)?;
+        let watch = Rc::new(Watch::default());
+        watch.install(&lua)?;
+        let sandbox = Sandbox::new(&lua, watch.looker(&lua)?)?;
         let api = Api::new(&lua)?;
         let script_globals = sandbox.globals(&api.for_scripts(version)?)?;
         let function_globals = sandbox.globals(&api.for_functions(version)?)?;
@@ -145,8 +149,6 @@ impl Interpreter {
         loading_globals.raw_set("redis", sandbox.protect(&redis)?)?;
         sandbox.refuse_unknown(&loading_globals)?;
         let caught = Rc::new(RefCell::new(None));
-        let watch = Rc::new(Watch::default());
-        watch.install(&lua)?;
         let handler = error_handler(&lua, caught.clone(), watch.clone())?;
         let (compiled, functions) = (lua.create_table()?, lua.create_table()?);
         lua.set_memory_limit(max_bytes)?;

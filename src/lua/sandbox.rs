@@ -7,7 +7,7 @@
 use super::cjson;
 use super::host::{Args, Raise, Returned, function};
 use super::random::{MAX, Random};
-use super::{bit, cmsgpack, raw, structs};
+use super::{bit, cmsgpack, patterns, raw, structs};
 use mlua::{ChunkMode, Function, IntoLua, Lua, MultiValue, Table, Value, lua_CFunction};
 use std::rc::Rc;
 use std::time::Instant;
@@ -42,11 +42,13 @@ pub struct Sandbox {
     pub json: cjson::Shared,
     /// `next` that sees what stands behind shared tables.
     next: Function,
+    /// Fails if the script must not go on.
+    look: Function,
 }
 
 impl Sandbox {
-    /// The sandbox of an interpreter.
-    pub fn new(lua: &Lua) -> mlua::Result<Sandbox> {
+    /// The sandbox of an interpreter; `look` fails if the script must not go on.
+    pub fn new(lua: &Lua, look: Function) -> mlua::Result<Sandbox> {
         let shared = lua.create_table()?;
         let globals = lua.globals();
         let next: Function = globals.get("next")?;
@@ -59,6 +61,7 @@ impl Sandbox {
             json: cjson::Shared::new(),
             next: raw::closure(lua, raw::reading, (next, &shared))?,
             shared,
+            look,
         };
         sandbox.fill(&globals)?;
         Ok(sandbox)
@@ -97,9 +100,15 @@ impl Sandbox {
         )?;
         self.add_strings(globals)?;
         let table: Table = globals.get("table")?;
-        for name in ["insert", "remove", "sort", "setn"] {
+        for name in ["insert", "remove", "setn"] {
             self.guarded(&table, name, raw::changing)?;
         }
+        let sort: Function = table.get("sort")?;
+        let less = raw::closure(&lua, raw::less, &self.look)?;
+        table.raw_set(
+            "sort",
+            raw::closure(&lua, raw::sort, (sort, &self.shared, less))?,
+        )?;
         for name in ["foreach", "foreachi", "getn", "maxn"] {
             self.guarded(&table, name, raw::reading)?;
         }
@@ -127,8 +136,15 @@ impl Sandbox {
     /// `string`, also as what methods of strings are found in.
     fn add_strings(&self, globals: &Table) -> mlua::Result<()> {
         let string: Table = globals.get("string")?;
-        for name in ["find", "match", "gmatch", "gsub"] {
-            self.guarded(&string, name, raw::matching)?;
+        for (name, function) in [
+            ("find", patterns::find as lua_CFunction),
+            ("match", patterns::match_),
+            ("gmatch", patterns::gmatch),
+            // Its name before Lua 5.1.
+            ("gfind", patterns::gmatch),
+            ("gsub", patterns::gsub),
+        ] {
+            string.raw_set(name, raw::closure(&self.lua, function, &self.look)?)?;
         }
         self.guarded(&string, "rep", raw::repeat)?;
         let library = self.protect(&string)?;

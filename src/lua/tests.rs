@@ -207,6 +207,15 @@ fn stops_cannot_be_caught() {
         "return tostring(setmetatable({}, {__tostring = function() while true do end end}))",
         "repeat until false",
         "local function f() return f() end return f()",
+        "return string.find(string.rep('(', 1e6), '%b()')",
+        "return string.match(string.rep('a', 1e5), string.rep('.-', 50) .. 'b')",
+        "return string.gsub(string.rep('a', 1e5), string.rep('a*', 50) .. 'b', '')",
+        "for a in string.gmatch(string.rep('a', 1e5), string.rep('a*', 50) .. 'b') do end",
+        "while true do pcall(string.find, string.rep('(', 1e6), '%b()') end",
+        "local t, x = {}, 1
+        for i = 1, 1e6 do x = x * 16807 % 2147483647 t[i] = x end
+        table.sort(t)
+        return 1",
     ] {
         is_stopped(script, Trip::Time);
     }
@@ -221,6 +230,101 @@ fn stops_cannot_be_caught() {
     let mut lua = interpreter();
     assert!(run_in(&mut lua, "while true do end", false).is_err());
     assert_eq!(run_in(&mut lua, "return 1", false).unwrap(), b":1\r\n");
+}
+
+#[test]
+fn patterns_are_those_of_lua() {
+    for (call, expected) in [
+        ("find('abc', 'b')", "2 2"),
+        ("find('abc', 'b', -1)", "nil"),
+        ("find('a.c', '.', 2, true)", "2 2"),
+        ("find('abc', '', 10)", "4 3"),
+        ("find('abc', '(b)()')", "2 2 b 3"),
+        ("find('a\\0b', 'a\\0b')", "1 3"),
+        ("find('a\\0b', 'a%z')", "1 2"),
+        ("find('abc', '^b')", "nil"),
+        ("match('key = value', '^(%w+)%s*=%s*(%w+)$')", "key value"),
+        ("match('  x ', '^%s*(.-)%s*$')", "x"),
+        ("match('[[x]]', '%b[]')", "[[x]]"),
+        ("match('THE (quick) fox', '%f[%a]%a+%f[%A]', 5)", "quick"),
+        ("match('abab', '(ab)%1')", "ab"),
+        ("match('a-z]', '[]%-z]+', 2)", "-z]"),
+        ("match('x^', '[%^]')", "^"),
+        ("match('b', '[^a-]')", "b"),
+        ("match('2026-11', '%d-%-(%d?%d)')", "11"),
+        ("gsub('hello', '', '-')", "-h-e-l-l-o- 6"),
+        ("gsub('abc', '%w', '%0%0', 2)", "aabbc 2"),
+        ("gsub('abc', '(a)(b)', '%2%1')", "bac 1"),
+        ("gsub('abc', '^a', 'x%%')", "x%bc 1"),
+        ("gsub('abc', 'b', {b = 7})", "a7c 1"),
+        (
+            "gsub('abc', '.', function(c) return c == 'b' and c:upper() end)",
+            "aBc 3",
+        ),
+        ("gsub('a b', '()', '%1')", "1a2 3b4 4"),
+        ("gsub('x', 'x', 'a%')", "a\0 1"),
+    ] {
+        let script = format!("return table.concat(({{s = {{string.{call}}}}}).s, ' ')");
+        let script = match expected {
+            "nil" => format!("return tostring(string.{call})"),
+            _ => script,
+        };
+        let expected = format!("${}\r\n{expected}\r\n", expected.len());
+        gives(&script, &expected);
+    }
+    let words = "local t = {} for w, at in string.gmatch('one two', '(%w+)()') do
+            t[#t + 1] = w .. at
+        end
+        for e in string.gmatch('ab', 'x*') do t[#t + 1] = '<' .. e .. '>' end
+        return table.concat(t, ' ')";
+    gives(words, "$18\r\none4 two8 <> <> <>\r\n");
+    for (call, why) in [
+        ("find('a', '[a')", "malformed pattern (missing ']')"),
+        ("find('a', 'a%')", "malformed pattern (ends with '%')"),
+        ("find('a', '%f')", "missing '[' after '%f' in pattern"),
+        ("find('a', '%bx')", "unbalanced pattern"),
+        ("find('a', '(a')", "unfinished capture"),
+        ("match('a', 'a)')", "invalid pattern capture"),
+        ("find('a', '%1')", "invalid capture index"),
+        ("find('a', string.rep('(', 40) .. 'a')", "too many captures"),
+        ("gsub('a', 'a', '%2')", "invalid capture index"),
+        (
+            "gsub('a', 'a', function() return {} end)",
+            "invalid replacement value (a table)",
+        ),
+        (
+            "gsub('a', 'a')",
+            "bad argument #3 to 'gsub' (string/function/table expected)",
+        ),
+        (
+            "find('a')",
+            "bad argument #2 to 'find' (string expected, got no value)",
+        ),
+    ] {
+        fails(
+            &format!("return string.{call}"),
+            &format!("ERR user_script:1: {why}"),
+        );
+    }
+    fails(
+        "return pcall(string.gsub, 'a', 'a', function() error({err = 'MY own'}) end), error('no')",
+        "ERR user_script:1: no",
+    );
+    gives(
+        "local ok, why = pcall(string.gsub, 'a', 'a', function() error({err = 'MY own'}) end) return why",
+        "$6\r\nMY own\r\n",
+    );
+    gives(
+        "local t = {'c', 'a', 'b'} table.sort(t) return t",
+        "*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n",
+    );
+    fails("table.sort({1, 'a'})", "ERR attempt to compare");
+    let many = "local t = {} for i = 1, 2000 do t[i] = -i end ";
+    gives(&format!("{many} table.sort(t) return t[1]"), ":-2000\r\n");
+    fails(
+        &format!("{many} t[9] = 'a' table.sort(t)"),
+        "ERR attempt to compare",
+    );
 }
 
 #[test]
@@ -256,6 +360,7 @@ fn bounds_of_memory_and_stack() {
         "local function f() return coroutine.wrap(f)() end return f()",
         "local g = string.gsub local function f() return g('a', 'a', f) end return f()",
         "return string.find(string.rep('a', 9999), string.rep('a?', 9999))",
+        "for a in string.gfind(string.rep('a', 9999), string.rep('a?', 9999)) do end",
         "return unpack({}, 1, 1e8)",
         "cjson.decode_max_depth(1e6) return cjson.decode(string.rep('[', 1e5))",
         "cjson.encode_max_depth(1e6) local t = {} for i = 1, 1e5 do t = {t} end return cjson.encode(t)",

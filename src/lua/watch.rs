@@ -3,7 +3,7 @@
 //! A stop cannot be caught: from then on every line of the script fails again.
 
 use super::Halted;
-use mlua::{HookTriggers, Lua, VmState};
+use mlua::{Function, HookTriggers, Lua, VmState};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,6 +48,12 @@ impl Watch {
         let watch = self.clone();
         let triggers = HookTriggers::new().every_nth_instruction(LOOK_EVERY);
         lua.set_global_hook(triggers, move |lua, _| watch.look(lua))
+    }
+
+    /// A function that looks, for what runs long without a line of Lua.
+    pub fn looker(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<Function> {
+        let watch = self.clone();
+        lua.create_function(move |lua, ()| watch.look(lua).map(|_| ()))
     }
 
     /// Looks whether the script may go on.
