@@ -97,9 +97,7 @@ impl Executor {
     /// that it runs does.
     pub(in crate::exec) fn writes(&self, command: &Command, args: &[&[u8]]) -> bool {
         let declared = || self.declared(command, args);
-        command.is_write()
-            || command.flags.contains(Flags::MAY_REPLICATE)
-                && declared().is_some_and(|flags| !flags.contains(ScriptFlags::NO_WRITES))
+        command.is_write() || declared().is_some_and(|f| !f.contains(ScriptFlags::NO_WRITES))
     }
 
     /// What a replica, or a master without enough of them, refuses.

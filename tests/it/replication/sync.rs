@@ -380,6 +380,9 @@ fn a_replica_refuses_every_command_that_writes() {
         &["FUNCTION", "FLUSH"],
         &["FUNCTION", "DELETE", "l"],
         &["FUNCTION", "RESTORE", "x"],
+        // Scripts that may write, as they say themselves.
+        &["EVAL", "#!lua\nreturn 1", "0"],
+        &["EVAL_RO", "#!lua\nreturn 1", "0"],
     ] {
         assert_eq!(
             conn.call(line).error().as_deref(),
