@@ -536,6 +536,60 @@ fn everything_about_a_stream() {
     client.check();
 }
 
+/// How far a group is and how far behind, where that is known: as Redis 7.4 says.
+#[test]
+fn groups_know_how_far_behind_they_are() {
+    let mut client = Client::new();
+    let progress = |client: &mut Client| {
+        let shown = show(&client.run("xinfo groups s"));
+        let at = shown.find("entries-read").expect("a group");
+        shown[at..].trim_end_matches(']').to_owned()
+    };
+    client.run("xgroup create s g 0 mkstream");
+    for (lines, expected) in [
+        (&[][..], "entries-read (nil) lag :0"),
+        (
+            &[
+                "xadd s 1 a 1",
+                "xadd s 2 a 1",
+                "xadd s 3 a 1",
+                "xadd s 4 a 1",
+                "xadd s 5 a 1",
+            ],
+            "entries-read (nil) lag :5",
+        ),
+        (
+            &["xreadgroup group g c count 1 streams s >"],
+            "entries-read :1 lag :4",
+        ),
+        (&["xdel s 1"], "entries-read :1 lag :4"),
+        (
+            &["xreadgroup group g c count 1 streams s >"],
+            "entries-read :2 lag :3",
+        ),
+        // A gap ahead: nobody knows how many entries there are behind it.
+        (&["xdel s 4"], "entries-read :2 lag (nil)"),
+        (
+            &["xreadgroup group g c count 1 streams s >"],
+            "entries-read (nil) lag (nil)",
+        ),
+        (
+            &["xreadgroup group g c count 1 streams s >"],
+            "entries-read :5 lag :0",
+        ),
+        (&["xadd s 6 a 1"], "entries-read :5 lag :1"),
+        (&["xtrim s maxlen 1"], "entries-read :5 lag :1"),
+        (&["xgroup setid s g 0"], "entries-read (nil) lag :1"),
+        (&["xtrim s maxlen 0"], "entries-read (nil) lag :0"),
+    ] {
+        for line in lines {
+            client.run(line);
+        }
+        assert_eq!(progress(&mut client), expected, "{lines:?}");
+    }
+    client.check();
+}
+
 /// A replica that runs what was logged has what the master has.
 #[test]
 fn what_is_logged_makes_the_same_stream() {

@@ -142,6 +142,16 @@ fn what_is_newer_than_the_oracle() {
     check(&mut conn, "HSCAN h 0 NOVALUES", "*2[$0, *1[$f]]");
     let integer = "-\"ERR value is not an integer or out of range\"";
     check(&mut conn, "BITCOUNT none 0 x", integer);
+    check(&mut conn, "XADD s 1 f v", "$1-0");
+    check(&mut conn, "XADD s 2 f v", "$2-0");
+    let last = "*1[*2[$s, *1[*2[$2-0, *2[$f, $v]]]]]";
+    check(&mut conn, "XREAD STREAMS s +", last);
+    check(&mut conn, "XGROUP CREATE s g $", "+OK");
+    // A consumer is made by asking, and was given nothing.
+    check(&mut conn, "XREADGROUP GROUP g c STREAMS s >", "*-1");
+    let consumers = conn.cmd("XINFO CONSUMERS s g");
+    let inactive = consumers.items()[0].items()[7].int();
+    assert_eq!(inactive, -1, "{consumers:?}");
     conn.hello3();
     check(&mut conn, "ZRANK z b WITHSCORE", "*2[:2, ,2.5]");
     check(&mut conn, "ZRANK z none WITHSCORE", "_");
