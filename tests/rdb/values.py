@@ -148,13 +148,18 @@ def large():
     yield b"large:items", [("RPUSH", *(text(1 << 20, n) for n in range(8)), b"small")]
 
 
-def info_of(found):
-    """What XINFO STREAM FULL says, but for what no command and no payload carries."""
+# What no payload carries, or what follows from the rest.
+UNSTEADY = ("radix-tree-keys", "radix-tree-nodes", "seen-time", "active-time", "lag")
+# A Redis that is followed does not say how many entries a group has passed.
+UNTOLD = (*UNSTEADY, "entries-read")
+
+
+def info_of(found, unsteady=UNSTEADY):
+    """What XINFO STREAM FULL says, without some of it."""
     if isinstance(found, dict):
-        unsteady = ("radix-tree-keys", "radix-tree-nodes", "seen-time", "active-time", "lag")
-        return {name: info_of(value) for name, value in found.items() if name not in unsteady}
+        return {name: info_of(value, unsteady) for name, value in found.items() if name not in unsteady}
     if isinstance(found, list):
-        return [info_of(value) for value in found]
+        return [info_of(value, unsteady) for value in found]
     return found
 
 
@@ -199,7 +204,10 @@ def looks(connection, keys):
         found = pipe.execute(raise_on_error=False)
         for key in keys:
             pipe.pexpiretime(key)
-        found = [info_of(pairs_of(value)) if kind == "stream" else value for kind, value in zip(kinds, found)]
+        for at, (kind, key) in enumerate(zip(kinds, keys)):
+            if kind == "stream":
+                # Those that somebody writes to while they move.
+                found[at] = info_of(pairs_of(found[at]), UNTOLD if key.startswith(b"w:") else UNSTEADY)
         return list(zip(kinds, found, pipe.execute()))
 
 
