@@ -20,7 +20,10 @@ use super::mapping::Mapping;
 use super::options::Options;
 use super::psync::Position;
 use crate::base::hash::crc64;
+use parking_lot::Mutex;
+use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What all markers begin with.
@@ -123,6 +126,8 @@ pub struct Checkpoint {
     pub home: u64,
     whose: String,
     file: Option<PathBuf>,
+    /// The file, locked: it and those beside it are this tool's.
+    lock: Mutex<Option<File>>,
 }
 
 impl Checkpoint {
@@ -144,7 +149,43 @@ impl Checkpoint {
             home: mapping.home(),
             whose,
             file: options.resume.clone(),
+            lock: Mutex::default(),
         }
+    }
+
+    /// Keeps other tools from the file and those beside it, until this one ends.
+    ///
+    /// # Errors
+    /// Another one has it, or it is the checkpoint of another migration.
+    pub fn lock(&self) -> Result<()> {
+        let Some(path) = &self.file else {
+            return Ok(());
+        };
+        let failed = |error| Error::file(path, error);
+        loop {
+            let mut options = File::options();
+            let options = options.create(true).truncate(false).write(true);
+            let file = options.open(path).map_err(failed)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    return Err(Error::Refused(format!(
+                        "{} is in use by another tool",
+                        path.display()
+                    )));
+                }
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            }
+            // Whoever had it may have put another file in its place, or none.
+            let ours = file.metadata().map_err(failed)?;
+            let is_there = std::fs::metadata(path)
+                .is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino()));
+            if is_there {
+                *self.lock.lock() = Some(file);
+                break;
+            }
+        }
+        self.read_file().map(drop)
     }
 
     /// What the marker says.
@@ -190,7 +231,7 @@ impl Checkpoint {
             [TITLE, whose, ..] if *whose != self.whose => Err(Error::Refused(format!(
                 "{shown} is the checkpoint of another migration: {whose}"
             ))),
-            [TITLE, _, "running"] => Ok(None),
+            [] | [TITLE, _, "running"] => Ok(None),
             [TITLE, _, progress] => match Progress::parse(progress) {
                 Some(progress) => Ok(Some(progress)),
                 None => Err(Error::Refused(format!("{shown} is damaged"))),
@@ -222,19 +263,28 @@ impl Checkpoint {
         };
         let state = progress.map_or("running".to_owned(), Progress::to_string);
         let text = format!("{TITLE}\n{}\n{state}\n", self.whose);
-        write_whole(path, text.as_bytes()).map_err(|error| Error::file(path, error))
+        let file = write_whole(path, text.as_bytes(), |file| file.lock())
+            .map_err(|error| Error::file(path, error))?;
+        *self.lock.lock() = Some(file);
+        Ok(())
     }
 }
 
-/// Replaces a file in one step.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+/// Replaces a file in one step; `prepare` sees the new one before that.
+pub fn write_whole(
+    path: &Path,
+    bytes: &[u8],
+    prepare: impl FnOnce(&File) -> std::io::Result<()>,
+) -> std::io::Result<File> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
-    let mut file = std::fs::File::create(&temporary)?;
+    let mut file = File::create(&temporary)?;
+    prepare(&file)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    std::fs::rename(&temporary, path)
+    std::fs::rename(&temporary, path)?;
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -53,9 +53,18 @@ pub fn run(tool: Tool, options: Options, stop: Stop) -> Result<ExitCode> {
         abilities: abilities(&about),
         mapping,
     };
+    let link = Link {
+        source: options.source(),
+        mb_per_s: options.network_limit,
+        stop: stop.clone(),
+        stats: stats.clone(),
+        applied: Arc::default(),
+    };
     let mut job = Job {
+        link,
         checkpoint: Checkpoint::new(&options, &rewriter.mapping),
         spool: options.resume.as_deref().map(Spool::beside),
+        receiver: None,
         owned: true,
         is_continued: false,
         client: None,
@@ -67,6 +76,7 @@ pub fn run(tool: Tool, options: Options, stop: Stop) -> Result<ExitCode> {
     };
     let is_copying = job.options.exit_when_synced || !job.options.verify;
     if is_copying {
+        job.checkpoint.lock()?;
         let end = job.migrate(target)?;
         if end == End::Stopped {
             reporter.end();
@@ -211,8 +221,12 @@ struct Job {
     checkpoint: Checkpoint,
     stop: Stop,
     stats: Arc<Stats>,
+    /// Where what is copied comes from.
+    link: Link,
     /// What has come of the source, if there is a place for it.
     spool: Option<Spool>,
+    /// What goes on receiving while the target is away.
+    receiver: Option<Receiver>,
     owned: bool,
     /// Whether a part of what is copied is at the target.
     is_continued: bool,
@@ -336,13 +350,8 @@ impl Job {
         if self.options.is_offline() {
             return self.replay(target, known);
         }
-        let link = Link {
-            source: self.options.source(),
-            mb_per_s: self.options.network_limit,
-            stop: self.stop.clone(),
-            stats: self.stats.clone(),
-            applied: Arc::default(),
-        };
+        let link = self.link.clone();
+        link.applied.store(0, Ordering::Release);
         let (mut feed, start) = match self.resume(&mut target, known.as_ref(), &link)? {
             Some(resumed) => resumed,
             None => self.begin(&mut target, known.as_ref(), &link)?,
@@ -377,24 +386,27 @@ impl Job {
         known: Option<&Progress>,
         link: &Link,
     ) -> Result<Option<(Box<dyn Feed>, Position)>> {
-        let Some(spool) = self.spool.clone() else {
+        let kept = self.receiver.take().filter(Receiver::goes_on);
+        let (Some(spool), Some(known)) = (self.spool.clone(), known) else {
             return Ok(None);
         };
-        let (Some(known), Some(held)) = (known, spool.held(known)?) else {
-            return Ok(None);
+        let receiver = match (kept, &known.stage) {
+            (Some(kept), Stage::Copying(_)) => kept,
+            _ => match spool.held(Some(known))? {
+                Some(held) => Receiver::resume(&spool, link, held)?,
+                None => return Ok(None),
+            },
         };
-        let receiver = Receiver::resume(&spool, link, held.clone())?;
-        let start = match &known.stage {
-            Stage::Following(position) => position.clone(),
+        let (start, receiver) = match &known.stage {
+            Stage::Following(position) => (position.clone(), receiver),
             Stage::Copying(copied) => {
-                let start = held.start();
+                let start = receiver.start();
                 let copied = copied
                     .as_ref()
                     .filter(|copied| (&copied.id, copied.next) == (&start.id, start.next));
                 self.begin_copy(target, true, copied)?;
                 let from = copied.map_or(0, |copied| copied.bytes);
-                self.load(target, &receiver, &start, from)?;
-                start
+                (start, self.load(target, receiver, from)?)
             }
         };
         let feed = receiver.feed(start.next)?;
@@ -432,7 +444,7 @@ impl Job {
         self.begin_copy(target, known.is_some(), None)?;
         if let Some(spool) = self.spool.clone() {
             let receiver = Receiver::begin(&spool, link, stream, transfer, &start)?;
-            self.load(target, &receiver, &start, 0)?;
+            let receiver = self.load(target, receiver, 0)?;
             return Ok((Box::new(receiver.feed(start.next)?), start));
         }
         let acknowledging = stream.acknowledge(link.applied.clone())?;
@@ -450,14 +462,20 @@ impl Job {
         Ok((Box::new(Acknowledged::new(stream, acknowledging)), start))
     }
 
-    /// Copies the data set that is received, from that byte on.
-    fn load(
-        &mut self,
-        target: &mut Conn,
-        receiver: &Receiver,
-        start: &Position,
-        from: u64,
-    ) -> Result<()> {
+    /// Copies the data set that is received, from that byte on. If the target
+    /// breaks, the source need not hear of it.
+    fn load(&mut self, target: &mut Conn, receiver: Receiver, from: u64) -> Result<Receiver> {
+        match self.load_from(target, &receiver, from) {
+            Ok(()) => Ok(receiver),
+            Err(error) => {
+                self.receiver = Some(receiver);
+                Err(error)
+            }
+        }
+    }
+
+    fn load_from(&mut self, target: &mut Conn, receiver: &Receiver, from: u64) -> Result<()> {
+        let start = receiver.start();
         let copied = self.copy(receiver.rdb()?, Oldest::Kept, from, |bytes| {
             self.note_copied(target, &start.id, start.next, bytes)
         });

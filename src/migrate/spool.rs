@@ -55,7 +55,7 @@ pub struct Held {
 
 impl Held {
     /// Where the stream begins.
-    pub fn start(&self) -> Position {
+    fn start(&self) -> Position {
         Position {
             id: self.id.clone(),
             next: self.next,
@@ -160,7 +160,9 @@ impl Spool {
 
     fn write_note(&self, held: &Held) -> Result<()> {
         let text = held.text(&self.boot);
-        write_whole(&self.note, text.as_bytes()).map_err(|e| Error::file(&self.note, e))
+        write_whole(&self.note, text.as_bytes(), |_| Ok(()))
+            .map_err(|e| Error::file(&self.note, e))?;
+        Ok(())
     }
 }
 
@@ -299,6 +301,16 @@ impl Receiver {
             thread: Some(thread.map_err(Error::Source)?),
             held,
         })
+    }
+
+    /// Where the stream begins.
+    pub fn start(&self) -> Position {
+        self.held.start()
+    }
+
+    /// Whether it has not ended.
+    pub fn goes_on(&self) -> bool {
+        !self.shared.state.lock().is_over
     }
 
     /// Why the receiver ended, if it failed; said once.
@@ -672,140 +684,4 @@ impl Feed for SpoolFeed {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::TcpListener;
-    use std::time::Duration;
-
-    const MARK: &str = "0123456789012345678901234567890123456789";
-
-    fn held() -> Held {
-        Held {
-            id: "a".repeat(40),
-            latest: "b".repeat(40),
-            next: 18,
-            rdb: 1 << 33,
-        }
-    }
-
-    /// A source that answers one PSYNC after the other with these bytes, a few at
-    /// a time, and then waits until nobody listens.
-    fn source(answers: Vec<Vec<u8>>) -> Endpoint {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        std::thread::spawn(move || {
-            for answer in answers {
-                let (mut socket, _) = listener.accept().expect("a connection");
-                socket.set_nodelay(true).expect("an option");
-                socket.write_all(b"+OK\r\n+OK\r\n").expect("a reader");
-                for piece in answer.chunks(7) {
-                    socket.write_all(piece).expect("a reader");
-                    std::thread::sleep(Duration::from_micros(20));
-                }
-                // It goes when the other end does.
-                let _ = socket.read_to_end(&mut Vec::new());
-            }
-        });
-        Endpoint {
-            role: "source",
-            address: format!("127.0.0.1:{port}").parse().expect("an address"),
-            user: None,
-            password: None,
-        }
-    }
-
-    fn link(source: Endpoint) -> Link {
-        Link {
-            source,
-            mb_per_s: None,
-            stop: Stop::default(),
-            stats: Arc::default(),
-            applied: Arc::default(),
-        }
-    }
-
-    fn read_stream(feed: &mut SpoolFeed, until: &[u8]) {
-        let mut found = Vec::new();
-        while found != until {
-            assert!(until.starts_with(&found), "{}", found.escape_ascii());
-            let waiting = feed.waiting();
-            let came = waiting.len();
-            found.extend_from_slice(waiting);
-            feed.consume(came);
-            feed.fill().expect("more");
-        }
-    }
-
-    #[test]
-    fn notes_of_this_boot_are_read() {
-        let text = held().text("boot");
-        assert_eq!(Held::parse(&text, "boot"), Some(held()));
-        assert_eq!(Held::parse(&text, "another"), None);
-        assert_eq!(Held::parse("boot a b 1\n", "boot"), None);
-    }
-
-    #[test]
-    fn a_data_set_ends_at_its_mark_and_the_stream_goes_on() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let spool = Spool::beside(&dir.path().join("file"));
-        let id = "a".repeat(40);
-        // What looks like the mark at first is none.
-        let rdb = format!("REDIS{}x{}x", &MARK[..39], &MARK[1..]);
-        let first = format!("+FULLRESYNC {id} 100\r\n$EOF:{MARK}\r\n{rdb}{MARK}one two ");
-        let again = "+CONTINUE\r\nthree".to_owned();
-        let link = link(source(vec![first.into_bytes(), again.into_bytes()]));
-        let (stream, answer) = link.psync(None).expect("an answer");
-        let Answer::Full(start, transfer) = answer else {
-            panic!("a data set");
-        };
-        let receiver = Receiver::begin(&spool, &link, stream, transfer, &start);
-        let receiver = receiver.expect("a receiver");
-        let mut found = String::new();
-        let read = receiver.rdb().expect("a file").read_to_string(&mut found);
-        assert_eq!(read.expect("a data set"), rdb.len());
-        assert_eq!(found, rdb);
-        receiver.check_rdb(rdb.len() as u64).expect("its length");
-        assert!(receiver.check_rdb(3).is_err());
-
-        // Another process goes on with what the first one left.
-        let following = Progress {
-            owned: true,
-            stage: Stage::Following(Position {
-                next: start.next + 4,
-                ..start.clone()
-            }),
-        };
-        let is_there = || std::fs::read(&spool.stream).is_ok_and(|bytes| bytes == b"one two ");
-        while !is_there() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        drop(receiver);
-        let held = spool.held(Some(&following)).expect("a note").expect("it");
-        let receiver = Receiver::resume(&spool, &link, held).expect("a receiver");
-        let mut feed = receiver.feed(start.next + 4).expect("a file");
-        read_stream(&mut feed, b"two three");
-        // All is read: the files have gone.
-        while feed.live.is_none() {
-            feed.fill().expect("the source");
-        }
-        assert_eq!(feed.new_id(), Some(id));
-        assert_eq!(spool.held(Some(&following)).expect("no note"), None);
-        assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 0);
-    }
-
-    #[test]
-    fn half_a_data_set_is_removed() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let spool = Spool::beside(&dir.path().join("file"));
-        let id = "a".repeat(40);
-        let first = format!("+FULLRESYNC {id} 100\r\n$100\r\nREDIS");
-        let link = link(source(vec![first.into_bytes()]));
-        let (stream, answer) = link.psync(None).expect("an answer");
-        let Answer::Full(start, transfer) = answer else {
-            panic!("a data set");
-        };
-        let receiver = Receiver::begin(&spool, &link, stream, transfer, &start);
-        drop(receiver.expect("a receiver"));
-        assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 0);
-    }
-}
+mod tests;
