@@ -32,12 +32,12 @@ PACKED = {
     "rdbcompression": "no",
 }
 CONFIGS = {"usual": USUAL, "plain": PLAIN, "packed": PACKED}
-# Numbers of types that each of them makes, without and with those of sets that
-# Redis 7.2 and Valkey keep packed.
+# Numbers of types that each of them makes: of Redis 7.0, and of Redis 7.2 and
+# Valkey, which keep short sets packed and have streams of another version.
 KINDS = {
-    "usual": ({0, 2, 4, 5, 11, 16, 17, 18}, {0, 2, 4, 5, 11, 16, 17, 18, 20}),
-    "plain": ({0, 2, 4, 5, 18}, {0, 2, 4, 5, 18}),
-    "packed": ({0, 2, 11, 16, 17, 18}, {0, 11, 16, 17, 18, 20}),
+    "usual": ({0, 2, 4, 5, 11, 16, 17, 18, 19}, {0, 2, 4, 5, 11, 16, 17, 18, 20, 21}),
+    "plain": ({0, 2, 4, 5, 18, 19}, {0, 2, 4, 5, 18, 21}),
+    "packed": ({0, 2, 11, 16, 17, 18, 19}, {0, 11, 16, 17, 18, 20, 21}),
 }
 
 
