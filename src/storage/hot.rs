@@ -3,7 +3,8 @@
 //!
 //! A fixed number of sets, each behind a lock of its own and bounded in bytes;
 //! within a set the rows that nobody has read since the hand passed them go
-//! first. A row's place is given by a hash of its key that only this process
+//! first. The rows of a set stand in one piece of memory: to find one takes two
+//! steps that wait for memory, the set and the row. A row's place is given by a hash of its key that only this process
 //! knows, mixed with its keyspace's seed: clearing a keyspace is giving it
 //! another seed.
 //!
@@ -33,8 +34,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const WAYS: usize = 16;
 /// Bytes of a set that the number of sets is made for.
 const SET_BYTES: u64 = 4096;
-/// What a row costs besides its bytes.
-const ROW_OVERHEAD: usize = 48;
+/// No set holds more, so that places in it are numbers of 16 bits.
+const SET_BYTES_MAX: u32 = 60_000;
+/// What a row has before its key: `hash (8) ‖ key length (2) ‖ value length (2) ‖
+/// room for the value (2)`, in the order of the machine.
+const HEAD: usize = 14;
 /// Rows up to this size, key and value, have a place.
 const ROW_MAX: usize = 1536;
 
@@ -48,31 +52,51 @@ const USAGE_SETS: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version(u32);
 
-#[derive(Debug)]
-struct Row {
+/// A row of a set.
+#[derive(Debug, Clone, Copy)]
+struct Row<'s> {
     hash: u64,
-    /// Read since the hand passed.
-    used: bool,
-    key_len: u16,
-    value_len: u16,
-    /// Key and value, and perhaps room for a longer value.
-    bytes: Box<[u8]>,
+    key: &'s [u8],
+    value: &'s [u8],
+    /// Bytes that its value may grow to.
+    room: usize,
 }
 
-#[derive(Debug, Default)]
-struct Set {
-    /// A part of each row's hash, to find it by.
-    marks: [u16; WAYS],
-    version: u32,
-    bytes: u32,
-    hand: u8,
-    rows: Vec<Row>,
+impl Row<'_> {
+    fn size(&self) -> usize {
+        HEAD + self.key.len() + self.room
+    }
 }
+
+/// With its lock, what a look-up needs first stands in one line of the
+/// processor's cache.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Set {
+    /// A part of each row's hash, to find it by; 0 where there is none.
+    marks: [u16; WAYS],
+    /// The rows, in any order and with gaps.
+    memory: Vec<u8>,
+    /// Where in it each row begins.
+    starts: [u16; WAYS],
+    version: u32,
+    /// Bytes of the gaps.
+    gaps: u32,
+    /// Which rows were read since the hand passed, a bit for each.
+    used: u16,
+    rows: u8,
+    hand: u8,
+}
+
+/// A set on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Slot(Mutex<Set>);
 
 /// See the module.
 #[derive(Debug)]
 pub struct HotRows {
-    sets: Box<[Mutex<Set>]>,
+    sets: Box<[Slot]>,
     set_bytes: AtomicU32,
 }
 
@@ -101,7 +125,7 @@ impl HotRows {
             sets => 1 << sets.min(1 << 24).ilog2(),
         };
         let hot = HotRows {
-            sets: (0..sets).map(|_| Mutex::default()).collect(),
+            sets: (0..sets).map(|_| Slot::default()).collect(),
             set_bytes: AtomicU32::new(0),
         };
         hot.set_budget(budget);
@@ -112,7 +136,9 @@ impl HotRows {
     /// is written to next.
     pub fn set_budget(&self, budget: u64) {
         let each = budget / (self.sets.len().max(1) as u64);
-        let each = u32::try_from(each).unwrap_or(u32::MAX);
+        let each = u32::try_from(each)
+            .unwrap_or(SET_BYTES_MAX)
+            .min(SET_BYTES_MAX);
         self.set_bytes.store(each, Ordering::Relaxed);
     }
 
@@ -130,9 +156,8 @@ impl HotRows {
         let mut set = set.lock();
         match set.find(hash, key) {
             Some(at) => {
-                let row = &mut set.rows[at];
-                row.used = true;
-                Ok(look(row.value()))
+                set.used |= 1 << at;
+                Ok(look(set.row(at).value))
             }
             None => Err(Version(set.version)),
         }
@@ -154,9 +179,9 @@ impl HotRows {
         let version = Version(set.version);
         for (name, direction) in names.iter().zip(DIRECTIONS) {
             if let Some(at) = set.find(hash, name)
-                && let Some(found) = look(direction, set.rows[at].value())
+                && let Some(found) = look(direction, set.row(at).value)
             {
-                set.rows[at].used = true;
+                set.used |= 1 << at;
                 return (Some(found), version);
             }
         }
@@ -181,7 +206,9 @@ impl HotRows {
             return;
         }
         if let Some(at) = set.find(hash, name) {
-            if std::mem::take(&mut set.rows[at].used) && !continues {
+            let used = set.is_used(at);
+            set.used &= !(1 << at);
+            if used && !continues {
                 return;
             }
             set.remove(at);
@@ -225,18 +252,18 @@ impl HotRows {
             let Some(at) = set.find(hash, name) else {
                 continue;
             };
-            let Some(run) = change(direction, set.rows[at].value()) else {
+            let Some(run) = change(direction, set.row(at).value) else {
                 continue;
             };
-            if !run.is_empty() && set.rows[at].overwrite(&run) {
+            if !run.is_empty() && set.overwrite(at, &run) {
                 continue;
             }
-            let used = set.rows[at].used;
+            let used = set.is_used(at);
             set.remove(at);
             if !run.is_empty() {
                 set.insert(hash, name, &run, self.set_bytes.load(Ordering::Relaxed));
                 if let Some(at) = set.find(hash, name) {
-                    set.rows[at].used = used;
+                    set.used |= u16::from(used) << at;
                 }
             }
         }
@@ -271,7 +298,7 @@ impl HotRows {
         set.version = set.version.wrapping_add(1);
         let found = set.find(hash, key);
         if let (Some(at), Some(value)) = (found, value)
-            && set.rows[at].overwrite(value)
+            && set.overwrite(at, value)
         {
             return;
         }
@@ -289,8 +316,11 @@ impl HotRows {
         let step = (self.sets.len() / USAGE_SETS).max(1);
         let sample = self.sets.iter().step_by(step);
         let (rows, bytes) = sample.fold((0, 0), |(rows, bytes), set| {
-            let set = set.lock();
-            (rows + set.rows.len() as u64, bytes + u64::from(set.bytes))
+            let set = set.0.lock();
+            (
+                rows + u64::from(set.rows),
+                bytes + set.memory.capacity() as u64,
+            )
         });
         (rows * step as u64, bytes * step as u64)
     }
@@ -298,8 +328,9 @@ impl HotRows {
     /// Calls `each` with hash, key and value of every row.
     pub(super) fn for_each(&self, mut each: impl FnMut(u64, &[u8], &[u8])) {
         for set in &self.sets {
-            for row in &set.lock().rows {
-                each(row.hash, row.key(), row.value());
+            let set = set.0.lock();
+            for row in (0..usize::from(set.rows)).map(|at| set.row(at)) {
+                each(row.hash, row.key, row.value);
             }
         }
     }
@@ -307,84 +338,142 @@ impl HotRows {
     fn set(&self, hash: u64) -> Option<&Mutex<Set>> {
         // The number of sets is a power of two, or 0.
         let mask = self.sets.len().wrapping_sub(1);
-        self.sets.get((hash >> 16) as usize & mask)
+        let slot = self.sets.get((hash >> 16) as usize & mask);
+        slot.map(|slot| &slot.0)
     }
 }
 
-impl Row {
-    fn key(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.key_len)]
-    }
-
-    fn value(&self) -> &[u8] {
-        let from = usize::from(self.key_len);
-        &self.bytes[from..from + usize::from(self.value_len)]
-    }
-
-    fn cost(&self) -> u32 {
-        (self.bytes.len() + ROW_OVERHEAD) as u32
-    }
-
-    /// Replaces the value if it fits into the memory of the old one.
-    fn overwrite(&mut self, value: &[u8]) -> bool {
-        let from = usize::from(self.key_len);
-        let room = self.bytes.len() - from;
-        if value.len() > room || value.len() < room / 2 {
-            return false;
-        }
-        self.bytes[from..from + value.len()].copy_from_slice(value);
-        self.value_len = value.len() as u16;
-        true
-    }
+/// What a row with this hash is marked with: never 0.
+fn mark(hash: u64) -> u16 {
+    hash as u16 | 1
 }
 
 impl Set {
+    #[inline]
     fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
-        let mark = hash as u16;
-        let marks = &self.marks[..self.rows.len()];
-        marks.iter().enumerate().find_map(|(at, m)| {
-            let row = &self.rows[at];
-            (*m == mark && row.hash == hash && row.key() == key).then_some(at)
-        })
+        let mark = mark(hash);
+        let mut found = (0..WAYS).fold(0u32, |found, at| {
+            found | (u32::from(self.marks[at] == mark) << at)
+        });
+        while found != 0 {
+            let at = found.trailing_zeros() as usize;
+            let row = self.row(at);
+            if row.hash == hash && row.key == key {
+                return Some(at);
+            }
+            found &= found - 1;
+        }
+        None
+    }
+
+    #[inline]
+    fn row(&self, at: usize) -> Row<'_> {
+        let memory = &self.memory[usize::from(self.starts[at])..];
+        let (head, rest) = memory.split_at(HEAD);
+        let number = |from: usize| usize::from(u16::from_ne_bytes([head[from], head[from + 1]]));
+        let (key, rest) = rest.split_at(number(8));
+        Row {
+            hash: head.first_chunk().copied().map_or(0, u64::from_ne_bytes),
+            key,
+            value: &rest[..number(10)],
+            room: number(12),
+        }
+    }
+
+    fn is_used(&self, at: usize) -> bool {
+        self.used & (1 << at) != 0
+    }
+
+    /// Replaces the value of a row if it fits into the room of the old one.
+    fn overwrite(&mut self, at: usize, value: &[u8]) -> bool {
+        let row = self.row(at);
+        let (room, key_len) = (row.room, row.key.len());
+        if value.len() > room || value.len() < room / 2 {
+            return false;
+        }
+        let start = usize::from(self.starts[at]);
+        let from = start + HEAD + key_len;
+        self.memory[from..from + value.len()].copy_from_slice(value);
+        self.memory[start + 10..start + 12].copy_from_slice(&(value.len() as u16).to_ne_bytes());
+        true
     }
 
     fn remove(&mut self, at: usize) {
-        let row = self.rows.swap_remove(at);
-        self.marks[at] = self.marks[self.rows.len()];
-        self.bytes -= row.cost();
+        let (start, size) = (usize::from(self.starts[at]), self.row(at).size());
+        match start + size == self.memory.len() {
+            true => self.memory.truncate(start),
+            false => self.gaps += size as u32,
+        }
+        self.rows -= 1;
+        let last = usize::from(self.rows);
+        self.marks[at] = self.marks[last];
+        self.starts[at] = self.starts[last];
+        self.used = (self.used & !(1 << at)) | (u16::from(self.is_used(last)) << at);
+        self.marks[last] = 0;
+        self.used &= !(1 << last);
+        if last == 0 {
+            self.memory = Vec::new();
+            self.gaps = 0;
+        }
     }
 
     fn insert(&mut self, hash: u64, key: &[u8], value: &[u8], set_bytes: u32) {
-        let len = key.len() + value.len();
-        let cost = (len + ROW_OVERHEAD) as u32;
-        if len > ROW_MAX || cost > set_bytes {
+        let room = value.len().next_multiple_of(8);
+        let size = HEAD + key.len() + room;
+        // What is over is room for gaps.
+        let most = (set_bytes - set_bytes / 8) as usize;
+        if key.len() + value.len() > ROW_MAX || size > most {
             return;
         }
-        while self.rows.len() == WAYS || self.bytes + cost > set_bytes {
+        while usize::from(self.rows) == WAYS || self.live() + size > most {
             self.evict();
         }
-        let mut bytes = Vec::with_capacity(len);
-        bytes.extend_from_slice(key);
-        bytes.extend_from_slice(value);
-        self.marks[self.rows.len()] = hash as u16;
-        self.rows.push(Row {
-            hash,
-            used: false,
-            key_len: key.len() as u16,
-            value_len: value.len() as u16,
-            bytes: bytes.into_boxed_slice(),
-        });
-        self.bytes += cost;
+        let capacity = self.memory.capacity();
+        if self.memory.len() + size > capacity || capacity > set_bytes as usize {
+            self.rebuild(size, set_bytes as usize);
+        }
+        let at = usize::from(self.rows);
+        self.marks[at] = mark(hash);
+        self.starts[at] = self.memory.len() as u16;
+        self.memory.extend_from_slice(&hash.to_ne_bytes());
+        for number in [key.len(), value.len(), room] {
+            self.memory
+                .extend_from_slice(&(number as u16).to_ne_bytes());
+        }
+        self.memory.extend_from_slice(key);
+        self.memory.extend_from_slice(value);
+        self.memory
+            .resize(self.memory.len() + room - value.len(), 0);
+        self.rows += 1;
+    }
+
+    /// Bytes of the rows, without the gaps.
+    fn live(&self) -> usize {
+        self.memory.len() - self.gaps as usize
+    }
+
+    /// Closes the gaps and makes room for `more` bytes and some, `most` in all.
+    fn rebuild(&mut self, more: usize, most: usize) {
+        let needed = self.live() + more;
+        let mut memory = Vec::with_capacity((needed + needed / 2).min(most).max(needed));
+        for at in 0..usize::from(self.rows) {
+            let start = usize::from(self.starts[at]);
+            let row = &self.memory[start..start + self.row(at).size()];
+            self.starts[at] = memory.len() as u16;
+            memory.extend_from_slice(row);
+        }
+        self.memory = memory;
+        self.gaps = 0;
     }
 
     /// Drops the first row behind the hand that was not read since it passed last.
     fn evict(&mut self) {
         loop {
-            let at = usize::from(self.hand) % self.rows.len();
-            let row = &mut self.rows[at];
-            if !std::mem::take(&mut row.used) {
+            let at = usize::from(self.hand) % usize::from(self.rows);
+            if !self.is_used(at) {
                 return self.remove(at);
             }
+            self.used &= !(1 << at);
             self.hand = (at + 1) as u8;
         }
     }
