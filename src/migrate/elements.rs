@@ -67,6 +67,12 @@ impl Maker {
         self.commands += 1;
     }
 
+    /// Exchanges the commands so far, and how many they are, for others.
+    pub(super) fn swap_commands(&mut self, others: &mut (Vec<u8>, usize)) {
+        std::mem::swap(&mut self.out, &mut others.0);
+        std::mem::swap(&mut self.commands, &mut others.1);
+    }
+
     /// Begins a key that expires then, or never. With `replace` another value of
     /// it may be there.
     pub fn begin(&mut self, key: &[u8], expire_ms: u64, replace: bool) {
@@ -172,6 +178,7 @@ impl Maker {
         let key = std::mem::take(&mut self.key);
         let mut stream = std::mem::take(&mut self.stream);
         stream.end(self, &key);
+        self.stream = stream;
         self.key = key;
         if self.expire_ms != 0 && !self.is_set {
             let key = std::mem::take(&mut self.key);

@@ -1,21 +1,63 @@
-//! Streams as the commands that make them: XADD for each entry, XSETID for what
-//! is known of the stream, XGROUP for groups and consumers, XCLAIM for what they
-//! have not acknowledged.
-//!
-//! A pending entry that the stream itself has no more is left out: no command
-//! makes one.
+//! Streams as commands: RESTORE of all, up to a size. Larger ones, and those for
+//! targets before Redis 7, become XADD for each entry, XSETID for what is known of
+//! the stream, XGROUP for groups and consumers, XCLAIM for what they have not
+//! acknowledged. A pending entry that a large stream itself has no more is left
+//! out there: only a payload can hold one (before Redis 7 XCLAIM makes it).
 
 use super::elements::Maker;
 use crate::encoding::packed;
 use crate::encoding::stream::StreamId;
-use crate::rdb::{StreamPart, StreamState};
+use crate::rdb::encode::Encoder;
+use crate::rdb::stream::{Filling, Writer};
+use crate::rdb::{StreamPart, StreamState, payload};
 
 /// Ids in one command at the most.
 const MAX_IDS: usize = 256;
+/// Bytes of a stream that becomes one RESTORE, but for its last part.
+const MAX_PAYLOAD: usize = 1 << 20;
+
+/// A stream that may still become one RESTORE.
+#[derive(Default)]
+struct Small {
+    encoder: Encoder,
+    writer: Writer,
+    filling: Filling,
+    nodes: u64,
+    /// The value, without its head.
+    body: Vec<u8>,
+    /// Bytes of the entries, of which the writer holds some back.
+    bytes: usize,
+}
+
+impl Small {
+    /// Adds the next part; says whether the stream is still small.
+    fn part(&mut self, part: StreamPart<'_>) -> bool {
+        if let StreamPart::Entry { fields, .. } = part {
+            self.nodes += u64::from(self.filling.begins_node(fields.len()));
+            self.bytes += fields.len();
+        }
+        let written = self.writer.part(&mut self.encoder, part, &mut self.body);
+        written.is_ok() && self.bytes.max(self.body.len()) <= MAX_PAYLOAD
+    }
+
+    /// The payload of the whole stream.
+    fn payload(mut self) -> Vec<u8> {
+        let mut whole = Vec::with_capacity(self.body.len() + 32);
+        Writer::begin(&mut self.encoder, self.nodes, None, &mut whole);
+        whole.append(&mut self.body);
+        payload::seal(&mut whole);
+        whole
+    }
+}
 
 /// Makes the stream under construction.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct StreamMaker {
+    /// Whether a part of it has come.
+    begun: bool,
+    small: Option<Small>,
+    /// The commands that make it, and how many they are, while it is small.
+    held: (Vec<u8>, usize),
     group: Vec<u8>,
     consumer: Vec<u8>,
     /// What is known of the group's pending entries, in the order of their ids.
@@ -28,6 +70,27 @@ pub struct StreamMaker {
 impl StreamMaker {
     /// Adds the next part of the stream under `key`.
     pub fn part(&mut self, maker: &mut Maker, key: &[u8], part: StreamPart<'_>) {
+        if !self.begun {
+            self.begun = true;
+            self.small = maker.abilities().stream_counters.then(Small::default);
+        }
+        let Some(small) = &mut self.small else {
+            return self.command(maker, key, part);
+        };
+        let is_small = small.part(part);
+        maker.swap_commands(&mut self.held);
+        self.command(maker, key, part);
+        maker.swap_commands(&mut self.held);
+        if !is_small {
+            self.small = None;
+            let (bytes, commands) = std::mem::take(&mut self.held);
+            maker.out.extend_from_slice(&bytes);
+            maker.commands += commands;
+        }
+    }
+
+    /// Adds the commands of a part.
+    fn command(&mut self, maker: &mut Maker, key: &[u8], part: StreamPart<'_>) {
         match part {
             StreamPart::Entry { id, fields } => {
                 let id = id.to_string();
@@ -79,7 +142,10 @@ impl StreamMaker {
 
     /// Ends the stream.
     pub fn end(&mut self, maker: &mut Maker, key: &[u8]) {
-        self.claim(maker, key);
+        match self.small.take() {
+            Some(small) => maker.command(&[b"RESTORE", key, b"0", &small.payload()]),
+            None => self.claim(maker, key),
+        }
         *self = StreamMaker::default();
     }
 
@@ -114,4 +180,125 @@ fn set_state(maker: &mut Maker, key: &[u8], state: &StreamState) {
         }
     }
     maker.command(&args);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::elements::Abilities;
+    use super::*;
+    use crate::rdb::decode::read_value;
+    use crate::rdb::reader::Reader;
+    use crate::rdb::{Element, Error};
+    use crate::resp::parser::{Limits, Parser, Progress};
+
+    const KEY: &[u8] = b"stream";
+
+    fn id(ms: u64) -> StreamId {
+        StreamId { ms, seq: 0 }
+    }
+
+    /// The commands that make a stream of so many entries, one of whose pending
+    /// entries it has no more.
+    fn commands(entries: u64, value_len: usize, stream_counters: bool) -> Vec<Vec<Vec<u8>>> {
+        let mut maker = Maker::new(Abilities {
+            set_pxat: true,
+            stream_counters,
+        });
+        maker.begin(KEY, 0, false);
+        let mut fields = Vec::new();
+        packed::put_bytes(&mut fields, b"field");
+        packed::put_bytes(&mut fields, &vec![b'v'; value_len]);
+        let mut add = |part| maker.add(Element::Stream(part));
+        for n in 1..=entries {
+            let (id, fields) = (id(n), fields.as_slice());
+            add(StreamPart::Entry { id, fields });
+        }
+        add(StreamPart::State(StreamState {
+            length: entries,
+            first: id(1),
+            last: id(entries + 1),
+            deleted: id(entries + 1),
+            added: entries + 1,
+            groups: 1,
+        }));
+        add(StreamPart::Group {
+            name: b"group",
+            last: id(entries + 1),
+            read: Some(entries as i64 + 1),
+            pending: 2,
+        });
+        for n in [1, entries + 1] {
+            add(StreamPart::Pending {
+                id: id(n),
+                delivered_ms: 7,
+                deliveries: 2,
+            });
+        }
+        add(StreamPart::Consumers(1));
+        add(StreamPart::Consumer {
+            name: b"consumer",
+            seen_ms: 8,
+            active_ms: 8,
+            pending: 2,
+        });
+        add(StreamPart::Owned(id(1)));
+        add(StreamPart::Owned(id(entries + 1)));
+        maker.end();
+        let limits = Limits {
+            max_bulk_len: usize::MAX,
+            authenticated: true,
+        };
+        let (mut rest, mut found) = (maker.out.as_slice(), Vec::new());
+        while !rest.is_empty() {
+            let mut parser = Parser::new();
+            let Ok(Progress::Complete { consumed }) = parser.advance(rest, &limits) else {
+                panic!("{}", rest.escape_ascii());
+            };
+            found.push(parser.args_of(rest).map(<[u8]>::to_vec).collect());
+            rest = &rest[consumed..];
+        }
+        assert_eq!(found.len(), maker.commands);
+        found
+    }
+
+    /// Pending entries that the stream has no more were lost on the way.
+    #[test]
+    fn a_small_stream_is_restored_with_all_that_is_pending() {
+        let commands = commands(300, 20, true);
+        let [restore] = commands.as_slice() else {
+            panic!("{} commands", commands.len());
+        };
+        assert_eq!(
+            restore[..3],
+            [b"RESTORE".to_vec(), KEY.to_vec(), b"0".to_vec()]
+        );
+        let payload = payload::open(&restore[3]).unwrap();
+        let (mut entries, mut owned) = (0, Vec::new());
+        let mut reader = Reader::new(payload.value, u64::MAX);
+        let read = read_value(&mut reader, payload.kind, payload.dialect, |element| {
+            match element {
+                Element::Stream(StreamPart::Entry { .. }) => entries += 1,
+                Element::Stream(StreamPart::Owned(id)) => owned.push(id),
+                _ => {}
+            }
+            Ok::<(), Error>(())
+        });
+        read.unwrap();
+        assert_eq!((entries, owned), (300, vec![id(1), id(301)]));
+    }
+
+    #[test]
+    fn a_large_stream_and_an_old_target_get_commands() {
+        let made = [(3000, 1000, true), (300, 20, false)];
+        for (entries, value_len, stream_counters) in made {
+            let commands = commands(entries, value_len, stream_counters);
+            let names: Vec<_> = commands.iter().map(|args| args[0].as_slice()).collect();
+            let n = entries as usize;
+            assert!(names[..n].iter().all(|name| *name == b"XADD"));
+            let expected: [&[u8]; 4] = [b"XSETID", b"XGROUP", b"XGROUP", b"XCLAIM"];
+            assert_eq!(names[n..], expected);
+            let claimed = &commands[n + 3];
+            assert!(claimed.contains(&b"1-0".to_vec()));
+        }
+    }
 }
