@@ -35,6 +35,7 @@ impl<'a> Request<'a> {
         let mut request = Request {
             order: Order {
                 alpha: false,
+                up_to_nul: true,
                 descending: false,
                 by: None,
             },
@@ -58,6 +59,7 @@ impl<'a> Request<'a> {
                 request.count = options.int()?;
             } else if options.left() >= 2 && may_store && options.word("STORE") {
                 request.store = Some(options.value()?);
+                request.order.up_to_nul = false;
             } else if options.left() >= 2 && options.word("BY") {
                 let by = options.value()?;
                 request.unsorted |= !by.contains(&b'*');
@@ -285,6 +287,19 @@ mod tests {
             client.run("sort q by nosort limit 1 2 desc"),
             bulks(&["4", "3"])
         );
+    }
+
+    /// Redis collates C strings where it does not store, and compares bytes where
+    /// it does.
+    #[test]
+    fn texts_count_up_to_a_nul_unless_they_are_stored() {
+        let mut client = Client::new();
+        client.run("rpush q b\0z a\0z a\0b a");
+        let collated = bulks(&["a\0z", "a\0b", "a", "b\0z"]);
+        assert_eq!(client.run("sort q alpha"), collated);
+        client.run("sort q alpha store sorted");
+        let bytes = bulks(&["a", "a\0b", "a\0z", "b\0z"]);
+        assert_eq!(client.run("lrange sorted 0 -1"), bytes);
     }
 
     #[test]

@@ -196,6 +196,9 @@ fn hash_field(view: &mut View, db: DbIndex, key: &[u8], field: &[u8]) -> OpResul
 pub struct Order<'a> {
     /// As bytes, not as numbers.
     pub alpha: bool,
+    /// Bytes only count up to a NUL, as in the C strings that Redis collates
+    /// where it does not store the result.
+    pub up_to_nul: bool,
     /// The largest first.
     pub descending: bool,
     /// What is compared; without, the elements themselves.
@@ -227,7 +230,7 @@ pub fn sort(
         weighed.push((weight, element));
     }
     weighed.sort_by(|a, b| {
-        let ordering = compare(a, b);
+        let ordering = compare(a, b, order.up_to_nul);
         match order.descending {
             true => ordering.reverse(),
             false => ordering,
@@ -248,21 +251,34 @@ fn weigh(view: &mut View, db: DbIndex, element: &[u8], order: Order<'_>) -> OpRe
     })
 }
 
-fn compare((a, a_element): &(Weight, Element), (b, b_element): &(Weight, Element)) -> Ordering {
+fn compare(
+    (a, a_element): &(Weight, Element),
+    (b, b_element): &(Weight, Element),
+    up_to_nul: bool,
+) -> Ordering {
+    let text = |text| match up_to_nul {
+        true => before_nul(text),
+        false => text,
+    };
     match (a, b) {
         (Weight::Number(a), Weight::Number(b)) => a
             .partial_cmp(b)
             .unwrap_or(Ordering::Equal)
             .then_with(|| a_element.cmp(b_element)),
-        (Weight::Text(a), Weight::Text(b)) => a.cmp(b),
-        _ => a_element.cmp(b_element),
+        (Weight::Text(a), Weight::Text(b)) => a.as_deref().map(text).cmp(&b.as_deref().map(text)),
+        _ => text(a_element.as_slice()).cmp(text(b_element.as_slice())),
     }
+}
+
+/// A C string.
+fn before_nul(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// A weight as C's `strtod` reads it: up to a NUL, blanks in front allowed,
 /// nothing at all is 0.
 fn number(text: &[u8]) -> OpResult<f64> {
-    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = before_nul(text);
     if text.is_empty() {
         return Ok(0.0);
     }
