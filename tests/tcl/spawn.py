@@ -15,35 +15,48 @@ import time
 START_DEADLINE_S = 60
 
 
-def port_of(path):
-    """The port that a configuration file names."""
+def settings(path):
+    """What a configuration file says of the port and of the unix socket."""
+    found = {"port": "0", "unixsocket": ""}
     with open(path, encoding="latin-1") as file:
         for line in file:
             words = line.split()
-            if words and words[0] == "port":
-                return int(words[1])
-    return 0
+            if len(words) > 1 and words[0] in found:
+                found[words[0]] = words[1]
+    return int(found["port"]), found["unixsocket"]
 
 
-def announce(port, server):
-    """Waits until the process `server` listens, then writes the suite's phrase."""
+def wait_for(server, family, address):
+    """Waits until somebody listens there; says whether `server` has lived that long."""
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline and os.path.isdir(f"/proc/{server}"):
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            print("Ready to accept connections", flush=True)
-            return
-        except OSError:
-            time.sleep(0.02)
+        with socket.socket(family) as link:
+            if link.connect_ex(address) == 0:
+                return True
+        time.sleep(0.02)
+    return False
 
 
-def announce_aside(port):
+def announce(server, port, path):
+    """Writes the suite's phrases for the process `server`.
+
+    Redis says its process id when it listens, and some tests connect then, at the
+    unix socket, which is there also where `bind` is empty.
+    """
+    if path:
+        wait_for(server, socket.AF_UNIX, path)
+    print(f"Started, PID: {server}", flush=True)
+    if wait_for(server, socket.AF_INET, ("127.0.0.1", port)):
+        print("Ready to accept connections", flush=True)
+
+
+def announce_aside(port, path):
     """Runs `announce` in a process that is no child of the later server."""
     server = os.getpid()
     child = os.fork()
     if child == 0:
         if os.fork() == 0:
-            announce(port, server)
+            announce(server, port, path)
         os._exit(0)
     os.waitpid(child, 0)
 
@@ -52,12 +65,13 @@ def main():
     """Replaces this process by the server."""
     command, arguments = shlex.split(sys.argv[1]), sys.argv[2:]
     starts = arguments and not arguments[0].startswith("--")
-    port = port_of(arguments[0]) if starts else 0
-    print(f"Starting, PID: {os.getpid()}", flush=True)
+    port, path = settings(arguments[0]) if starts else (0, "")
     if port:
-        announce_aside(port)
+        announce_aside(port, path)
         # Tests of scripts that do not end expect BUSY to every command.
         arguments += ["--busy-reply-scope", "all"]
+    else:
+        print(f"Started, PID: {os.getpid()}", flush=True)
     # Where the suite looks for the log.
     os.dup2(1, 2)
     os.execvp(command[0], [*command, *arguments])
