@@ -7,6 +7,7 @@
 //! 'A'                → histories that this one continues, oldest first: id (40 digits) ‖ end (8)
 //! 'L'                → (empty): a file is being loaded; what there is, is a part of it
 //! 'B'                → whether commits write binlog rows (1)
+//! 'T'                → position up to which the binlog is trimmed (8)
 //! 'D' ‖ DB (2)       → keyspace id (4): the column family `ks<id>` holds this DB
 //! 'L' ‖ name         → the text of a library of functions
 //! 'S'                → next collection id (8) ‖ next binlog position (8) ‖ next binlog entry (8)
@@ -30,6 +31,8 @@ pub const ANCESTORS: &[u8] = b"A";
 pub const LOADING: &[u8] = b"L";
 /// Key of the row that says whether commits are logged.
 pub const LOGGED: &[u8] = b"B";
+/// Key of the row that says how far the binlog is trimmed.
+pub const TRIMMED: &[u8] = b"T";
 /// Key of the state row.
 pub const STATE: &[u8] = b"S";
 /// First byte of the rows that hold libraries of functions.

@@ -207,9 +207,10 @@ impl Executor {
                 continue;
             };
             let other = command.other_db.and_then(|other| other(&parsed.args));
+            let key = |i: &usize| Some((parsed.db, *parsed.args.get(*i)?));
+            self.txn.prefetch(indices.iter().filter_map(key));
             for index in indices {
                 let key = parsed.args.get(index).copied().unwrap_or_default();
-                self.txn.prefetch(parsed.db, key);
                 hashes.push(self.txn.key_hash(parsed.db, key));
                 hashes.extend(other.map(|db| self.txn.key_hash(db, key)));
             }

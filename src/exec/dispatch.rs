@@ -263,6 +263,11 @@ impl Executor {
         Ok(self.server.engine.make_durable()?)
     }
 
+    /// Has the processor fetch what requests will need that come soon.
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
+        self.txn.prefetch(keys);
+    }
+
     /// Runs one request and writes its reply.
     pub fn run(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         let start = reply.len();
@@ -606,11 +611,11 @@ impl Executor {
             return Ok(usize::MAX);
         };
         let db = session.db();
-        let mut hashes = KeyHashes::new();
-        for &i in &indices {
-            self.txn.prefetch(db, args[i]);
-            hashes.push(self.txn.key_hash(db, args[i]));
+        if indices.len() > 1 {
+            self.txn.prefetch(indices.iter().map(|&i| (db, args[i])));
         }
+        let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
+        let mut hashes: KeyHashes = indices.iter().map(hash).collect();
         self.note_accesses(session, command, &hashes);
         if let Some(other) = command.other_db.and_then(|other_db| other_db(args)) {
             let there = indices.iter().map(|&i| self.txn.key_hash(other, args[i]));

@@ -1,7 +1,7 @@
 //! One connection: its socket, what was read of requests, what waits to be sent.
 
 use crate::exec::{Executor, Outcome};
-use crate::resp::{Limits, Parser, Progress, Reply};
+use crate::resp::{Limits, Parser, Progress, Reply, glance};
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::delivery::{Delivery, Form};
@@ -13,7 +13,9 @@ use crate::state::session::ReplyMode;
 use crate::state::tracking;
 use crate::state::waiters::{Verdict, Waiter};
 use crate::state::{ClientInfo, Server, Session};
+use crate::storage::DbIndex;
 use mio::{Interest, Registry, Token};
+use smallvec::SmallVec;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,6 +29,11 @@ const OUTPUT_BEFORE_AUTH: usize = 64 << 10;
 const READ_BUDGET: usize = 256 << 10;
 /// Requests of one connection before the others have their turn.
 const REQUEST_BUDGET: u32 = 2048;
+/// Bytes of a connection that are read before its turn, at the most.
+pub const EARLY: usize = 8 << 10;
+/// Requests that are prepared for at a time, and the longest keys of them that are.
+const LOOK_AHEAD: usize = 8;
+const LOOK_AHEAD_KEY: usize = 256;
 /// Buffers that grew past this are freed once they are empty.
 const KEEP_BUFFER: usize = 64 << 10;
 /// Invalidations longer than this are told again as one of everything.
@@ -75,6 +82,8 @@ pub struct Connection {
     pub in_paused: bool,
     /// Whether the socket may have more to read.
     readable: bool,
+    /// Whether the last read took so much that reading early would get in the way.
+    reads_much: bool,
     /// What is still to be read ends with the end of the stream.
     read_closed: bool,
     /// The peer will send no more, or must not be listened to any more.
@@ -111,6 +120,7 @@ impl Connection {
             in_pending: false,
             in_paused: false,
             readable: true,
+            reads_much: false,
             read_closed: false,
             ended: false,
         })
@@ -156,6 +166,12 @@ impl Connection {
         }
     }
 
+    /// Whether its requests wait until the peer has taken its replies, or for the
+    /// reply to one of them.
+    fn is_held_back(&self) -> bool {
+        self.unsent() > OUTPUT_PAUSE || self.session.waits_for_answer()
+    }
+
     /// Bytes of replies not yet sent.
     pub fn unsent(&self) -> usize {
         self.reply.len() - self.sent
@@ -186,9 +202,29 @@ impl Connection {
         self.tick_replies > 0 || self.unsent() > 0
     }
 
+    /// Reads ahead of the next turn, unless there is nothing to read yet or much.
+    pub fn read_early(&mut self, into: &mut [u8]) -> Option<io::Result<usize>> {
+        let waits = self.session.waiting.is_some() || self.is_held_back();
+        let ends = self.is_ending() || self.is_leaving();
+        let reads = self.readable && !self.reads_much && self.input.is_empty();
+        (reads && !waits && !ends).then(|| self.receive(into))
+    }
+
+    /// The first key of what was read early.
+    pub fn first_key<'b>(&self, early: &'b [u8]) -> Option<(DbIndex, &'b [u8])> {
+        let (key, _) = glance(early)?;
+        (key.len() <= LOOK_AHEAD_KEY).then(|| (self.session.db(), key))
+    }
+
     /// Reads and runs requests until there are none, the budget is used up or
-    /// the tick is full.
-    pub fn turn(&mut self, executor: &mut Executor, scratch: &mut [u8]) -> Turn {
+    /// the tick is full. `early`: what [`Connection::read_early`] returned, and its
+    /// buffer.
+    pub fn turn(
+        &mut self,
+        executor: &mut Executor,
+        mut early: Option<(io::Result<usize>, &[u8])>,
+        scratch: &mut [u8],
+    ) -> Turn {
         if self.session.waiting.is_some() {
             return self.listen(executor, scratch);
         }
@@ -197,18 +233,25 @@ impl Connection {
         let mut requests = 0;
         let mut bytes = 0;
         loop {
-            match self.run_buffered(executor, &mut requests) {
-                Turn::Idle => {}
-                other => return other,
-            }
-            let held_back = self.unsent() > OUTPUT_PAUSE || self.session.waits_for_answer();
-            if !self.readable || held_back || self.is_ending() || self.is_leaving() {
-                return Turn::Idle;
-            }
-            if bytes >= READ_BUDGET {
-                return Turn::More;
-            }
-            match self.read(executor, scratch, &mut requests) {
+            let read = match early.take() {
+                Some((received, buffer)) => self.take_in(executor, received, buffer, &mut requests),
+                None => {
+                    match self.run_buffered(executor, &mut requests) {
+                        Turn::Idle => {}
+                        other => return other,
+                    }
+                    let stops = self.is_held_back() || self.is_ending() || self.is_leaving();
+                    if !self.readable || stops {
+                        return Turn::Idle;
+                    }
+                    if bytes >= READ_BUDGET {
+                        return Turn::More;
+                    }
+                    let received = self.receive(scratch);
+                    self.take_in(executor, received, scratch, &mut requests)
+                }
+            };
+            match read {
                 Ok((0, Turn::Idle)) => return Turn::Idle,
                 Ok((n, Turn::Idle)) => bytes += n,
                 Ok((_, other)) => return other,
@@ -282,14 +325,15 @@ impl Connection {
         Some(waiter)
     }
 
-    /// One read. Requests that arrive whole are run right out of `scratch`.
-    fn read(
+    /// What one read came to. Requests that arrive whole are run right out of `buffer`.
+    fn take_in(
         &mut self,
         executor: &mut Executor,
-        scratch: &mut [u8],
+        received: io::Result<usize>,
+        buffer: &[u8],
         requests: &mut u32,
     ) -> io::Result<(usize, Turn)> {
-        let n = match self.receive(scratch) {
+        let n = match received {
             Ok(n) => n,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.readable = false;
@@ -302,7 +346,8 @@ impl Connection {
             self.readable = false;
             return Ok((0, Turn::Idle));
         }
-        if n < scratch.len() && !self.read_closed {
+        self.reads_much = n >= EARLY;
+        if n < buffer.len() && !self.read_closed {
             // The socket is empty; what arrives from now on is another edge.
             self.readable = false;
         }
@@ -311,7 +356,7 @@ impl Connection {
         let now_ms = executor.now_ms();
         self.session.info.active_ms.store(now_ms, Ordering::Relaxed);
         self.hear(executor.server());
-        let arrived = &scratch[..n];
+        let arrived = &buffer[..n];
         if !self.input.is_empty() {
             self.append(arrived);
             return Ok((n, Turn::Idle));
@@ -405,6 +450,7 @@ impl Connection {
         requests: &mut u32,
     ) -> (usize, Turn) {
         let mut used = 0;
+        let mut looked_ahead = 0;
         let max_bulk_len = executor.config().proto_max_bulk_len_bytes as usize;
         while used < input.len() {
             if self.is_ending() {
@@ -413,9 +459,7 @@ impl Connection {
             if self.unsent() > OUTPUT_BEFORE_AUTH && self.is_locked_out(executor) {
                 return (input.len(), Turn::Closed);
             }
-            let held_back = self.unsent() > OUTPUT_PAUSE || self.session.waits_for_answer();
-            if held_back || self.is_leaving() {
-                // Goes on when the peer has taken its replies, or got the one it waits for.
+            if self.is_held_back() || self.is_leaving() {
                 return (used, Turn::Idle);
             }
             if *requests >= REQUEST_BUDGET || executor.is_full() {
@@ -428,6 +472,10 @@ impl Connection {
             match self.parser.advance(&input[used..], &limits) {
                 Ok(Progress::Incomplete) => return (used, Turn::Idle),
                 Ok(Progress::Complete { consumed }) => {
+                    if looked_ahead <= used + consumed {
+                        looked_ahead = used + consumed;
+                        looked_ahead += self.look_ahead(executor, &input[looked_ahead..]);
+                    }
                     let before = self.reply.len();
                     let outcome = self.run_one(executor, &input[used..]);
                     if self.reply.overflowed {
@@ -492,6 +540,23 @@ impl Connection {
         self.tick_replies = self.tick_replies.saturating_sub(1);
         self.ended = true;
         executor.server().stats.evicted_clients.add(1);
+    }
+
+    /// Has what the next requests need fetched from memory while this one runs;
+    /// returns their length.
+    fn look_ahead(&self, executor: &Executor, input: &[u8]) -> usize {
+        let mut keys = SmallVec::<[&[u8]; LOOK_AHEAD]>::new();
+        let mut end = 0;
+        while keys.len() < LOOK_AHEAD
+            && let Some((key, len)) = input.get(end..).and_then(glance)
+            && key.len() <= LOOK_AHEAD_KEY
+        {
+            keys.push(key);
+            end += len;
+        }
+        let db = self.session.db();
+        executor.prefetch(keys.into_iter().map(|key| (db, key)));
+        end
     }
 
     fn run_one(&mut self, executor: &mut Executor, input: &[u8]) -> Outcome {

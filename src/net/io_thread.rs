@@ -1,6 +1,6 @@
 //! An IO thread: a poll, the connections it owns, and one executor.
 
-use super::connection::{Connection, OUTPUT_PAUSE, Turn};
+use super::connection::{Connection, EARLY, OUTPUT_PAUSE, Turn};
 use crate::base::clock;
 use crate::exec::Executor;
 use crate::state::delivery::Deliveries;
@@ -10,6 +10,7 @@ use crate::state::{ClientId, ClientInfo, Mailbox, Message, Server, Session};
 use crossbeam_channel::Receiver;
 use mio::{Events, Poll, Token, Waker};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ const MUCH_UNSENT: usize = 64 << 10;
 const EVENTS: usize = 1024;
 /// Bytes that one read takes at most.
 const SCRATCH: usize = 64 << 10;
+/// Connections that are read before they take their turns, at the most.
+const TURNS: usize = 16;
 /// How often idle connections and paused clients are looked at.
 const CRON: Duration = Duration::from_secs(1);
 /// How often a thread with paused clients looks whether the pause is over.
@@ -52,6 +55,9 @@ pub struct IoThread {
     /// When the waits of clients end at the latest.
     deadlines: BTreeSet<(u64, ClientId)>,
     scratch: Box<[u8]>,
+    /// Connections that take their turns next, and what is read of them before.
+    ready: SmallVec<[Token; TURNS]>,
+    early: Box<[u8]>,
     /// Connections with more to read or run, for the next tick.
     pending: Vec<Token>,
     /// Connections with replies of this tick.
@@ -95,6 +101,8 @@ impl IoThread {
             number,
             deadlines: BTreeSet::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
+            ready: SmallVec::new(),
+            early: vec![0; TURNS * EARLY].into_boxed_slice(),
             pending: Vec::new(),
             replied: Vec::new(),
             tick_replies: 0,
@@ -136,16 +144,20 @@ impl IoThread {
                     if event.is_writable() && connection.unsent() > 0 {
                         self.send(token);
                     }
+                    self.ready.push(token);
                 }
-                self.turn(token);
+                if self.ready.len() == TURNS {
+                    self.turns();
+                }
             }
+            self.turns();
             if mail {
                 self.read_mail();
             }
             for token in earlier {
                 if let Some(connection) = self.connections.get_mut(&token) {
                     connection.in_pending = false;
-                    self.turn(token);
+                    self.turn(token, None);
                 }
             }
             self.finish_tick();
@@ -230,13 +242,41 @@ impl IoThread {
         self.look_again(token);
     }
 
-    /// Lets one connection read and run.
-    fn turn(&mut self, token: Token) {
+    /// Lets the connections that are ready take their turns. All are read first,
+    /// so that what their requests need is fetched from memory at the same time.
+    fn turns(&mut self) {
+        let mut early = std::mem::take(&mut self.early);
+        let mut received: SmallVec<[_; TURNS]> = SmallVec::new();
+        for (token, buffer) in self.ready.iter().zip(early.chunks_exact_mut(EARLY)) {
+            let connection = self.connections.get_mut(token);
+            received.push(connection.and_then(|connection| connection.read_early(buffer)));
+        }
+        if received.len() > 1 {
+            let read = self
+                .ready
+                .iter()
+                .zip(&received)
+                .zip(early.chunks_exact(EARLY));
+            let keys = read.filter_map(|((token, received), buffer)| {
+                let n = *received.as_ref()?.as_ref().ok()?;
+                self.connections.get(token)?.first_key(&buffer[..n])
+            });
+            self.executor.prefetch(keys);
+        }
+        let ready = std::mem::take(&mut self.ready).into_iter().zip(received);
+        for ((token, received), buffer) in ready.zip(early.chunks_exact(EARLY)) {
+            self.turn(token, received.map(|received| (received, buffer)));
+        }
+        self.early = early;
+    }
+
+    /// Lets one connection read and run; `early`: what was read of it already.
+    fn turn(&mut self, token: Token, early: Option<(io::Result<usize>, &[u8])>) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
         let before = connection.unsent();
-        let turn = connection.turn(&mut self.executor, &mut self.scratch);
+        let turn = connection.turn(&mut self.executor, early, &mut self.scratch);
         self.tick_replies += connection.unsent().saturating_sub(before);
         let sends = connection.has_replies() || connection.is_ending() || connection.is_leaving();
         if sends && !connection.in_tick {
@@ -416,7 +456,7 @@ impl IoThread {
             Ok(connection) => {
                 self.connections.insert(token, connection);
                 self.by_client.insert(id, token);
-                self.turn(token);
+                self.turn(token, None);
             }
             Err(error) => {
                 log::warn!("cannot serve client {}: {error}", id.0);

@@ -13,5 +13,5 @@ pub mod writer;
 
 pub use decode::{DecodeError, Value, decode};
 pub use extent::Extent;
-pub use parser::{Args, Limits, Parser, Progress, ProtocolError};
+pub use parser::{Args, Limits, Parser, Progress, ProtocolError, glance};
 pub use writer::{Mark, Reply};

@@ -31,7 +31,7 @@ const BESIDES_VALUE_BYTES: u64 = 2 << 20;
 impl Server {
     /// What the buffers of all clients may take.
     pub fn clients_limit_bytes(&self, config: &Config) -> u64 {
-        let (_, budget) = self.engine.cache_usage();
+        let budget = self.engine.cache_size();
         match config.maxmemory_clients.bytes(budget) {
             0 => default_limit(budget),
             bytes => bytes,

@@ -3,16 +3,22 @@
 //!
 //! I3: rows are numbered under the commit lock. The binlog holds effects,
 //! never a request whose meaning depends on when it is run.
+//!
+//! Trimming is a mark below which no row counts. What lies below it goes file by
+//! file, so the log takes some more room on disk than its bounds say.
 
 use super::engine::{ColumnFamily, CommitState, Db, Engine};
 use super::history::Following;
 use super::{DbIndex, Result, StorageError};
 use crate::encoding::binlog::{Row, key, position};
-use crate::encoding::own::State;
+use crate::encoding::own::{self, State};
 use parking_lot::{Mutex, RwLock};
 use rocksdb::WriteBatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// After so many bytes trimmed, files are looked for that may go.
+const FILES_STEP: u64 = 16 << 20;
 
 /// The effects of the commands of one pending batch, as RESP commands.
 #[derive(Debug, Default)]
@@ -164,6 +170,8 @@ pub struct Binlog {
     enabled: AtomicBool,
     first_position: AtomicU64,
     first_entry: AtomicU64,
+    /// Up to where files were looked for that hold nothing else any more.
+    files_from: AtomicU64,
     next_position: AtomicU64,
     next_entry: AtomicU64,
     watchers: RwLock<Vec<Arc<Watcher>>>,
@@ -228,9 +236,19 @@ pub struct BinlogRange {
 }
 
 impl Binlog {
-    pub(super) fn load(db: &Db, cf: &ColumnFamily, state: &State, enabled: bool) -> Result<Binlog> {
+    pub(super) fn load(
+        db: &Db,
+        own_cf: &ColumnFamily,
+        cf: &ColumnFamily,
+        state: &State,
+        enabled: bool,
+    ) -> Result<Binlog> {
+        let trimmed = match db.get_cf(own_cf, own::TRIMMED)? {
+            Some(row) => position(&row)?,
+            None => 0,
+        };
         let mut rows = db.raw_iterator_cf(cf);
-        rows.seek_to_first();
+        rows.seek(key(trimmed));
         let (first_position, first_entry) = match rows.item() {
             Some((key, value)) => (position(key)?, Row::decode(value)?.first_entry),
             None => (state.binlog_position, state.binlog_entry),
@@ -240,6 +258,7 @@ impl Binlog {
             enabled: AtomicBool::new(enabled),
             first_position: AtomicU64::new(first_position),
             first_entry: AtomicU64::new(first_entry),
+            files_from: AtomicU64::new(0),
             next_position: AtomicU64::new(state.binlog_position),
             next_entry: AtomicU64::new(state.binlog_entry),
             watchers: RwLock::default(),
@@ -297,6 +316,7 @@ impl Binlog {
         self.next_position
             .store(state.binlog_position, Ordering::Release);
         self.next_entry.store(state.binlog_entry, Ordering::Release);
+        self.files_from.store(0, Ordering::Relaxed);
     }
 
     /// Whether commits are logged.
@@ -427,6 +447,9 @@ impl Engine {
         if position == self.binlog.range().next_position {
             return Ok(Some(position));
         }
+        if position < self.binlog.range().first_position {
+            return Ok(None);
+        }
         let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
         rows.seek_for_prev(key(position));
         let Some((row_key, value)) = rows.item() else {
@@ -465,14 +488,22 @@ impl Engine {
         if to.position <= range.first_position {
             return Ok(false);
         }
-        let (from, end) = (key(range.first_position), key(to.position));
-        self.db.delete_range_cf(&self.binlog_cf, from, end)?;
+        // No range deletion: its trace would lie over all files there are, and each
+        // compaction would write all of them again. As it is they are only moved.
+        let mark = key(to.position);
+        self.db.put_cf(&self.own_cf, own::TRIMMED, mark)?;
         self.binlog.first_entry.store(to.entry, Ordering::Release);
         self.binlog
             .first_position
             .store(to.position, Ordering::Release);
-        self.db
-            .delete_file_in_range_cf(&self.binlog_cf, key(0), end)?;
+        let files_from = &self.binlog.files_from;
+        if to.position - files_from.load(Ordering::Relaxed).min(to.position) >= FILES_STEP {
+            // Files that are gone stay gone: so must the mark.
+            self.sync_wal()?;
+            self.db
+                .delete_file_in_range_cf(&self.binlog_cf, key(0), mark)?;
+            files_from.store(to.position, Ordering::Relaxed);
+        }
         Ok(true)
     }
 
@@ -565,6 +596,88 @@ mod tests {
         assert_eq!(engine.row_at(end + 1).expect("no row"), None);
     }
 
+    const BOUNDS: BinlogBounds = BinlogBounds {
+        max_entries: u64::MAX,
+        max_bytes: 0,
+        oldest_unix_ms: 0,
+        hold_max_bytes: 0,
+    };
+
+    #[test]
+    fn what_is_trimmed_does_not_come_back() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = StorageConfig::new(dir.path().join("db"));
+        let open = || Engine::open(config.clone()).expect("opens");
+        let mut before = None;
+        for entries in [3, 1] {
+            let engine = open();
+            assert_eq!(
+                before.unwrap_or(engine.binlog.range()),
+                engine.binlog.range()
+            );
+            let mut txn = Txn::new(engine.clone());
+            for _ in 0..5 {
+                txn.begin(1).unwrap();
+                txn.effect(DbIndex(0), &["SET", "key", "value"]);
+                txn.commit().expect("a commit");
+            }
+            let bounds = BinlogBounds {
+                max_entries: entries,
+                ..BOUNDS
+            };
+            assert!(engine.trim_binlog(&bounds).expect("a trim"));
+            let range = engine.binlog.range();
+            assert_eq!(range.next_entry - range.first_entry, entries);
+            assert_eq!(engine.row_at(range.first_position - 1).expect("none"), None);
+            assert_eq!(
+                engine.check().expect("a check").faults,
+                Vec::<String>::new()
+            );
+            engine.make_durable().expect("durable");
+            before = Some(range);
+        }
+        assert_eq!(before, Some(open().binlog.range()));
+    }
+
+    /// Rows are written once, are never compacted, and go with their files.
+    #[test]
+    fn trimmed_files_go_and_none_is_written_again() {
+        const ROW: u64 = 256 << 10;
+        const KEPT: u64 = 64 << 20;
+        let dir = tempfile::tempdir().expect("a directory");
+        let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
+        let size = || {
+            let name = "rocksdb.total-sst-files-size";
+            let size = engine.db.property_int_value_cf(&engine.binlog_cf, name);
+            size.expect("a property").unwrap_or_default()
+        };
+        let bounds = BinlogBounds {
+            max_bytes: KEPT,
+            ..BOUNDS
+        };
+        let noise = std::iter::repeat_with(|| fastrand::u8(..));
+        let noise: Vec<u8> = noise.take(ROW as usize).collect();
+        let mut txn = Txn::new(engine.clone());
+        let mut written = 0;
+        while written < 6 * KEPT || size() > 2 * KEPT {
+            assert!(written < 40 * KEPT, "{} bytes in files", size());
+            txn.begin(1).unwrap();
+            txn.effect(DbIndex(0), &[b"SET", b"key", noise.as_slice()]);
+            txn.commit().expect("a commit");
+            engine.trim_binlog(&bounds).expect("a trim");
+            written += ROW;
+        }
+        let name = "rocksdb.cfstats-no-file-histogram";
+        let stats = engine.db.property_value_cf(&engine.binlog_cf, name);
+        let stats = stats.expect("a property").unwrap_or_default();
+        let line = |name| stats.lines().find(|line| line.contains(name));
+        let columns: Vec<&str> = line("W-Amp").unwrap().split_whitespace().collect();
+        let sum: Vec<&str> = line(" Sum ").unwrap().split_whitespace().collect();
+        let at = columns.iter().position(|name| *name == "W-Amp").unwrap();
+        // A size has its unit in a column of its own.
+        assert_eq!(sum[at + 1], "1.0", "{stats}");
+    }
+
     #[test]
     fn a_bound_of_zero_bytes_is_none() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -576,12 +689,7 @@ mod tests {
             txn.commit().expect("a commit");
         }
         let all = engine.binlog.range();
-        let mut bounds = BinlogBounds {
-            max_entries: u64::MAX,
-            max_bytes: 0,
-            oldest_unix_ms: 0,
-            hold_max_bytes: 0,
-        };
+        let mut bounds = BOUNDS;
         assert!(!engine.trim_binlog(&bounds).expect("a trim"));
         assert_eq!(engine.binlog.range(), all);
         bounds.max_bytes = (all.next_position - all.first_position) / 2;

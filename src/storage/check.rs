@@ -207,7 +207,7 @@ impl Engine {
             binlog_rows,
             ..
         } = report;
-        self.read_binlog(0, |at, row| {
+        self.read_binlog(range.first_position, |at, row| {
             if at != position || row.first_entry != entry {
                 faults.push(format!(
                     "binlog: row at {at}, entry {} where {position}, entry {entry} was due",

@@ -185,7 +185,7 @@ impl Engine {
             },
         };
         let keyspaces = load_keyspaces(&db, &own_cf, &names, &mut state, config.databases)?;
-        let binlog = Binlog::load(&db, &binlog_cf, &state, config.binlog_enabled)?;
+        let binlog = Binlog::load(&db, &own_cf, &binlog_cf, &state, config.binlog_enabled)?;
         let engine = Engine {
             keyspaces: RwLock::new(keyspaces),
             own_cf,

@@ -28,6 +28,8 @@ use super::scan::Direction;
 use crate::encoding::keys::RowKey;
 use crate::encoding::tag;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Rows of a set, at the most.
@@ -44,6 +46,11 @@ const ROW_MAX: usize = 1536;
 
 /// The directions of a map's runs, as [`super::runs::names`] orders them.
 const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
+
+/// Bytes that the processor fetches at a time.
+const LINE: usize = 64;
+/// As many look-ups as it can well prepare at a time.
+pub const PREFETCHED: usize = 16;
 
 /// How many sets INFO looks at.
 const USAGE_SETS: usize = 1024;
@@ -269,11 +276,18 @@ impl HotRows {
         }
     }
 
-    /// Has the processor fetch what a look-up of a row will need first, while
-    /// the caller does something else.
-    pub fn prefetch(&self, hash: u64) {
-        if let Some(set) = self.set(hash) {
-            std::hint::black_box(set.is_locked());
+    /// Has the processor fetch what look-ups of rows with these hashes will need,
+    /// all at a time: memory is slow, but answers many questions at once. It does
+    /// not while a lock is being taken, so all are taken before any row is touched.
+    pub fn prefetch(&self, hashes: &[u64]) {
+        for set in hashes.iter().filter_map(|hash| self.set(*hash)) {
+            black_box(set.is_locked());
+        }
+        // Whoever has the lock has the row, too.
+        let set = |hash: &u64| Some((*hash, self.set(*hash)?.try_lock()?));
+        let sets: SmallVec<[_; PREFETCHED]> = hashes.iter().filter_map(set).collect();
+        for (hash, set) in &sets {
+            set.touch(*hash);
         }
     }
 
@@ -364,6 +378,16 @@ impl Set {
             found &= found - 1;
         }
         None
+    }
+
+    /// Reads of the first row with this hash's mark what most rows consist of.
+    fn touch(&self, hash: u64) {
+        let mark = mark(hash);
+        if let Some(at) = self.marks.iter().position(|known| *known == mark) {
+            let start = usize::from(self.starts[at]);
+            black_box(self.memory.get(start).copied());
+            black_box(self.memory.get(start + LINE).copied());
+        }
     }
 
     #[inline]

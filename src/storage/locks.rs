@@ -142,6 +142,11 @@ impl Locks {
         }
     }
 
+    /// Has the processor fetch the stripe's word.
+    pub fn prefetch(&self, stripe: Stripe) {
+        std::hint::black_box(self.word(stripe).load(Ordering::Relaxed));
+    }
+
     fn word(&self, stripe: Stripe) -> &AtomicU32 {
         &self.words[stripe.0 as usize]
     }

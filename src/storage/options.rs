@@ -231,6 +231,9 @@ impl RocksOptions {
         let mut options = self.column_family();
         options.set_compression_type(self.config.compression.into());
         options.set_bottommost_compression_type(self.config.compression.into());
+        // Files follow on each other, so they are moved down, not merged; from the
+        // first level they could not be dropped.
+        options.set_level_zero_file_num_compaction_trigger(1);
         // A row goes behind the last one, which needs no walk.
         options.set_write_buffer_size(32 << 20);
         options.set_min_write_buffer_number_to_merge(1);
@@ -259,12 +262,13 @@ impl RocksOptions {
         // While some are written out, others must be able to fill.
         let memtables = config.max_write_buffer_number.max(to_merge + 1);
         options.set_max_write_buffer_number(memtables as i32);
+        // As much as the next level may hold: merging less into it writes more.
+        options.set_level_zero_file_num_compaction_trigger(8);
         options.set_target_file_size_base(config.target_file_size);
         options.set_max_bytes_for_level_base(config.target_file_size * 4);
         options.set_level_compaction_dynamic_level_bytes(true);
         options.set_compression_type(config.compression.into());
         options.set_bottommost_compression_type(config.bottommost_compression.into());
-        options.set_report_bg_io_stats(true);
         options
     }
 }

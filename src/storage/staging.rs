@@ -224,6 +224,7 @@ impl Engine {
         }
         self.add_history(&history, &mut batch);
         batch.delete_range_cf(&self.binlog_cf, [0u8; 8], [0xFFu8; 8]);
+        batch.delete_cf(&self.own_cf, own::TRIMMED);
         let written = self.write(batch).and_then(|()| {
             fail_point("install-written")?;
             Ok(self.db.flush_wal(true)?)

@@ -23,7 +23,7 @@ use super::events::Events;
 use super::gate::Pass;
 use super::history::Following;
 use super::hot::{self, is_cacheable};
-use super::locks::{Owner, Stripe};
+use super::locks::{Locks, Owner, Stripe};
 use super::overlay::{self, Overlay, Pending, Step};
 use super::tally::Moves;
 use super::{DbIndex, Result, StorageError, runs};
@@ -201,13 +201,24 @@ impl View {
         self.engine.key_hash(db, key)
     }
 
-    /// Says that a key will be looked up soon, after its lock is taken. Memory is
-    /// slow: the waits for the lock and for the row then pass side by side.
-    pub fn prefetch(&self, db: DbIndex, key: &[u8]) {
-        if let Some(keyspace) = self.keyspace(db) {
+    /// Says that keys will be looked up soon, after their locks are taken: the
+    /// waits for memory then pass side by side.
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
+        let mut hashes = SmallVec::<[u64; hot::PREFETCHED]>::new();
+        for (db, key) in keys {
+            let Some(keyspace) = self.keyspace(db) else {
+                continue;
+            };
+            let stripe = Locks::stripe(self.key_hash(db, key));
+            self.engine.locks.prefetch(stripe);
             let hash = self.overlay.hash(keyspace.id, &keys::meta(key));
-            self.engine.hot.prefetch(keyspace.hot_hash(hash));
+            hashes.push(keyspace.hot_hash(hash));
+            if hashes.len() == hot::PREFETCHED {
+                self.engine.hot.prefetch(&hashes);
+                hashes.clear();
+            }
         }
+        self.engine.hot.prefetch(&hashes);
     }
 
     /// The row under `key` in the keyspace of `db`.

@@ -213,10 +213,13 @@ impl Engine {
 
     /// Bytes in the block cache, and its size.
     pub fn cache_usage(&self) -> (u64, u64) {
-        let used = self.options.cache.get_usage() as u64;
+        (self.options.cache.get_usage() as u64, self.cache_size())
+    }
+
+    /// The size of the block cache, in bytes.
+    pub fn cache_size(&self) -> u64 {
         let budget = self.budget.load(Ordering::Relaxed);
-        let others = self.config.hot_bytes(budget) + self.config.tally_bytes(budget);
-        (used, budget - others)
+        budget - self.config.hot_bytes(budget) - self.config.tally_bytes(budget)
     }
 
     /// How many rows are hot, and their bytes.
