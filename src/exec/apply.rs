@@ -200,21 +200,22 @@ impl Executor {
     }
 
     fn lock_row(&mut self, commands: &[Parsed<'_>]) -> Result<(), StorageError> {
-        let mut hashes: Vec<u64> = Vec::with_capacity(commands.len());
+        let mut keys: Vec<(DbIndex, &[u8])> = Vec::with_capacity(commands.len());
         for parsed in commands {
             let command = parsed.command.command;
             let Some(indices) = command.key_indices(&parsed.args) else {
                 continue;
             };
             let other = command.other_db.and_then(|other| other(&parsed.args));
-            let key = |i: &usize| Some((parsed.db, *parsed.args.get(*i)?));
-            self.txn.prefetch(indices.iter().filter_map(key));
             for index in indices {
                 let key = parsed.args.get(index).copied().unwrap_or_default();
-                hashes.push(self.txn.key_hash(parsed.db, key));
-                hashes.extend(other.map(|db| self.txn.key_hash(db, key)));
+                keys.push((parsed.db, key));
+                keys.extend(other.map(|db| (db, key)));
             }
         }
+        self.txn.prefetch(keys.iter().copied());
+        let hash = |&(db, key): &(DbIndex, &[u8])| self.txn.key_hash(db, key);
+        let hashes: Vec<u64> = keys.iter().map(hash).collect();
         self.txn.lock(hashes.into_iter())?;
         Ok(())
     }

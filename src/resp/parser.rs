@@ -463,21 +463,21 @@ fn short_number(buf: &[u8], at: usize) -> Option<(usize, usize)> {
 }
 
 /// A quick look at the request at the front of `buf`: its second argument, which
-/// most often is a key, and where the next request begins. Nothing if there is no
-/// second one, or the request is not whole or in any way unusual.
+/// most often is a key, and the length of the request. Nothing if it has no second
+/// one, is not whole or in any way unusual.
 pub fn glance(buf: &[u8]) -> Option<(&[u8], usize)> {
     let argument = |at: usize| {
         let (len, start) = short_number(buf, (buf.get(at) == Some(&b'$')).then_some(at + 1)?)?;
         Some((start, start.checked_add(len)?))
     };
     let (count, at) = short_number(buf, (buf.first() == Some(&b'*')).then_some(1)?)?;
-    let (_, end) = argument(at)?;
+    let (_, end) = argument((count > 1).then_some(at)?)?;
     let (start, mut end) = argument(end + 2)?;
     let key = buf.get(start..end)?;
     for _ in 2..count {
         end = argument(end + 2)?.1;
     }
-    Some((key, end + 2))
+    (end + 2 <= buf.len()).then_some((key, end + 2))
 }
 
 /// What may stand between the words of an inline request (C's `isspace`).

@@ -267,6 +267,18 @@ proptest! {
     }
 
     #[test]
+    fn what_a_glance_sees_is_there(buf in prop_oneof![request_like(), any::<Vec<u8>>()]) {
+        if let Some((key, len)) = glance(&buf) {
+            let request = whole(&buf, &LIMITS);
+            let Ok(Some((args, consumed))) = request else {
+                panic!("not whole: {request:?}");
+            };
+            prop_assert_eq!(args.get(1).map(Vec::as_slice), Some(key));
+            prop_assert_eq!(consumed, len);
+        }
+    }
+
+    #[test]
     fn arguments_round_trip(args in prop::collection::vec(any::<Vec<u8>>(), 1..40)) {
         let mut buf = format!("*{}\r\n", args.len()).into_bytes();
         for arg in &args {
@@ -275,6 +287,11 @@ proptest! {
             buf.extend_from_slice(b"\r\n");
         }
         let len = buf.len();
+        for cut in 0..len {
+            prop_assert_eq!(glance(&buf[..cut]), None);
+        }
+        let seen = args.get(1).map(|key| (key.as_slice(), len));
+        prop_assert_eq!(glance(&buf), seen);
         prop_assert_eq!(whole(&buf, &LIMITS), Ok(Some((args, len))));
     }
 
