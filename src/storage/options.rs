@@ -269,6 +269,16 @@ impl RocksOptions {
         options.set_level_compaction_dynamic_level_bytes(true);
         options.set_compression_type(config.compression.into());
         options.set_bottommost_compression_type(config.bottommost_compression.into());
+        // On blocks of this size the default level saves less than a percent more, and
+        // takes a quarter longer (measured on descriptions of packages).
+        let (window_bits, level, strategy, dictionary_bytes) = (-14, 1, 0, 0);
+        options.set_bottommost_compression_options(
+            window_bits,
+            level,
+            strategy,
+            dictionary_bytes,
+            true,
+        );
         options
     }
 }
