@@ -2,11 +2,11 @@
 //!
 //! A thread holds the stripes of all keys it wrote until its batch is
 //! committed. The rule that makes deadlock impossible: a thread waits for a
-//! stripe only when every stripe it holds has a lower number, and that is so
-//! only while it collects the stripes of one command, in ascending order; what
-//! earlier commands of its tick hold is committed and let go first (see
-//! [`super::txn`]). A stripe is held by a thread, not by a command: taking one
-//! that the thread already holds succeeds at once.
+//! stripe, for longer than a moment, only when every stripe it holds has a lower
+//! number, and that is so only while it collects the stripes of one command, in
+//! ascending order; what earlier commands of its tick hold is committed and let
+//! go first (see [`super::txn`]). A stripe is held by a thread, not by a command:
+//! taking one that the thread already holds succeeds at once.
 //!
 //! Owners that are [long](Owner::is_long) run scripts, for as long as these take.
 //! Neither IO threads nor they themselves wait for them: they are told who holds
