@@ -226,6 +226,7 @@ impl Connection {
         scratch: &mut [u8],
     ) -> Turn {
         if self.session.waiting.is_some() {
+            debug_assert!(early.is_none(), "read although it waits");
             return self.listen(executor, scratch);
         }
         let limit = executor.server().reply_limit_bytes(executor.config());
@@ -472,10 +473,6 @@ impl Connection {
             match self.parser.advance(&input[used..], &limits) {
                 Ok(Progress::Incomplete) => return (used, Turn::Idle),
                 Ok(Progress::Complete { consumed }) => {
-                    if looked_ahead <= used + consumed {
-                        looked_ahead = used + consumed;
-                        looked_ahead += self.look_ahead(executor, &input[looked_ahead..]);
-                    }
                     let before = self.reply.len();
                     let outcome = self.run_one(executor, &input[used..]);
                     if self.reply.overflowed {
@@ -492,6 +489,9 @@ impl Connection {
                     }
                     if self.keeps_too_much(executor) {
                         return (input.len(), Turn::Closed);
+                    }
+                    if looked_ahead <= used {
+                        looked_ahead = used + self.look_ahead(executor, &input[used..]);
                     }
                 }
                 Err(error) => {
@@ -542,8 +542,7 @@ impl Connection {
         executor.server().stats.evicted_clients.add(1);
     }
 
-    /// Has what the next requests need fetched from memory while this one runs;
-    /// returns their length.
+    /// Has what the next requests need fetched from memory; returns their length.
     fn look_ahead(&self, executor: &Executor, input: &[u8]) -> usize {
         let mut keys = SmallVec::<[&[u8]; LOOK_AHEAD]>::new();
         let mut end = 0;

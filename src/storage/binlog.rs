@@ -170,7 +170,7 @@ pub struct Binlog {
     enabled: AtomicBool,
     first_position: AtomicU64,
     first_entry: AtomicU64,
-    /// Up to where files were looked for that hold nothing else any more.
+    /// How far the log was trimmed when files were dropped last.
     files_from: AtomicU64,
     next_position: AtomicU64,
     next_entry: AtomicU64,
@@ -461,8 +461,8 @@ impl Engine {
         Ok((position - start < len).then_some(start))
     }
 
-    /// Drops the oldest rows until the log is within all bounds; the cost does
-    /// not depend on how many go. Returns whether anything went.
+    /// Drops the oldest rows until the log is within all bounds; what that costs
+    /// depends on the files that go, not on the rows. Returns whether anything went.
     pub fn trim_binlog(&self, bounds: &BinlogBounds) -> Result<bool> {
         let _one_at_a_time = self.trim.lock();
         let range = self.binlog.range();
@@ -484,7 +484,10 @@ impl Engine {
         let by_entries = self.first_row(range, |row| row.entry >= first_entry)?;
         let by_age = self.first_row(range, |row| row.unix_ms >= bounds.oldest_unix_ms)?;
         let wanted = by_bytes.max(by_entries).max(by_age);
-        let to = self.row_from(wanted.min(self.held_from(bounds, range)), range)?;
+        // Who holds a byte needs the row that it is in, from its beginning.
+        let held = self.held_from(bounds, range).min(range.next_position);
+        let held = self.row_at(held)?.unwrap_or(held);
+        let to = self.row_from(wanted.min(held), range)?;
         if to.position <= range.first_position {
             return Ok(false);
         }
@@ -500,8 +503,10 @@ impl Engine {
         if to.position - files_from.load(Ordering::Relaxed).min(to.position) >= FILES_STEP {
             // Files that are gone stay gone: so must the mark.
             self.sync_wal()?;
+            // Both ends count.
+            let last = key(to.position - 1);
             self.db
-                .delete_file_in_range_cf(&self.binlog_cf, key(0), mark)?;
+                .delete_file_in_range_cf(&self.binlog_cf, key(0), last)?;
             files_from.store(to.position, Ordering::Relaxed);
         }
         Ok(true)
@@ -642,7 +647,15 @@ mod tests {
     /// Rows are written once, are never compacted, and go with their files.
     #[test]
     fn trimmed_files_go_and_none_is_written_again() {
-        const ROW: u64 = 256 << 10;
+        write_and_trim(256 << 10);
+    }
+
+    #[test]
+    fn a_row_at_the_end_of_a_file_stays_while_it_is_the_first() {
+        write_and_trim(20 << 20);
+    }
+
+    fn write_and_trim(row_bytes: u64) {
         const KEPT: u64 = 64 << 20;
         let dir = tempfile::tempdir().expect("a directory");
         let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
@@ -656,7 +669,7 @@ mod tests {
             ..BOUNDS
         };
         let noise = std::iter::repeat_with(|| fastrand::u8(..));
-        let noise: Vec<u8> = noise.take(ROW as usize).collect();
+        let noise: Vec<u8> = noise.take(row_bytes as usize).collect();
         let mut txn = Txn::new(engine.clone());
         let mut written = 0;
         while written < 6 * KEPT || size() > 2 * KEPT {
@@ -665,7 +678,9 @@ mod tests {
             txn.effect(DbIndex(0), &[b"SET", b"key", noise.as_slice()]);
             txn.commit().expect("a commit");
             engine.trim_binlog(&bounds).expect("a trim");
-            written += ROW;
+            let first = engine.binlog.range().first_position;
+            assert_eq!(engine.row_at(first).expect("a row"), Some(first));
+            written += row_bytes;
         }
         let name = "rocksdb.cfstats-no-file-histogram";
         let stats = engine.db.property_value_cf(&engine.binlog_cf, name);
@@ -701,6 +716,9 @@ mod tests {
         // Somebody holds what would go.
         let (hold, _) = engine.hold_binlog(engine.binlog.range().first_position);
         bounds.max_entries = 1;
+        assert!(!engine.trim_binlog(&bounds).expect("a trim"));
+        // A byte in the middle of a row keeps that row, and no earlier one.
+        hold.advance(engine.binlog.range().first_position + 1);
         assert!(!engine.trim_binlog(&bounds).expect("a trim"));
         drop(hold);
         assert!(engine.trim_binlog(&bounds).expect("a trim"));

@@ -231,8 +231,8 @@ impl RocksOptions {
         let mut options = self.column_family();
         options.set_compression_type(self.config.compression.into());
         options.set_bottommost_compression_type(self.config.compression.into());
-        // Files follow on each other, so they are moved down, not merged; from the
-        // first level they could not be dropped.
+        // Files follow on each other, so they are moved down, not merged; in level 0
+        // they could not be dropped.
         options.set_level_zero_file_num_compaction_trigger(1);
         // A row goes behind the last one, which needs no walk.
         options.set_write_buffer_size(32 << 20);

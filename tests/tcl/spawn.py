@@ -31,8 +31,12 @@ def wait_for(server, family, address):
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline and os.path.isdir(f"/proc/{server}"):
         with socket.socket(family) as link:
-            if link.connect_ex(address) == 0:
+            link.settimeout(1)
+            try:
+                link.connect(address)
                 return True
+            except OSError:
+                pass
         time.sleep(0.02)
     return False
 
