@@ -142,7 +142,7 @@ impl Load for Loading {
         );
     }
 
-    fn library(&mut self, code: &[u8]) -> Result<Vec<u8>, String> {
+    fn add_library(&mut self, code: &[u8]) -> Result<Vec<u8>, String> {
         let name = add_library(&mut self.libraries, code);
         name.map_err(|error| error.to_string())
     }

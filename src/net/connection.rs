@@ -212,8 +212,7 @@ impl Connection {
 
     /// The first key of what was read early.
     pub fn first_key<'b>(&self, early: &'b [u8]) -> Option<(DbIndex, &'b [u8])> {
-        let (key, _) = glance(early)?;
-        (key.len() <= LOOK_AHEAD_KEY).then(|| (self.session.db(), key))
+        next_key(early).map(|(key, _)| (self.session.db(), key))
     }
 
     /// Reads and runs requests until there are none, the budget is used up or
@@ -547,8 +546,7 @@ impl Connection {
         let mut keys = SmallVec::<[&[u8]; LOOK_AHEAD]>::new();
         let mut end = 0;
         while keys.len() < LOOK_AHEAD
-            && let Some((key, len)) = input.get(end..).and_then(glance)
-            && key.len() <= LOOK_AHEAD_KEY
+            && let Some((key, len)) = input.get(end..).and_then(next_key)
         {
             keys.push(key);
             end += len;
@@ -747,6 +745,12 @@ impl Connection {
         self.tick_start -= self.sent;
         self.sent = 0;
     }
+}
+
+/// The second argument of the next request, if it may be a key, and the length of
+/// the request.
+fn next_key(input: &[u8]) -> Option<(&[u8], usize)> {
+    glance(input).filter(|(key, _)| key.len() <= LOOK_AHEAD_KEY)
 }
 
 /// Takes what is done off the front of a buffer if that pays: if it is `least`

@@ -444,10 +444,11 @@ impl Engine {
     /// Where the row begins that has the byte at `position`: there itself for the
     /// byte that comes next. `None` if no row has it.
     pub fn row_at(&self, position: u64) -> Result<Option<u64>> {
-        if position == self.binlog.range().next_position {
+        let range = self.binlog.range();
+        if position == range.next_position {
             return Ok(Some(position));
         }
-        if position < self.binlog.range().first_position {
+        if position < range.first_position {
             return Ok(None);
         }
         let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);

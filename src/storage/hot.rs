@@ -50,7 +50,7 @@ const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
 /// Bytes that the processor fetches at a time.
 const LINE: usize = 64;
 /// As many look-ups as it can well prepare at a time.
-pub const PREFETCHED: usize = 16;
+pub(super) const PREFETCHED: usize = 16;
 
 /// How many sets INFO looks at.
 const USAGE_SETS: usize = 1024;

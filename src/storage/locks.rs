@@ -2,11 +2,11 @@
 //!
 //! A thread holds the stripes of all keys it wrote until its batch is
 //! committed. The rule that makes deadlock impossible: a thread waits for a
-//! stripe, for longer than a moment, only when every stripe it holds has a lower
-//! number, and that is so only while it collects the stripes of one command, in
-//! ascending order; what earlier commands of its tick hold is committed and let
-//! go first (see [`super::txn`]). A stripe is held by a thread, not by a command:
-//! taking one that the thread already holds succeeds at once.
+//! stripe only when every stripe it holds has a lower number, and that is so
+//! only while it collects the stripes of one command, in ascending order; what
+//! earlier commands of its tick hold is committed and let go first (see
+//! [`super::txn`]). A stripe is held by a thread, not by a command: taking one
+//! that the thread already holds succeeds at once.
 //!
 //! Owners that are [long](Owner::is_long) run scripts, for as long as these take.
 //! Neither IO threads nor they themselves wait for them: they are told who holds
@@ -43,10 +43,6 @@ impl Owner {
 
 /// Set in a stripe's word while somebody may be waiting for it.
 const WAITED_FOR: u32 = 1 << 31;
-
-/// How often a stripe is looked at before its owner is left alone: for some
-/// microseconds.
-const SPINS: u32 = 64;
 
 /// How many sleeping places there are; a power of two.
 const BUCKETS: usize = 64;
@@ -100,19 +96,6 @@ impl Locks {
             Err(word) if word & !WAITED_FOR == owner.0 => TryLock::Mine,
             Err(word) => TryLock::Busy(Owner(word & !WAITED_FOR)),
         }
-    }
-
-    /// Takes the stripe if it becomes free in a moment: who only reads holds it for
-    /// less time than sleeping and being woken takes.
-    pub fn try_lock_soon(&self, stripe: Stripe, owner: Owner) -> TryLock {
-        let word = self.word(stripe);
-        for _ in 0..SPINS {
-            if word.load(Ordering::Relaxed) == 0 {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        self.try_lock(stripe, owner)
     }
 
     /// Takes the stripe, waiting for it; for one that holds it for long only if
@@ -187,18 +170,6 @@ mod tests {
         assert_eq!(locks.try_lock(stripe, b), TryLock::Busy(a));
         locks.unlock(stripe, a);
         assert_eq!(locks.try_lock(stripe, b), TryLock::Taken);
-    }
-
-    #[test]
-    fn a_short_wait_ends_as_the_stripe_is() {
-        let locks = Locks::default();
-        let (a, b) = (Owner(1), Owner(2));
-        let stripe = Locks::stripe(7);
-        assert_eq!(locks.try_lock_soon(stripe, a), TryLock::Taken);
-        assert_eq!(locks.try_lock_soon(stripe, a), TryLock::Mine);
-        assert_eq!(locks.try_lock_soon(stripe, b), TryLock::Busy(a));
-        locks.unlock(stripe, a);
-        assert_eq!(locks.try_lock_soon(stripe, b), TryLock::Taken);
     }
 
     #[test]

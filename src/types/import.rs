@@ -99,7 +99,7 @@ pub trait Load {
     ///
     /// # Errors
     /// Why it cannot be taken.
-    fn library(&mut self, code: &[u8]) -> Result<Vec<u8>, String>;
+    fn add_library(&mut self, code: &[u8]) -> Result<Vec<u8>, String>;
 }
 
 /// Loads a file.
@@ -178,7 +178,7 @@ impl<R: BufRead> Import<'_, R> {
 
     fn load_library(&mut self, code: Vec<u8>) -> Result<(), ImportError> {
         let at = self.file.position();
-        let name = self.load.library(&code);
+        let name = self.load.add_library(&code);
         let name = name.map_err(|error| ImportError::Library { at, error })?;
         self.txn.put_own_row(own::library_row(&name), Some(code));
         self.loaded.functions += 1;

@@ -165,12 +165,7 @@ impl Txn {
         }
         let mark = self.held.len();
         for &stripe in wanted.iter() {
-            let locks = &self.engine.locks;
-            let mut taken = locks.try_lock(stripe, self.owner);
-            if matches!(taken, TryLock::Busy(holder) if !holder.is_long()) {
-                taken = locks.try_lock_soon(stripe, self.owner);
-            }
-            match taken {
+            match self.engine.locks.try_lock(stripe, self.owner) {
                 TryLock::Taken => self.held.push(stripe),
                 TryLock::Mine => {}
                 TryLock::Busy(holder) if holder.is_long() && !self.patient => {

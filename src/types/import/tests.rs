@@ -15,7 +15,7 @@ impl Load for Reports {
         self.0 += 1;
     }
 
-    fn library(&mut self, code: &[u8]) -> Result<Vec<u8>, String> {
+    fn add_library(&mut self, code: &[u8]) -> Result<Vec<u8>, String> {
         Ok(code.to_vec())
     }
 }

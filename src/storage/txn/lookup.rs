@@ -1,0 +1,138 @@
+//! How a turn looks up single rows: among what it wrote itself, then among the hot
+//! rows, then in RocksDB.
+
+use super::View;
+use crate::encoding::keys;
+use crate::storage::engine::Keyspace;
+use crate::storage::hot::{self, is_cacheable};
+use crate::storage::locks::Locks;
+use crate::storage::overlay::Pending;
+use crate::storage::{DbIndex, Result};
+use rocksdb::DBPinnableSlice;
+use smallvec::SmallVec;
+use std::ops::Deref;
+
+/// A row as it was read: from the pending batch or from RocksDB, without a copy.
+pub enum Row<'a> {
+    /// Written in this turn.
+    Pending(&'a [u8]),
+    /// Committed, and hot.
+    Hot(SmallVec<[u8; 64]>),
+    /// Committed.
+    Stored(DBPinnableSlice<'a>),
+}
+
+impl Deref for Row<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Row::Pending(bytes) => bytes,
+            Row::Hot(bytes) => bytes,
+            Row::Stored(slice) => slice,
+        }
+    }
+}
+
+impl View {
+    /// Says that keys will be looked up soon, after their locks are taken: the
+    /// waits for memory then pass side by side.
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
+        let mut hashes = SmallVec::<[u64; hot::PREFETCHED]>::new();
+        for (db, key) in keys {
+            let Some(keyspace) = self.keyspace(db) else {
+                continue;
+            };
+            let stripe = Locks::stripe(self.key_hash(db, key));
+            self.engine.locks.prefetch(stripe);
+            let hash = self.overlay.hash(keyspace.id, &keys::meta(key));
+            hashes.push(keyspace.hot_hash(hash));
+            if hashes.len() == hot::PREFETCHED {
+                self.engine.hot.prefetch(&hashes);
+                hashes.clear();
+            }
+        }
+        self.engine.hot.prefetch(&hashes);
+    }
+
+    /// The row under `key` in the keyspace of `db`.
+    pub fn row(&self, db: DbIndex, key: &[u8]) -> Result<Option<Row<'_>>> {
+        let Some(keyspace) = self.keyspace(db) else {
+            return Ok(None);
+        };
+        let hash = self.overlay.hash(keyspace.id, key);
+        match self.overlay.get_hashed(hash, keyspace.id, key) {
+            Pending::Put(value) => Ok(Some(Row::Pending(value))),
+            Pending::Deleted => Ok(None),
+            Pending::Unknown if is_cacheable(key) => {
+                let hash = keyspace.hot_hash(hash);
+                match self.engine.hot.look(hash, key, SmallVec::from_slice) {
+                    Ok(bytes) => Ok(Some(Row::Hot(bytes))),
+                    Err(seen) => self.stored_row(keyspace, hash, key, seen),
+                }
+            }
+            Pending::Unknown => {
+                let read = &self.point_reads;
+                let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
+                Ok(stored.map(Row::Stored))
+            }
+        }
+    }
+
+    /// Like [`View::row`], but lends the value only for as long as `look` runs:
+    /// no copy is made of a hot row. `look` must not read other rows.
+    pub(in crate::storage) fn look_at_row<R>(
+        &self,
+        db: DbIndex,
+        key: &[u8],
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let Some(keyspace) = self.keyspace(db) else {
+            return Ok(None);
+        };
+        let hash = self.overlay.hash(keyspace.id, key);
+        match self.overlay.get_hashed(hash, keyspace.id, key) {
+            Pending::Put(value) => return Ok(Some(look(value))),
+            Pending::Deleted => return Ok(None),
+            Pending::Unknown => {}
+        }
+        let hash = keyspace.hot_hash(hash);
+        let mut look = Some(look);
+        let found = self.engine.hot.look(hash, key, |value| {
+            let look = look.take();
+            look.map(|look| look(value))
+        });
+        match (found, look) {
+            (Err(seen), Some(look)) => {
+                let stored = self.stored_row(keyspace, hash, key, seen)?;
+                Ok(stored.map(|row| look(&row)))
+            }
+            (found, _) => Ok(found.ok().flatten()),
+        }
+    }
+
+    /// Reads a row that is not hot; from now on it is.
+    fn stored_row(
+        &self,
+        keyspace: &Keyspace,
+        hot_hash: u64,
+        key: &[u8],
+        seen: hot::Version,
+    ) -> Result<Option<Row<'_>>> {
+        let read = &self.point_reads;
+        let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
+        if let Some(value) = &stored {
+            self.engine.hot.offer(hot_hash, key, value, seen);
+        }
+        Ok(stored.map(Row::Stored))
+    }
+
+    /// The row under `key` if this turn wrote it. That is all there can be of a
+    /// collection which this turn made, and costs no read of the storage engine.
+    pub fn pending_row(&self, db: DbIndex, key: &[u8]) -> Option<&[u8]> {
+        match self.overlay.get(self.keyspace(db)?.id, key) {
+            Pending::Put(value) => Some(value),
+            Pending::Deleted | Pending::Unknown => None,
+        }
+    }
+}
