@@ -235,8 +235,31 @@ impl Pair {
 
     fn both(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<(Value, Value)> {
         let ours = self.ours.pipeline(commands);
-        let theirs = self.theirs.pipeline(commands);
-        ours.into_iter().zip(theirs).collect()
+        ours.into_iter().zip(self.ask_oracle(commands)).collect()
+    }
+
+    /// Redis 7.0 looks at `errno` after a `strtod` of SORT, but does not clear it
+    /// before: a stream's id that was out of range some commands ago makes SORT fail.
+    /// A score that is read just before clears it, and changes nothing.
+    fn ask_oracle(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<Value> {
+        let clear = || ["ZADD", "errno", "XX", "1", "m"].map(|word| word.as_bytes().to_vec());
+        let is_sort = |command: &[Vec<u8>]| {
+            let name = command.first().map(Vec::as_slice).unwrap_or_default();
+            name.eq_ignore_ascii_case(b"SORT") || name.eq_ignore_ascii_case(b"SORT_RO")
+        };
+        let (mut asked, mut wanted) = (Vec::new(), Vec::new());
+        for command in commands {
+            if is_sort(command) {
+                asked.push(clear().to_vec());
+                wanted.push(false);
+            }
+            asked.push(command.clone());
+            wanted.push(true);
+        }
+        let replies = self.theirs.pipeline(&asked).into_iter().zip(wanted);
+        replies
+            .filter_map(|(reply, wanted)| wanted.then_some(reply))
+            .collect()
     }
 
     fn run_alone(&mut self, step: &Step, at: usize) -> Option<Difference> {
