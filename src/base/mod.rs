@@ -10,4 +10,5 @@ pub mod hash;
 pub mod longdouble;
 pub mod lzf;
 pub mod num;
+pub mod prefetch;
 pub mod resolve;

@@ -213,7 +213,7 @@ impl Executor {
                 keys.extend(other.map(|db| (db, key)));
             }
         }
-        self.txn.prefetch(keys.iter().copied());
+        self.prefetch(keys.iter().copied());
         let hash = |&(db, key): &(DbIndex, &[u8])| self.txn.key_hash(db, key);
         let hashes: Vec<u64> = keys.iter().map(hash).collect();
         self.txn.lock(hashes.into_iter())?;

@@ -265,7 +265,8 @@ impl Executor {
 
     /// Has the processor fetch what requests will need that come soon.
     pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
-        self.txn.prefetch(keys);
+        let accesses = &self.server.accesses;
+        self.txn.prefetch(keys, |hash| accesses.prefetch(hash));
     }
 
     /// Runs one request and writes its reply.
@@ -612,7 +613,7 @@ impl Executor {
         };
         let db = session.db();
         if indices.len() > 1 {
-            self.txn.prefetch(indices.iter().map(|&i| (db, args[i])));
+            self.prefetch(indices.iter().map(|&i| (db, args[i])));
         }
         let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
         let mut hashes: KeyHashes = indices.iter().map(hash).collect();

@@ -148,7 +148,7 @@ impl Executor {
             // Others need not wait for the replies that could go out now.
             self.commit_pending()?;
         }
-        self.txn.prefetch(scope.keys.iter().copied());
+        self.prefetch(scope.keys.iter().copied());
         let hash = |&(db, key): &(DbIndex, &[u8])| self.txn.key_hash(db, key);
         let hashes: KeyHashes = scope.keys.iter().map(hash).collect();
         let first = self.txn.give_way(&hashes, scope.everything);

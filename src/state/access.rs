@@ -5,6 +5,7 @@
 //! does not know it can say since when it was not used at the least: since the
 //! server started, or since the oldest key that stands where this one would.
 
+use crate::base::prefetch;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Keys that share a place in the table: one cache line.
@@ -79,6 +80,11 @@ impl Accesses {
             sets: (0..SETS).map(|_| Set::default()).collect(),
             started_s: seconds(now_ms),
         }
+    }
+
+    /// Has the processor fetch what [`Accesses::touch`] will need.
+    pub fn prefetch(&self, hash: u64) {
+        prefetch::to_write(self.place(hash).0);
     }
 
     /// Notes that the key with this hash is used now; its frequency only with `lfu`.

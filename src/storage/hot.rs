@@ -25,11 +25,10 @@
 
 use super::runs::Run;
 use super::scan::Direction;
+use crate::base::prefetch;
 use crate::encoding::keys::RowKey;
 use crate::encoding::tag;
 use parking_lot::Mutex;
-use smallvec::SmallVec;
-use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Rows of a set, at the most.
@@ -277,17 +276,16 @@ impl HotRows {
     }
 
     /// Has the processor fetch what look-ups of rows with these hashes will need,
-    /// all at a time: memory is slow, but answers many questions at once. It does
-    /// not while a lock is being taken, so all are taken before any row is touched.
+    /// all at a time.
     pub fn prefetch(&self, hashes: &[u64]) {
         for set in hashes.iter().filter_map(|hash| self.set(*hash)) {
-            black_box(set.is_locked());
+            prefetch::to_write(set);
         }
-        // Whoever has the lock has the row, too.
-        let set = |hash: &u64| Some((*hash, self.set(*hash)?.try_lock()?));
-        let sets: SmallVec<[_; PREFETCHED]> = hashes.iter().filter_map(set).collect();
-        for (hash, set) in &sets {
-            set.touch(*hash);
+        for hash in hashes {
+            // Whoever has the lock has the row, too.
+            if let Some(set) = self.set(*hash).and_then(Mutex::try_lock) {
+                set.prefetch(*hash);
+            }
         }
     }
 
@@ -380,13 +378,15 @@ impl Set {
         None
     }
 
-    /// Reads of the first row with this hash's mark what most rows consist of.
-    fn touch(&self, hash: u64) {
+    /// Has what most rows consist of fetched of the first one with this hash's mark.
+    fn prefetch(&self, hash: u64) {
         let mark = mark(hash);
         if let Some(at) = self.marks.iter().position(|known| *known == mark) {
             let start = usize::from(self.starts[at]);
-            black_box(self.memory.get(start).copied());
-            black_box(self.memory.get(start + LINE).copied());
+            let lines = [start, start + LINE].into_iter();
+            lines
+                .filter_map(|at| self.memory.get(at))
+                .for_each(prefetch::to_read);
         }
     }
 

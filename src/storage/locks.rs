@@ -15,6 +15,7 @@
 //! A stripe is one word; threads that wait for one sleep in a bucket that
 //! several stripes share.
 
+use crate::base::prefetch;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -144,7 +145,7 @@ impl Locks {
 
     /// Has the processor fetch the stripe's word.
     pub fn prefetch(&self, stripe: Stripe) {
-        std::hint::black_box(self.word(stripe).load(Ordering::Relaxed));
+        prefetch::to_write(self.word(stripe));
     }
 
     fn word(&self, stripe: Stripe) -> &AtomicU32 {

@@ -363,9 +363,17 @@ impl Overlay {
 
     /// The hash of a row's key.
     pub fn hash(&self, keyspace: KeyspaceId, key: &[u8]) -> u64 {
+        let (tag, rest) = key
+            .split_first()
+            .map_or((0, key), |(tag, rest)| (*tag, rest));
+        self.hash_tagged(keyspace, tag, rest)
+    }
+
+    /// The hash of the row key `tag ‖ rest`.
+    pub fn hash_tagged(&self, keyspace: KeyspaceId, tag: u8, rest: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        hasher.write(key);
-        hasher.write_u32(keyspace.0);
+        hasher.write(rest);
+        hasher.write_u64(u64::from(keyspace.0) << 8 | u64::from(tag));
         hasher.finish()
     }
 

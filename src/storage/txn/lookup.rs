@@ -2,7 +2,7 @@
 //! rows, then in RocksDB.
 
 use super::View;
-use crate::encoding::keys;
+use crate::encoding::tag;
 use crate::storage::engine::Keyspace;
 use crate::storage::hot::{self, is_cacheable};
 use crate::storage::locks::Locks;
@@ -36,17 +36,23 @@ impl Deref for Row<'_> {
 
 impl View {
     /// Says that keys will be looked up soon, after their locks are taken: the
-    /// waits for memory then pass side by side.
-    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
+    /// waits for memory then pass side by side. Their hashes go to `each`, which may
+    /// do the same for what it has of them.
+    pub fn prefetch<'k>(
+        &self,
+        keys: impl Iterator<Item = (DbIndex, &'k [u8])>,
+        each: impl Fn(u64),
+    ) {
         let mut hashes = SmallVec::<[u64; hot::PREFETCHED]>::new();
         for (db, key) in keys {
             let Some(keyspace) = self.keyspace(db) else {
                 continue;
             };
-            let stripe = Locks::stripe(self.key_hash(db, key));
-            self.engine.locks.prefetch(stripe);
-            let hash = self.overlay.hash(keyspace.id, &keys::meta(key));
-            hashes.push(keyspace.hot_hash(hash));
+            let hash = self.key_hash(db, key);
+            self.engine.locks.prefetch(Locks::stripe(hash));
+            each(hash);
+            let row = self.overlay.hash_tagged(keyspace.id, tag::META, key);
+            hashes.push(keyspace.hot_hash(row));
             if hashes.len() == hot::PREFETCHED {
                 self.engine.hot.prefetch(&hashes);
                 hashes.clear();
