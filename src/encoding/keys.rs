@@ -9,14 +9,21 @@ pub type RowKey = SmallVec<[u8; 64]>;
 /// Bytes of `tag ‖ id`: the prefix that all rows of one map of a collection share.
 pub const ELEMENT_PREFIX_LEN: usize = 9;
 
+#[inline(always)]
 fn build(tag: u8, parts: &[&[u8]]) -> RowKey {
-    let len = parts.iter().map(|part| part.len()).sum::<usize>();
-    let mut key = RowKey::with_capacity(1 + len);
+    let mut key = RowKey::new();
+    fill(&mut key, tag, parts);
+    key
+}
+
+/// Fills a key where it stands: moving it right after it was written in pieces would
+/// wait until the pieces have reached the processor's cache.
+#[inline(never)]
+fn fill(key: &mut RowKey, tag: u8, parts: &[&[u8]]) {
     key.push(tag);
     for part in parts {
         key.extend_from_slice(part);
     }
-    key
 }
 
 /// `01 ‖ user key`.

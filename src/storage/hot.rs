@@ -48,8 +48,6 @@ const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
 
 /// Bytes that the processor fetches at a time.
 const LINE: usize = 64;
-/// As many look-ups as it can well prepare at a time.
-pub(super) const PREFETCHED: usize = 16;
 
 /// How many sets INFO looks at.
 const USAGE_SETS: usize = 1024;
@@ -275,17 +273,18 @@ impl HotRows {
         }
     }
 
-    /// Has the processor fetch what look-ups of rows with these hashes will need,
-    /// all at a time.
-    pub fn prefetch(&self, hashes: &[u64]) {
-        for set in hashes.iter().filter_map(|hash| self.set(*hash)) {
+    /// Has the processor fetch the set of a row with this hash.
+    pub(super) fn prefetch_set(&self, hash: u64) {
+        if let Some(set) = self.set(hash) {
             prefetch::to_write(set);
         }
-        for hash in hashes {
-            // Whoever has the lock has the row, too.
-            if let Some(set) = self.set(*hash).and_then(Mutex::try_lock) {
-                set.prefetch(*hash);
-            }
+    }
+
+    /// Has it fetch the row, once the set is there.
+    pub(super) fn prefetch_row(&self, hash: u64) {
+        // Whoever has the lock has the row, too.
+        if let Some(set) = self.set(hash).and_then(Mutex::try_lock) {
+            set.prefetch(hash);
         }
     }
 

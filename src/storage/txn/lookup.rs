@@ -4,13 +4,16 @@
 use super::View;
 use crate::encoding::tag;
 use crate::storage::engine::Keyspace;
-use crate::storage::hot::{self, is_cacheable};
+use crate::storage::hot::{Version, is_cacheable};
 use crate::storage::locks::Locks;
 use crate::storage::overlay::Pending;
 use crate::storage::{DbIndex, Result};
 use rocksdb::DBPinnableSlice;
 use smallvec::SmallVec;
 use std::ops::Deref;
+
+/// As many look-ups as the processor can well prepare at a time.
+const PREFETCHED: usize = 16;
 
 /// A row as it was read: from the pending batch or from RocksDB, without a copy.
 pub enum Row<'a> {
@@ -43,7 +46,8 @@ impl View {
         keys: impl Iterator<Item = (DbIndex, &'k [u8])>,
         each: impl Fn(u64),
     ) {
-        let mut hashes = SmallVec::<[u64; hot::PREFETCHED]>::new();
+        let hot = &self.engine.hot;
+        let mut rows = SmallVec::<[u64; PREFETCHED]>::new();
         for (db, key) in keys {
             let Some(keyspace) = self.keyspace(db) else {
                 continue;
@@ -52,13 +56,13 @@ impl View {
             self.engine.locks.prefetch(Locks::stripe(hash));
             each(hash);
             let row = self.overlay.hash_tagged(keyspace.id, tag::META, key);
-            hashes.push(keyspace.hot_hash(row));
-            if hashes.len() == hot::PREFETCHED {
-                self.engine.hot.prefetch(&hashes);
-                hashes.clear();
+            rows.push(keyspace.hot_hash(row));
+            hot.prefetch_set(keyspace.hot_hash(row));
+            if rows.len() == PREFETCHED {
+                rows.drain(..).for_each(|row| hot.prefetch_row(row));
             }
         }
-        self.engine.hot.prefetch(&hashes);
+        rows.into_iter().for_each(|row| hot.prefetch_row(row));
     }
 
     /// The row under `key` in the keyspace of `db`.
@@ -123,7 +127,7 @@ impl View {
         keyspace: &Keyspace,
         hot_hash: u64,
         key: &[u8],
-        seen: hot::Version,
+        seen: Version,
     ) -> Result<Option<Row<'_>>> {
         let read = &self.point_reads;
         let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
