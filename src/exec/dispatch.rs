@@ -622,7 +622,11 @@ impl Executor {
             let there = indices.iter().map(|&i| self.txn.key_hash(other, args[i]));
             hashes.extend(there);
         }
-        let locked = self.txn.lock(hashes.into_iter());
+        let hashes = hashes.into_iter();
+        let locked = match command.handler {
+            Handler::Read(_) if !self.in_unit() => self.txn.lock_to_read(hashes),
+            _ => self.txn.lock(hashes),
+        };
         locked.map_err(|error| self.not_locked(error, waits))
     }
 

@@ -12,6 +12,11 @@
 //! Neither IO threads nor they themselves wait for them: they are told who holds
 //! the stripe.
 //!
+//! Commands that only read *share* the stripes of their keys, each for itself and no
+//! longer than it runs. Who shares stripes waits for none: if he cannot share all he
+//! needs, he lets go and takes them for himself, as above. Nobody begins to share a
+//! stripe that somebody waits for.
+//!
 //! A stripe is one word; threads that wait for one sleep in a bucket that
 //! several stripes share.
 
@@ -45,6 +50,9 @@ impl Owner {
 /// Set in a stripe's word while somebody may be waiting for it.
 const WAITED_FOR: u32 = 1 << 31;
 
+/// Set in a stripe's word while threads share it; the bits below say how many.
+const SHARED: u32 = 1 << 29;
+
 /// How many sleeping places there are; a power of two.
 const BUCKETS: usize = 64;
 
@@ -56,7 +64,8 @@ struct Bucket {
 
 /// See the module.
 pub struct Locks {
-    /// The holder's number, 0 if free, perhaps with [`WAITED_FOR`].
+    /// The holder's number or [`SHARED`] and a number of threads, either perhaps
+    /// with [`WAITED_FOR`]; 0 if free.
     words: Box<[AtomicU32]>,
     buckets: Box<[Bucket]>,
 }
@@ -77,7 +86,7 @@ pub enum TryLock {
     Taken,
     /// The owner holds it already.
     Mine,
-    /// Somebody else holds it.
+    /// Somebody else holds it; for those who share it, an owner that nobody is.
     Busy(Owner),
 }
 
@@ -136,6 +145,47 @@ impl Locks {
     pub fn unlock(&self, stripe: Stripe, owner: Owner) {
         let word = self.word(stripe).swap(0, Ordering::Release);
         assert_eq!(word & !WAITED_FOR, owner.0, "not the holder");
+        self.freed(stripe, word);
+    }
+
+    /// Shares the stripe if nobody else has it for himself or waits for it.
+    pub fn try_share(&self, stripe: Stripe, owner: Owner) -> TryLock {
+        let word = self.word(stripe);
+        let mut seen = 0;
+        loop {
+            let shared = match seen {
+                0 => SHARED | 1,
+                _ if seen & (SHARED | WAITED_FOR) == SHARED => seen + 1,
+                _ if seen & !WAITED_FOR == owner.0 => return TryLock::Mine,
+                _ => return TryLock::Busy(Owner(seen & !WAITED_FOR)),
+            };
+            let (taken, free) = (Ordering::Acquire, Ordering::Relaxed);
+            match word.compare_exchange(seen, shared, taken, free) {
+                Ok(_) => return TryLock::Taken,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Ends what [`Locks::try_share`] has begun.
+    pub fn unshare(&self, stripe: Stripe) {
+        let word = self.word(stripe);
+        let mut seen = SHARED | 1;
+        loop {
+            let count = seen & !(SHARED | WAITED_FOR);
+            assert!(seen & SHARED != 0 && count > 0, "nobody shares it");
+            let left = if count == 1 { 0 } else { seen - 1 };
+            let (released, not) = (Ordering::Release, Ordering::Relaxed);
+            match word.compare_exchange(seen, left, released, not) {
+                Ok(_) if left == 0 => return self.freed(stripe, seen),
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Wakes who sleeps for a stripe whose last word was this.
+    fn freed(&self, stripe: Stripe, word: u32) {
         if word & WAITED_FOR != 0 {
             let bucket = self.bucket(stripe);
             let _sleepers_see_it = bucket.mutex.lock();
@@ -171,6 +221,73 @@ mod tests {
         assert_eq!(locks.try_lock(stripe, b), TryLock::Busy(a));
         locks.unlock(stripe, a);
         assert_eq!(locks.try_lock(stripe, b), TryLock::Taken);
+    }
+
+    #[test]
+    fn readers_share_a_stripe_and_let_in_who_waits() {
+        let locks = std::sync::Arc::new(Locks::default());
+        let stripe = Locks::stripe(7);
+        let (a, b, writer) = (Owner(1), Owner(2), Owner(3));
+        assert_eq!(locks.try_share(stripe, a), TryLock::Taken);
+        assert_eq!(locks.try_share(stripe, b), TryLock::Taken);
+        assert!(matches!(locks.try_lock(stripe, writer), TryLock::Busy(_)));
+        let waiting = {
+            let locks = locks.clone();
+            std::thread::spawn(move || locks.lock(stripe, writer, false))
+        };
+        while locks.word(stripe).load(Ordering::Relaxed) & WAITED_FOR == 0 {
+            std::thread::yield_now();
+        }
+        assert!(matches!(locks.try_share(stripe, a), TryLock::Busy(_)));
+        locks.unshare(stripe);
+        assert!(!waiting.is_finished());
+        locks.unshare(stripe);
+        assert_eq!(waiting.join().unwrap(), Ok(()));
+        assert_eq!(locks.try_share(stripe, writer), TryLock::Mine);
+        assert_eq!(locks.try_share(stripe, a), TryLock::Busy(writer));
+        locks.unlock(stripe, writer);
+        assert_eq!(locks.try_share(stripe, a), TryLock::Taken);
+    }
+
+    #[test]
+    fn who_writes_under_a_lock_has_no_reader_beside_him() {
+        let locks = Locks::default();
+        let stripe = Locks::stripe(7);
+        let values = [AtomicU32::new(0), AtomicU32::new(0)];
+        let write = |owner| {
+            for _ in 0..20_000 {
+                locks.lock(stripe, owner, true).unwrap();
+                for value in &values {
+                    value.fetch_add(1, Ordering::Relaxed);
+                }
+                locks.unlock(stripe, owner);
+            }
+        };
+        let read = |owner| {
+            for _ in 0..20_000 {
+                while locks.try_share(stripe, owner) != TryLock::Taken {
+                    std::hint::spin_loop();
+                }
+                let [a, b] = &values;
+                assert_eq!(a.load(Ordering::Relaxed), b.load(Ordering::Relaxed));
+                locks.unshare(stripe);
+            }
+        };
+        std::thread::scope(|scope| {
+            for n in 1..=2 {
+                scope.spawn(move || write(Owner(n)));
+                scope.spawn(move || read(Owner(n + 2)));
+            }
+        });
+        assert_eq!(locks.word(stripe).load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody shares it")]
+    fn nobody_ends_what_he_has_not_begun() {
+        let locks = Locks::default();
+        locks.lock(Locks::stripe(7), Owner(1), true).unwrap();
+        locks.unshare(Locks::stripe(7));
     }
 
     #[test]

@@ -100,6 +100,8 @@ pub struct View {
     pub(super) cleared: Vec<KeyspaceId>,
     owner: Owner,
     held: Vec<Stripe>,
+    /// What the command that runs shares with others; none of it is `held`.
+    shared: SmallVec<[Stripe; 8]>,
     /// Ids drawn in this turn.
     pub(super) new_ids: RefCell<FxHashSet<CollectionId>>,
     /// Collections of this turn whose rows are written, but no key yet.
@@ -298,6 +300,7 @@ impl Txn {
             cleared: Vec::new(),
             owner,
             held: Vec::new(),
+            shared: SmallVec::new(),
             new_ids: RefCell::default(),
             early: Vec::new(),
             pass: None,

@@ -114,6 +114,40 @@ impl Txn {
         self.lock_stripes(&mut wanted)
     }
 
+    /// As [`Txn::lock`], for a command that only reads: until [`Txn::unlock_since`],
+    /// other threads may read the keys, too, if none of them is locked already.
+    pub fn lock_to_read(&mut self, key_hashes: impl Iterator<Item = u64>) -> Result<usize> {
+        let mut wanted: SmallVec<[Stripe; 8]> = key_hashes.map(Locks::stripe).collect();
+        // Others must be able to tell who holds a stripe for long.
+        if self.owner.is_long() || self.is_exclusive() || !self.share(&wanted) {
+            return self.lock_stripes(&mut wanted);
+        }
+        self.see_new_keyspaces();
+        self.got(&wanted);
+        Ok(self.held.len())
+    }
+
+    /// Shares stripes, or none.
+    fn share(&mut self, wanted: &[Stripe]) -> bool {
+        for &stripe in wanted {
+            match self.engine.locks.try_share(stripe, self.owner) {
+                TryLock::Taken => self.shared.push(stripe),
+                TryLock::Mine => {}
+                TryLock::Busy(_) => {
+                    self.unshare();
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn unshare(&mut self) {
+        while let Some(stripe) = self.shared.pop() {
+            self.engine.locks.unshare(stripe);
+        }
+    }
+
     /// Locks one key if that needs no waiting.
     pub(in crate::storage) fn try_lock(&mut self, db: DbIndex, key: &[u8]) -> bool {
         let stripe = Locks::stripe(self.key_hash(db, key));
@@ -129,6 +163,7 @@ impl Txn {
 
     /// Lets go what was locked since `mark`: for keys that were only read.
     pub fn unlock_since(&mut self, mark: usize) {
+        self.unshare();
         while self.held.len() > mark {
             if let Some(stripe) = self.held.pop() {
                 self.engine.locks.unlock(stripe, self.owner);
