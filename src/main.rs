@@ -10,12 +10,13 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What jemalloc looks for by this name when it starts: memtables and caches are
-/// walked at random, so they should stand in huge pages; and what is freed will
-/// soon be wanted again.
+/// What jemalloc looks for by this name when it starts: what is freed will soon be
+/// wanted again, but is not kept for so long that it adds up. No huge pages: with
+/// look-ups prefetched they save nothing, and what is given back of them page by page
+/// comes back whole.
 #[allow(unsafe_code)] // a name that no other symbol of the program has
 #[unsafe(export_name = "malloc_conf")]
-static MALLOC_CONF: &[u8; 54] = b"thp:always,dirty_decay_ms:30000,muzzy_decay_ms:30000\0\0";
+static MALLOC_CONF: &[u8; 37] = b"dirty_decay_ms:3000,muzzy_decay_ms:0\0";
 
 fn main() -> ExitCode {
     match Config::from_args(std::env::args_os().skip(1)) {

@@ -1,6 +1,6 @@
 //! The binlog-trim thread: drops the oldest entries beyond `binlog-capacity`,
-//! `binlog-max-bytes` and `binlog-max-age`. Sees to the memory of the memtables
-//! besides.
+//! `binlog-max-bytes` and `binlog-max-age`. Sees to the memory of the memtables and of
+//! the process besides.
 
 use super::StopSign;
 use crate::base::clock;
@@ -33,5 +33,6 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
         {
             log::error!("binlog-trim thread: {error}");
         }
+        server.keep_to_budget();
     }
 }

@@ -32,6 +32,7 @@
 //! command that acts on what lies above leaves a request here.
 
 pub mod access;
+mod budget;
 pub mod clients;
 pub mod config;
 pub mod cursors;

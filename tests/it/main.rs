@@ -36,6 +36,7 @@ mod hostile;
 mod layers;
 mod lifecycle;
 mod linear;
+mod memory;
 mod migrate;
 mod notify;
 mod pubsub;

@@ -13,6 +13,7 @@ import time
 from server import CaseError, Server, encoded, read_replies, read_simple_replies
 
 VALUE_BYTES = 64
+POOL_BYTES = 1 << 22
 BATCH = 1_000
 # What a key takes on disk while it is loaded, compaction's room included.
 DISK_BYTES_PER_KEY = 400
@@ -31,14 +32,16 @@ def key(n):
 
 def load(server, keys):
     """Loads all keys; the rate in each tenth, and the most memory that was used."""
-    value = os.urandom(VALUE_BYTES // 2).hex()
+    # Each value is another stretch of this, so that they compress like random numbers.
+    text = os.urandom(POOL_BYTES // 2).hex().encode()
+    last = POOL_BYTES - VALUE_BYTES
     rates, most, started, reported = [], 0, time.monotonic(), 0
     with socket.create_connection(("127.0.0.1", server.port)) as link:
         for start in range(0, keys, BATCH):
             numbers = range(start, min(start + BATCH, keys))
             link.sendall(b"".join(b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n"
-                                  % (len(name), name, VALUE_BYTES, value.encode())
-                                  for name in (key(n).encode() for n in numbers)))
+                                  % (len(name), name, VALUE_BYTES, text[at:at + VALUE_BYTES])
+                                  for name, at in ((key(n).encode(), random.randrange(last)) for n in numbers)))
             read_simple_replies(link, len(numbers), server.label)
             if (start + BATCH) * INTERVALS // keys > len(rates):
                 now = time.monotonic()

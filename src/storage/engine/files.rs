@@ -185,9 +185,35 @@ impl Engine {
         let hot_bytes = self.config.hot_bytes(bytes);
         self.hot.set_budget(hot_bytes);
         self.tallies.set_budget(self.config.tally_bytes(bytes));
+        self.size_cache();
+    }
+
+    /// The memory budget of caches and memtables, in bytes.
+    pub fn memory_budget(&self) -> u64 {
+        self.budget.load(Ordering::Relaxed)
+    }
+
+    /// Makes the block cache smaller than its share of the budget, by so many bytes.
+    pub fn relieve_cache(&self, bytes: u64) {
+        self.relief.store(bytes, Ordering::Relaxed);
+        self.size_cache();
+    }
+
+    /// By how much it is to be smaller, in bytes.
+    pub fn cache_relief(&self) -> u64 {
+        self.relief.load(Ordering::Relaxed)
+    }
+
+    /// How large it may be now, in bytes: half of its share at the least.
+    pub fn cache_limit(&self) -> u64 {
+        let share = self.cache_size();
+        share.saturating_sub(self.cache_relief()).max(share / 2)
+    }
+
+    fn size_cache(&self) {
         // Clones are handles of the one cache.
-        let cache_bytes = (bytes - hot_bytes - self.config.tally_bytes(bytes)) as usize;
-        self.options.cache.clone().set_capacity(cache_bytes);
+        let mut cache = self.options.cache.clone();
+        cache.set_capacity(self.cache_limit() as usize);
     }
 
     /// Bytes that all memtables take, and how many they should take at the most.
@@ -211,14 +237,14 @@ impl Engine {
         self.options.cache.get_pinned_usage() as u64
     }
 
-    /// Bytes in the block cache, and its size.
+    /// Bytes in the block cache, and its share of the budget.
     pub fn cache_usage(&self) -> (u64, u64) {
         (self.options.cache.get_usage() as u64, self.cache_size())
     }
 
-    /// The size of the block cache, in bytes.
+    /// The block cache's share of the budget, in bytes.
     pub fn cache_size(&self) -> u64 {
-        let budget = self.budget.load(Ordering::Relaxed);
+        let budget = self.memory_budget();
         budget - self.config.hot_bytes(budget) - self.config.tally_bytes(budget)
     }
 
