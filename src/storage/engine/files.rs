@@ -193,9 +193,11 @@ impl Engine {
         self.budget.load(Ordering::Relaxed)
     }
 
-    /// Makes the block cache smaller than its share of the budget, by so many bytes.
+    /// Makes the block cache smaller than its share of the budget, by so many bytes,
+    /// or by half of it at the most.
     pub fn relieve_cache(&self, bytes: u64) {
-        self.relief.store(bytes, Ordering::Relaxed);
+        let relief = bytes.min(self.cache_size() / 2);
+        self.relief.store(relief, Ordering::Relaxed);
         self.size_cache();
     }
 
@@ -204,7 +206,7 @@ impl Engine {
         self.relief.load(Ordering::Relaxed)
     }
 
-    /// How large it may be now, in bytes: half of its share at the least.
+    /// How large it may be now, in bytes.
     pub fn cache_limit(&self) -> u64 {
         let share = self.cache_size();
         share.saturating_sub(self.cache_relief()).max(share / 2)

@@ -42,3 +42,22 @@ fn full_memtables_of_many_dbs_are_written_out() {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// However much others take, there is a block cache; and it can come back.
+#[test]
+fn the_block_cache_gives_up_half_at_the_most() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = StorageConfig::new(dir.path().to_owned());
+    config.memory_budget = 32 << 20;
+    let engine = Engine::open(config).unwrap();
+    let share = engine.cache_size();
+    assert_eq!(engine.cache_limit(), share);
+    engine.relieve_cache(share / 4);
+    assert_eq!(engine.cache_limit(), share - share / 4);
+    engine.relieve_cache(u64::MAX);
+    assert_eq!(engine.cache_limit(), share - share / 2);
+    assert_eq!(engine.cache_relief(), share / 2);
+    engine.set_memory_budget(64 << 20);
+    engine.relieve_cache(0);
+    assert_eq!(engine.cache_limit(), engine.cache_size());
+}

@@ -273,13 +273,29 @@ impl Server {
         }
     }
 
-    /// Sends a signal by name (`TERM`, `INT`, `STOP`).
+    /// Sends a signal by name (`TERM`, `INT`, `STOP`). After `STOP` all threads have
+    /// stopped: the system says so only of each of them.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill")
             .args(["-s", name, &self.pid().to_string()])
             .status()
             .unwrap();
         assert!(status.success(), "kill -s {name}: {status}");
+        if name == "STOP" {
+            assert!(wait_within(DEADLINE, || self.has_stopped()), "it runs on");
+        }
+    }
+
+    /// Whether no thread runs, by the letter for its state behind its name.
+    fn has_stopped(&self) -> bool {
+        let threads = format!("/proc/{}/task", self.pid());
+        let threads = std::fs::read_dir(threads).expect("its threads");
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat"));
+            let stat = stat.unwrap_or_default();
+            let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+            state.is_none_or(|rest| rest.starts_with('T'))
+        })
     }
 
     /// Waits for the process to end by itself.
