@@ -2,6 +2,7 @@
 //! allowed, not paused, locked, run, logged, counted.
 
 mod admission;
+mod locking;
 
 use super::blocking::WaitingRoom;
 use super::monitor;
@@ -10,7 +11,6 @@ use super::scripts::ThreadScripts;
 use super::unit::{Stop, Unit};
 use crate::base::clock;
 use crate::commands::registry::Registered;
-use crate::commands::scripts::busy;
 use crate::commands::{
     CmdResult, Command, Error, Flags, Handler, Own, ReadCtx, SessionCtx, WriteCtx, registry,
     secrets,
@@ -18,7 +18,7 @@ use crate::commands::{
 use crate::resp::Reply;
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
-use crate::state::lanes::{Lane, Running};
+use crate::state::lanes::Lane;
 use crate::state::pubsub::Outbox;
 use crate::state::session::ReplyMode;
 use crate::state::{Server, Session};
@@ -27,14 +27,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// A key may not be written to now, and the command cannot wait for that.
 pub(super) const ON_ITS_WAY: Error =
     Error::text("TRYAGAIN a key of this command is on its way to another server");
-
-/// Up to this many keys are walked over on the client's own thread.
-const WALK_INLINE: u64 = 10_000;
 
 /// Whether a request was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -572,129 +568,6 @@ impl Executor {
         }
         if !self.in_unit() {
             self.announce_changes();
-        }
-    }
-
-    /// Locks a command's keys; the turn is an exclusive one if it asks for that.
-    pub(super) fn lock(
-        &mut self,
-        session: &Session,
-        command: &Command,
-        args: &[&[u8]],
-    ) -> Result<usize, Stop> {
-        self.touched_keys = true;
-        if self.in_unit() {
-            self.lock_in_unit(session.db(), command, args)?;
-            self.note_key_accesses(session, command, args);
-            return Ok(usize::MAX);
-        }
-        if command.flags.contains(Flags::EXCLUSIVE) {
-            self.begin_exclusive()?;
-            return Ok(0);
-        }
-        if command.flags.contains(Flags::SLOW) {
-            self.commit_pending()?;
-        }
-        // What is run whatever scripts do waits for its keys.
-        let waits = command.flags.contains(Flags::ALLOW_BUSY);
-        self.begin(waits)?;
-        if command.flags.contains(Flags::WALKS)
-            && self.lane.is_none()
-            && self.txn.counts(session.db()).keys > WALK_INLINE
-        {
-            return Err(Stop::Slow);
-        }
-        if command.keys.is_empty() {
-            return Ok(usize::MAX);
-        }
-        let Some(indices) = command.key_indices(args) else {
-            // The handler finds the mistake itself and says it in its own words.
-            return Ok(usize::MAX);
-        };
-        let db = session.db();
-        if indices.len() > 1 {
-            self.prefetch(indices.iter().map(|&i| (db, args[i])));
-        }
-        let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
-        let mut hashes: KeyHashes = indices.iter().map(hash).collect();
-        self.note_accesses(session, command, &hashes);
-        if let Some(other) = command.other_db.and_then(|other_db| other_db(args)) {
-            let there = indices.iter().map(|&i| self.txn.key_hash(other, args[i]));
-            hashes.extend(there);
-        }
-        let hashes = hashes.into_iter();
-        let locked = match command.handler {
-            Handler::Read(_) if !self.in_unit() => self.txn.lock_to_read(hashes),
-            _ => self.txn.lock(hashes),
-        };
-        locked.map_err(|error| self.not_locked(error, waits))
-    }
-
-    fn note_key_accesses(&self, session: &Session, command: &Command, args: &[&[u8]]) {
-        let indices = command.key_indices(args).unwrap_or_default();
-        let db = session.db();
-        let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
-        self.note_accesses(session, command, &indices.iter().map(hash).collect());
-    }
-
-    /// OBJECT IDLETIME and FREQ tell what is noted here.
-    fn note_accesses(&self, session: &Session, command: &Command, hashes: &KeyHashes) {
-        let spared = session.info.flags().contains(ClientFlags::NO_TOUCH);
-        if command.flags.contains(Flags::NO_TOUCH) || spared && command.name != "touch" {
-            return;
-        }
-        let lfu = self.config.lfu();
-        for hash in hashes {
-            self.server.accesses.touch(*hash, self.now_ms, lfu);
-        }
-    }
-
-    pub(super) fn begin(&mut self, waits: bool) -> Result<(), Stop> {
-        let first = self.txn.give_way(&[], false);
-        let begun = first.and_then(|()| self.txn.begin(self.now_ms));
-        begun.map_err(|error| self.not_locked(error, waits))
-    }
-
-    pub(super) fn begin_exclusive(&mut self) -> Result<(), Stop> {
-        let now_ms = self.now_ms;
-        let begun = self.txn.begin_exclusive(now_ms);
-        begun.map_err(|error| self.not_locked(error, false))
-    }
-
-    pub(super) fn commit_pending(&mut self) -> Result<(), Error> {
-        let committed = self.txn.commit();
-        committed.map_err(|error| self.note_failure(error))
-    }
-
-    /// A commit in the middle of a tick failed: so has the tick.
-    pub(super) fn note_failure(&mut self, error: StorageError) -> Error {
-        self.failed = true;
-        error.into()
-    }
-
-    /// Why a command does not get its keys. A script may have them: then it is
-    /// tried again, until that script is a slow one unless the command `waits`.
-    pub(super) fn not_locked(&mut self, error: StorageError, waits: bool) -> Stop {
-        let StorageError::Held(owner) = error else {
-            return self.note_failure(error).into();
-        };
-        let script = self.server.lanes.script_of(owner);
-        match script.filter(|script| !waits && self.is_slow(script)) {
-            Some(script) => busy(script.is_function).into(),
-            None => Stop::Conflict,
-        }
-    }
-
-    /// Whether a script has run for longer than clients shall wait for it.
-    fn is_slow(&self, script: &Running) -> bool {
-        script.started.elapsed() >= self.busy_threshold()
-    }
-
-    /// As in Redis, no script is slow if it is 0.
-    pub(super) fn busy_threshold(&self) -> Duration {
-        match self.config.busy_reply_threshold_ms {
-            0 => Duration::MAX,
-            ms => Duration::from_millis(ms),
         }
     }
 

@@ -451,17 +451,9 @@ fn a_client_that_never_reads_costs_little() {
     });
 }
 
-/// A number that INFO tells.
-fn info_number(conn: &mut Conn, section: &str, field: &str) -> u64 {
-    let info = String::from_utf8_lossy(conn.cmd(&format!("INFO {section}")).bytes()).into_owned();
-    let prefix = format!("{field}:");
-    let text = info.lines().find_map(|l| l.strip_prefix(&prefix));
-    text.and_then(|n| n.parse().ok()).expect("a number")
-}
-
 /// Bytes that the server has allocated.
 fn used_memory(conn: &mut Conn) -> u64 {
-    info_number(conn, "memory", "used_memory")
+    conn.info_number("memory", "used_memory")
 }
 
 /// Each costs little, but there are many: the largest are closed, one that said
@@ -491,7 +483,7 @@ fn many_that_never_read_cost_no_more_than_all_may() {
     // allocator keeps of freed memory for some seconds is not counted.
     let (mut evicted, mut grown, mut peak) = (0, 0, 0);
     for _ in 0..1000 {
-        evicted = info_number(&mut good, "stats", "evicted_clients");
+        evicted = good.info_number("stats", "evicted_clients");
         grown = used_memory(&mut good).saturating_sub(before);
         peak = peak.max(grown);
         if evicted >= 250 && grown < 64 << 20 {

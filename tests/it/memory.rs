@@ -8,14 +8,6 @@ const VALUE_BYTES: usize = 8 << 10;
 const VALUES: u64 = 40_000;
 const BATCH: u64 = 100;
 
-fn number(conn: &mut Conn, field: &str) -> u64 {
-    let info = conn.must("INFO everything").text();
-    let prefix = format!("{field}:");
-    let text = info.lines().find_map(|line| line.strip_prefix(&prefix));
-    text.and_then(|number| number.parse().ok())
-        .expect("a number")
-}
-
 fn get(conn: &mut Conn, from: u64) {
     let key = |n: u64| (from + n * 7_919) % VALUES;
     let gets: Vec<_> = (0..BATCH)
@@ -53,16 +45,18 @@ fn the_process_stays_within_maxmemory() {
     let within = wait_within(Duration::from_secs(30), || {
         get(&mut conn, from);
         from += BATCH;
-        number(&mut conn, "used_memory_rss") <= MAXMEMORY
+        conn.info_number("memory", "used_memory_rss") <= MAXMEMORY
     });
-    let takes = number(&mut conn, "used_memory_rss");
+    let takes = conn.info_number("memory", "used_memory_rss");
     assert!(within, "the process takes {takes} bytes of {MAXMEMORY}");
-    let share = number(&mut conn, "block_cache_share");
-    assert!(number(&mut conn, "block_cache_capacity") < share);
-    assert!(number(&mut conn, "block_cache_usage") >= share / 2);
+    let share = conn.info_number("rocksdb", "block_cache_share");
+    assert!(conn.info_number("rocksdb", "block_cache_capacity") < share);
+    assert!(conn.info_number("rocksdb", "block_cache_usage") >= share / 2);
     // More room is used.
     conn.must("CONFIG SET maxmemory 1gb");
-    let grows =
-        || number(&mut conn, "block_cache_capacity") == number(&mut conn, "block_cache_share");
+    let grows = || {
+        conn.info_number("rocksdb", "block_cache_capacity")
+            == conn.info_number("rocksdb", "block_cache_share")
+    };
     assert!(wait_within(Duration::from_secs(30), grows));
 }

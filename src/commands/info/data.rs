@@ -128,10 +128,10 @@ pub(super) fn rocksdb(text: &mut Text, server: &Server) {
     let (tallies, bytes) = engine.tally_usage();
     text.field("tallies", tallies);
     text.field("tallies_bytes", bytes);
-    let (used, capacity) = engine.cache_usage();
+    let (used, share) = engine.cache_usage();
     text.field("block_cache_usage", used);
     text.field("block_cache_capacity", engine.cache_limit());
-    text.field("block_cache_share", capacity);
+    text.field("block_cache_share", share);
     text.field("block_cache_pinned_usage", engine.cache_pinned());
     for (name, property) in [
         ("memtable_active_bytes", "cur-size-active-mem-table"),

@@ -2,6 +2,7 @@
 
 use super::super::{DbIndex, Engine, StorageConfig, Txn};
 use crate::encoding::{Kind, Meta};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// DBs that each have less in memory than RocksDB would write out by itself.
@@ -9,13 +10,19 @@ const DBS: u16 = 8;
 const VALUE: [u8; 4096] = [7; 4096];
 const DEADLINE: Duration = Duration::from_secs(30);
 
-#[test]
-fn full_memtables_of_many_dbs_are_written_out() {
+/// An engine with little memory.
+fn small() -> (tempfile::TempDir, StorageConfig, Arc<Engine>) {
     let dir = tempfile::tempdir().unwrap();
     let mut config = StorageConfig::new(dir.path().to_owned());
     config.memory_budget = 32 << 20;
+    let engine = Engine::open(config.clone()).unwrap();
+    (dir, config, engine)
+}
+
+#[test]
+fn full_memtables_of_many_dbs_are_written_out() {
+    let (_dir, config, engine) = small();
     let memtable_bytes = config.write_buffer_size;
-    let engine = Engine::open(config).unwrap();
     let mut txn = Txn::new(engine.clone());
     for db in 0..DBS {
         for i in 0..2 * memtable_bytes / VALUE.len() as u64 {
@@ -46,10 +53,7 @@ fn full_memtables_of_many_dbs_are_written_out() {
 /// However much others take, there is a block cache; and it can come back.
 #[test]
 fn the_block_cache_gives_up_half_at_the_most() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut config = StorageConfig::new(dir.path().to_owned());
-    config.memory_budget = 32 << 20;
-    let engine = Engine::open(config).unwrap();
+    let (_dir, _, engine) = small();
     let share = engine.cache_size();
     assert_eq!(engine.cache_limit(), share);
     engine.relieve_cache(share / 4);

@@ -147,6 +147,15 @@ impl Conn {
         reply
     }
 
+    /// A number that INFO tells.
+    pub fn info_number(&mut self, section: &str, field: &str) -> u64 {
+        let info = self.must(&format!("INFO {section}")).text();
+        let prefix = format!("{field}:");
+        let text = info.lines().find_map(|line| line.strip_prefix(&prefix));
+        text.and_then(|number| number.parse().ok())
+            .expect("a number")
+    }
+
     /// Sends all commands in one write and then reads all replies.
     pub fn pipeline(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<Value> {
         let mut wire = Vec::new();

@@ -1,0 +1,139 @@
+//! How a command gets its keys: the turn it runs in, the locks, and what is said to a
+//! client that does not get them.
+
+use super::{Executor, KeyHashes, Stop};
+use crate::commands::scripts::busy;
+use crate::commands::{Command, Error, Flags, Handler};
+use crate::state::Session;
+use crate::state::clients::ClientFlags;
+use crate::state::lanes::Running;
+use crate::storage::StorageError;
+use std::time::Duration;
+
+/// Up to this many keys are walked over on the client's own thread.
+const WALK_INLINE: u64 = 10_000;
+
+impl Executor {
+    /// Locks a command's keys; the turn is an exclusive one if it asks for that.
+    pub(in crate::exec) fn lock(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        args: &[&[u8]],
+    ) -> Result<usize, Stop> {
+        self.touched_keys = true;
+        if self.in_unit() {
+            self.lock_in_unit(session.db(), command, args)?;
+            self.note_key_accesses(session, command, args);
+            return Ok(usize::MAX);
+        }
+        if command.flags.contains(Flags::EXCLUSIVE) {
+            self.begin_exclusive()?;
+            return Ok(0);
+        }
+        if command.flags.contains(Flags::SLOW) {
+            self.commit_pending()?;
+        }
+        // What is run whatever scripts do waits for its keys.
+        let waits = command.flags.contains(Flags::ALLOW_BUSY);
+        self.begin(waits)?;
+        if command.flags.contains(Flags::WALKS)
+            && self.lane.is_none()
+            && self.txn.counts(session.db()).keys > WALK_INLINE
+        {
+            return Err(Stop::Slow);
+        }
+        if command.keys.is_empty() {
+            return Ok(usize::MAX);
+        }
+        let Some(indices) = command.key_indices(args) else {
+            // The handler finds the mistake itself and says it in its own words.
+            return Ok(usize::MAX);
+        };
+        let db = session.db();
+        if indices.len() > 1 {
+            self.prefetch(indices.iter().map(|&i| (db, args[i])));
+        }
+        let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
+        let mut hashes: KeyHashes = indices.iter().map(hash).collect();
+        self.note_accesses(session, command, &hashes);
+        if let Some(other) = command.other_db.and_then(|other_db| other_db(args)) {
+            let there = indices.iter().map(|&i| self.txn.key_hash(other, args[i]));
+            hashes.extend(there);
+        }
+        let hashes = hashes.into_iter();
+        let locked = match command.handler {
+            Handler::Read(_) if !self.in_unit() => self.txn.lock_to_read(hashes),
+            _ => self.txn.lock(hashes),
+        };
+        locked.map_err(|error| self.not_locked(error, waits))
+    }
+
+    fn note_key_accesses(&self, session: &Session, command: &Command, args: &[&[u8]]) {
+        let indices = command.key_indices(args).unwrap_or_default();
+        let db = session.db();
+        let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
+        self.note_accesses(session, command, &indices.iter().map(hash).collect());
+    }
+
+    /// OBJECT IDLETIME and FREQ tell what is noted here.
+    fn note_accesses(&self, session: &Session, command: &Command, hashes: &KeyHashes) {
+        let spared = session.info.flags().contains(ClientFlags::NO_TOUCH);
+        if command.flags.contains(Flags::NO_TOUCH) || spared && command.name != "touch" {
+            return;
+        }
+        let lfu = self.config.lfu();
+        for hash in hashes {
+            self.server.accesses.touch(*hash, self.now_ms, lfu);
+        }
+    }
+
+    pub(in crate::exec) fn begin(&mut self, waits: bool) -> Result<(), Stop> {
+        let first = self.txn.give_way(&[], false);
+        let begun = first.and_then(|()| self.txn.begin(self.now_ms));
+        begun.map_err(|error| self.not_locked(error, waits))
+    }
+
+    pub(in crate::exec) fn begin_exclusive(&mut self) -> Result<(), Stop> {
+        let now_ms = self.now_ms;
+        let begun = self.txn.begin_exclusive(now_ms);
+        begun.map_err(|error| self.not_locked(error, false))
+    }
+
+    pub(in crate::exec) fn commit_pending(&mut self) -> Result<(), Error> {
+        let committed = self.txn.commit();
+        committed.map_err(|error| self.note_failure(error))
+    }
+
+    /// A commit in the middle of a tick failed: so has the tick.
+    pub(in crate::exec) fn note_failure(&mut self, error: StorageError) -> Error {
+        self.failed = true;
+        error.into()
+    }
+
+    /// Why a command does not get its keys. A script may have them: then it is
+    /// tried again, until that script is a slow one unless the command `waits`.
+    pub(in crate::exec) fn not_locked(&mut self, error: StorageError, waits: bool) -> Stop {
+        let StorageError::Held(owner) = error else {
+            return self.note_failure(error).into();
+        };
+        let script = self.server.lanes.script_of(owner);
+        match script.filter(|script| !waits && self.is_slow(script)) {
+            Some(script) => busy(script.is_function).into(),
+            None => Stop::Conflict,
+        }
+    }
+
+    /// Whether a script has run for longer than clients shall wait for it.
+    pub(super) fn is_slow(&self, script: &Running) -> bool {
+        script.started.elapsed() >= self.busy_threshold()
+    }
+
+    /// As in Redis, no script is slow if it is 0.
+    pub(in crate::exec) fn busy_threshold(&self) -> Duration {
+        match self.config.busy_reply_threshold_ms {
+            0 => Duration::MAX,
+            ms => Duration::from_millis(ms),
+        }
+    }
+}
