@@ -89,7 +89,7 @@ fn a_target_that_hangs_holds_up_nobody_but_writers_of_the_key() {
     let mut other = source.connect();
     mover.must("SET counter 5");
     target.signal("STOP");
-    let line = migrate(&target, "counter 0 1500");
+    let line = migrate(&target, "counter 0 5000");
     mover.send(&args(&line)).unwrap();
     let blocked = |other: &mut Conn| {
         let Value::Bulk(list) = other.must("CLIENT LIST") else {
@@ -100,18 +100,13 @@ fn a_target_that_hangs_holds_up_nobody_but_writers_of_the_key() {
         lines.any(|line| line.contains("cmd=migrate") && line.contains("flags=b"))
     };
     assert!(wait_within(DEADLINE, || blocked(&mut other)));
-    let started = Instant::now();
     writer.send(&args("INCR counter")).unwrap();
-    // Everything else goes on, on the same thread.
+    // Everything else goes on, on the same thread, while the target hangs: the
+    // increment waits for the end of that.
     for n in 0..50 {
         other.must(&format!("SET other {n}"));
         assert_eq!(other.must("GET counter"), Value::Bulk(b"5".to_vec()));
     }
-    assert!(
-        started.elapsed() < Duration::from_millis(1000),
-        "{:?}",
-        started.elapsed()
-    );
     let failed = error(&mover.read().unwrap());
     assert!(failed.starts_with("IOERR error or timeout"), "{failed}");
     // The key stayed, and the write came after.
