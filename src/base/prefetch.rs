@@ -1,7 +1,16 @@
 //! Hints for the processor: which memory will be needed soon. Memory is slow, but
 //! answers many questions at once, and a hint is not waited for.
 
+// Other processors get no hints.
+#![cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(unused)
+)]
+
 use std::arch::asm;
+
+/// Bytes that the processor fetches at a time.
+pub const LINE: usize = 64;
 
 /// Has the line of the processor's cache fetched where a value begins.
 #[inline]
@@ -17,11 +26,19 @@ pub fn to_read<T>(value: &T) {
     }
 }
 
-/// The same where the value will be changed: no other processor keeps the line.
+/// Has all lines fetched that a value stands on, which will be changed: no other
+/// processor keeps them.
+#[inline]
+pub fn to_write<T>(value: &T) {
+    let first = std::ptr::from_ref(value).cast::<u8>();
+    for offset in (0..size_of::<T>()).step_by(LINE) {
+        line_to_write(first.wrapping_add(offset));
+    }
+}
+
 #[inline]
 #[allow(unsafe_code)]
-pub fn to_write<T>(value: &T) {
-    let at = std::ptr::from_ref(value);
+fn line_to_write(at: *const u8) {
     // SAFETY: as above. Processors that lack the instruction take it for another hint.
     unsafe {
         #[cfg(target_arch = "x86_64")]

@@ -1,7 +1,14 @@
 //! Requests as they are sent: arrays of bulk strings.
 
+/// About what an argument takes beside its bytes.
+const ARGUMENT_OVERHEAD: usize = 8;
+
 /// Appends a command.
 pub fn command<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
+    let bytes = args
+        .iter()
+        .map(|arg| arg.as_ref().len() + ARGUMENT_OVERHEAD);
+    out.reserve(bytes.sum());
     command_head(out, args.len());
     for arg in args {
         argument(out, arg.as_ref());
@@ -14,6 +21,7 @@ pub fn command_head(out: &mut Vec<u8>, args: usize) {
 }
 
 /// Appends one argument.
+#[inline]
 pub fn argument(out: &mut Vec<u8>, arg: &[u8]) {
     argument_head(out, arg.len());
     out.extend_from_slice(arg);
@@ -21,14 +29,25 @@ pub fn argument(out: &mut Vec<u8>, arg: &[u8]) {
 }
 
 /// Appends what stands before the bytes of an argument; CRLF follows them.
+#[inline]
 pub fn argument_head(out: &mut Vec<u8>, len: usize) {
     head(out, b'$', len);
 }
 
-fn head(out: &mut Vec<u8>, kind: u8, count: usize) {
-    out.push(kind);
-    out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
-    out.extend_from_slice(b"\r\n");
+/// Appends a type byte, a count and CRLF. Counts of one and two digits, nearly all
+/// of them, go in as one small copy.
+#[inline]
+pub fn head(out: &mut Vec<u8>, kind: u8, count: usize) {
+    if count < 10 {
+        out.extend_from_slice(&[kind, b'0' + count as u8, b'\r', b'\n']);
+    } else if count < 100 {
+        let (tens, ones) = (b'0' + (count / 10) as u8, b'0' + (count % 10) as u8);
+        out.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
+    } else {
+        out.push(kind);
+        out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
 }
 
 #[cfg(test)]

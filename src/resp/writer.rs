@@ -5,6 +5,7 @@
 //! replies whose length is known last. Handlers never look at the protocol
 //! version for a type that has a method here.
 
+use super::encode;
 use crate::base::num::format_f64;
 
 /// Bytes of replies, and the protocol version they are written in.
@@ -70,7 +71,7 @@ impl Reply {
     /// An integer.
     #[inline]
     pub fn int(&mut self, value: i64) {
-        match u64::try_from(value) {
+        match usize::try_from(value) {
             Ok(value) => self.header(b':', value),
             Err(_) => {
                 self.buf.push(b':');
@@ -88,7 +89,7 @@ impl Reply {
             return;
         }
         self.buf.reserve(bytes.len() + 16);
-        self.header(b'$', bytes.len() as u64);
+        self.header(b'$', bytes.len());
         self.buf.extend_from_slice(bytes);
         self.crlf();
     }
@@ -108,7 +109,7 @@ impl Reply {
         // With room for what stands around it: otherwise the last two bytes would
         // double the buffer. Where there is no such room `append` will say so.
         let _ = self.buf.try_reserve(len.saturating_add(32));
-        self.header(b'$', len as u64);
+        self.header(b'$', len);
         append(&mut self.buf)?;
         self.crlf();
         Ok(())
@@ -141,7 +142,7 @@ impl Reply {
     /// The header of an array of `len` replies.
     #[inline]
     pub fn array(&mut self, len: usize) {
-        self.header(b'*', len as u64);
+        self.header(b'*', len);
     }
 
     /// The header of a map of `len` pairs; in RESP2 an array of twice as many.
@@ -151,12 +152,12 @@ impl Reply {
 
     /// The header of a set of `len` members; in RESP2 an array.
     pub fn set(&mut self, len: usize) {
-        self.header(if self.resp3 { b'~' } else { b'*' }, len as u64);
+        self.header(if self.resp3 { b'~' } else { b'*' }, len);
     }
 
     /// The header of an out-of-band message of `len` parts; in RESP2 an array.
     pub fn push(&mut self, len: usize) {
-        self.header(if self.resp3 { b'>' } else { b'*' }, len as u64);
+        self.header(if self.resp3 { b'>' } else { b'*' }, len);
     }
 
     /// A double; in RESP2 a bulk string of the same text.
@@ -195,7 +196,7 @@ impl Reply {
         for (to, from) in kind.iter_mut().zip(ext.bytes().take(3)) {
             *to = from;
         }
-        self.header(b'=', (bytes.len() + kind.len()) as u64);
+        self.header(b'=', bytes.len() + kind.len());
         self.buf.extend_from_slice(&kind);
         self.buf.extend_from_slice(bytes);
         self.crlf();
@@ -267,38 +268,24 @@ impl Reply {
 
     fn map_header(&mut self, len: usize) {
         if self.resp3 {
-            self.header(b'%', len as u64);
+            self.header(b'%', len);
         } else {
-            self.header(b'*', len as u64 * 2);
+            self.header(b'*', len * 2);
         }
     }
 
     fn insert_header(&mut self, at: usize, kind: u8, len: usize) {
         let end = self.buf.len();
-        self.header(kind, len as u64);
+        self.header(kind, len);
         let header_len = self.buf.len() - end;
         if let Some(tail) = self.buf.get_mut(at..) {
             tail.rotate_right(header_len);
         }
     }
 
-    /// A type byte, a count and CRLF. Counts of one and two digits, nearly all
-    /// of them, go in as one small copy.
     #[inline]
-    fn header(&mut self, kind: u8, count: u64) {
-        if count < 10 {
-            let digit = b'0' + count as u8;
-            self.buf.extend_from_slice(&[kind, digit, b'\r', b'\n']);
-        } else if count < 100 {
-            let (tens, ones) = (b'0' + (count / 10) as u8, b'0' + (count % 10) as u8);
-            self.buf
-                .extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
-        } else {
-            self.buf.push(kind);
-            self.buf
-                .extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
-            self.crlf();
-        }
+    fn header(&mut self, kind: u8, count: usize) {
+        encode::head(&mut self.buf, kind, count);
     }
 
     #[inline]

@@ -1,19 +1,19 @@
 //! Keeps the memory of the process within `maxmemory`.
 //!
 //! Caches and memtables know what they take. What comes on top of that is only seen
-//! from outside: buffers of clients and of compactions, pages that the allocator
-//! keeps for later, code. The block cache makes room for it, as far as it can.
+//! from outside: buffers of clients and of compactions, code, what the allocator needs
+//! for itself. The block cache may take what all others leave; pages that nothing uses
+//! count for nobody, since they are given back within seconds.
 
-use super::memory;
+use super::memory::{self, Figures};
 use super::{Server, process};
 
-/// This part of the budget is kept free, since memory can grow between two looks.
+/// This part of the budget is kept free, since memory can grow between two looks, and
+/// for pages that nothing uses.
 const SPARE: u64 = 10;
-/// Of what has become free, the block cache takes back this part at a time.
-const TAKEN_BACK: u64 = 4;
 
 impl Server {
-    /// Looks what the process takes, and makes the block cache smaller or larger.
+    /// Looks what the process takes, and says how much the block cache may.
     pub fn keep_to_budget(&self) {
         let engine = &self.engine;
         let budget = engine.memory_budget();
@@ -21,30 +21,26 @@ impl Server {
         let figures = self.memory.figures();
         let mut used = figures.rss;
         // The allocator knows of no limit.
-        if used > most && figures.resident.saturating_sub(figures.active) > budget / SPARE {
+        if used > most && unused(&figures) > budget / SPARE {
             memory::purge();
             used = process::rss_bytes().unwrap_or(used);
+        } else {
+            used = used.saturating_sub(unused(&figures));
         }
-        let before = engine.cache_relief();
-        // It shrinks with what is added to it next.
         let (cached, _) = engine.cache_usage();
-        let settled = cached <= engine.cache_limit() + budget / SPARE / SPARE;
-        let relief = relief(before, used, most, settled);
-        if relief != before {
-            engine.relieve_cache(relief);
-        }
+        engine.limit_cache(left(cached, used, most));
     }
 }
 
-/// By how much the block cache is to be smaller than its share, if by now it is by
-/// `before`, and the process takes `used` bytes of `most`. `settled`: it has become
-/// that small.
-fn relief(before: u64, used: u64, most: u64, settled: bool) -> u64 {
-    match used.checked_sub(most) {
-        Some(_) if !settled => before,
-        Some(over) => before.saturating_add(over),
-        None => before.saturating_sub((most - used) / TAKEN_BACK),
-    }
+/// Bytes of pages that the allocator keeps for later.
+fn unused(figures: &Figures) -> u64 {
+    let needed = figures.active + figures.metadata;
+    figures.resident.saturating_sub(needed)
+}
+
+/// What is left of `most` bytes for a cache that holds `cached` of the `used` ones.
+fn left(cached: u64, used: u64, most: u64) -> u64 {
+    most.saturating_sub(used.saturating_sub(cached))
 }
 
 #[cfg(test)]
@@ -52,12 +48,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_gives_way_once_and_comes_back_by_and_by() {
-        assert_eq!(relief(0, 80, 100, true), 0);
-        assert_eq!(relief(0, 130, 100, true), 30);
-        assert_eq!(relief(30, 130, 100, false), 30);
-        assert_eq!(relief(30, 110, 100, true), 40);
-        assert_eq!(relief(40, 80, 100, false), 35);
-        assert_eq!(relief(3, 0, 100, true), 0);
+    fn a_cache_may_take_what_others_leave() {
+        assert_eq!(left(30, 80, 100), 50);
+        assert_eq!(left(30, 130, 100), 0);
+        assert_eq!(left(30, 110, 100), 20);
+        assert_eq!(left(0, 10, 100), 90);
+        // They are not looked at in the same moment.
+        assert_eq!(left(30, 20, 100), 100);
     }
 }

@@ -117,6 +117,9 @@ pub fn allocator_report(figures: &Figures) -> String {
 /// arena do that at once, and the old decay time is restored.
 pub fn purge() {
     use tikv_jemalloc_ctl::{Access, AsName};
+    /// The decay time that is found is the old one, not another purge's zero.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = ONE_AT_A_TIME.lock();
     let arenas = arenas::narenas::read().unwrap_or(0);
     for arena in 0..arenas {
         let name = format!("arena.{arena}.dirty_decay_ms\0");

@@ -12,6 +12,7 @@ use super::history::Following;
 use super::{DbIndex, Result, StorageError};
 use crate::encoding::binlog::{Row, key, position};
 use crate::encoding::own::{self, State};
+use crate::resp::encode;
 use parking_lot::{Mutex, RwLock};
 use rocksdb::WriteBatch;
 use std::sync::Arc;
@@ -89,10 +90,10 @@ impl LogBuffer {
         if self.db != Some(db) {
             let mut digits = itoa::Buffer::new();
             let number = digits.format(db.0).as_bytes();
-            append_command(&mut self.bytes, &[b"SELECT", number]);
+            encode::command(&mut self.bytes, &[b"SELECT", number]);
             self.db = Some(db);
         }
-        append_command(&mut self.bytes, args);
+        encode::command(&mut self.bytes, args);
         self.entries += 1;
     }
 
@@ -118,10 +119,10 @@ impl LogBuffer {
             return;
         }
         let mut multi = Vec::new();
-        append_command(&mut multi, &[b"MULTI"]);
+        encode::command(&mut multi, &[b"MULTI"]);
         let at = from.bytes + select_len(&self.bytes[from.bytes..]);
         self.bytes.splice(at..at, multi);
-        append_command(&mut self.bytes, &[b"EXEC"]);
+        encode::command(&mut self.bytes, &[b"EXEC"]);
     }
 
     pub(super) fn clear(&mut self) {
@@ -147,21 +148,6 @@ fn select_len(log: &[u8]) -> usize {
     // The length of the number (one digit), its CRLF, the number, its CRLF.
     let digits = rest.first().map_or(0, |digit| usize::from(digit - b'0'));
     SELECT.len() + 1 + 2 + digits + 2
-}
-
-fn append_command<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
-    let mut digits = itoa::Buffer::new();
-    out.push(b'*');
-    out.extend_from_slice(digits.format(args.len()).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    for arg in args {
-        let arg = arg.as_ref();
-        out.push(b'$');
-        out.extend_from_slice(digits.format(arg.len()).as_bytes());
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(arg);
-        out.extend_from_slice(b"\r\n");
-    }
 }
 
 /// What the binlog holds, in memory.

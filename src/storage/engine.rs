@@ -127,8 +127,8 @@ pub struct Engine {
     pub(super) next_id: AtomicU64,
     next_owner: AtomicU32,
     budget: AtomicU64,
-    /// By how much the block cache is smaller than its share of it.
-    relief: AtomicU64,
+    /// How much of it the block cache may take now.
+    cache_limit: AtomicU64,
     /// Changes whenever a DB gets another keyspace.
     pub(super) map_version: AtomicU64,
     /// What commits have logged.
@@ -212,7 +212,7 @@ impl Engine {
             next_id: AtomicU64::new(state.next_id),
             next_owner: AtomicU32::new(1),
             budget: AtomicU64::new(config.memory_budget),
-            relief: AtomicU64::new(0),
+            cache_limit: AtomicU64::new(config.cache_bytes(config.memory_budget)),
             map_version: AtomicU64::new(1),
             ahead: Ahead::default(),
             commit: Mutex::new(CommitState {

@@ -46,9 +46,6 @@ const ROW_MAX: usize = 1536;
 /// The directions of a map's runs, as [`super::runs::names`] orders them.
 const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
 
-/// Bytes that the processor fetches at a time.
-const LINE: usize = 64;
-
 /// How many sets INFO looks at.
 const USAGE_SETS: usize = 1024;
 
@@ -382,7 +379,7 @@ impl Set {
         let mark = mark(hash);
         if let Some(at) = self.marks.iter().position(|known| *known == mark) {
             let start = usize::from(self.starts[at]);
-            let lines = [start, start + LINE].into_iter();
+            let lines = [start, start + prefetch::LINE].into_iter();
             lines
                 .filter_map(|at| self.memory.get(at))
                 .for_each(prefetch::to_read);

@@ -14,8 +14,10 @@
 //!
 //! Commands that only read *share* the stripes of their keys, each for itself and no
 //! longer than it runs. Who shares stripes waits for none: if he cannot share all he
-//! needs, he lets go and takes them for himself, as above. Nobody begins to share a
-//! stripe that somebody waits for.
+//! needs, he lets go of everything and waits until he can, or, after some vain
+//! attempts, takes them for himself as above. Nobody begins to share a stripe while
+//! somebody waits for it. Who has been woken does not wait until he finds the stripe
+//! taken once more: others may be faster, but not in turns without end.
 //!
 //! A stripe is one word; threads that wait for one sleep in a bucket that
 //! several stripes share.
@@ -128,13 +130,7 @@ impl Locks {
             if holder.is_long() && !patient {
                 return Err(holder);
             }
-            let marked = word.compare_exchange(
-                held,
-                held | WAITED_FOR,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            if marked.is_ok() {
+            if self.mark(stripe, held) {
                 bucket.freed.wait(&mut sleeping);
             }
         }
@@ -165,6 +161,39 @@ impl Locks {
                 Err(now) => seen = now,
             }
         }
+    }
+
+    /// Waits until the stripe can be shared, for one that is held for long only if
+    /// `patient`. Whoever waits must not hold any. The stripe may be gone again by
+    /// the time that this returns.
+    ///
+    /// # Errors
+    /// Who holds it for long.
+    pub fn wait_to_share(&self, stripe: Stripe, patient: bool) -> Result<(), Owner> {
+        let word = self.word(stripe);
+        let bucket = self.bucket(stripe);
+        let mut sleeping = bucket.mutex.lock();
+        loop {
+            let seen = word.load(Ordering::Relaxed);
+            if seen == 0 || seen & (SHARED | WAITED_FOR) == SHARED {
+                return Ok(());
+            }
+            let holder = Owner(seen & !WAITED_FOR);
+            if holder.is_long() && !patient {
+                return Err(holder);
+            }
+            if self.mark(stripe, seen) {
+                bucket.freed.wait(&mut sleeping);
+            }
+        }
+    }
+
+    /// Says that somebody waits for a stripe whose word is `seen`; not if it is
+    /// another by now.
+    fn mark(&self, stripe: Stripe, seen: u32) -> bool {
+        let (word, relaxed) = (self.word(stripe), Ordering::Relaxed);
+        word.compare_exchange(seen, seen | WAITED_FOR, relaxed, relaxed)
+            .is_ok()
     }
 
     /// Ends what [`Locks::try_share`] has begun.

@@ -113,6 +113,16 @@ impl StorageConfig {
     pub fn tally_bytes(&self, budget: u64) -> u64 {
         budget / 128
     }
+
+    /// What is left of it for the block cache and the memtables, in bytes.
+    pub fn cache_bytes(&self, budget: u64) -> u64 {
+        budget - self.hot_bytes(budget) - self.tally_bytes(budget)
+    }
+
+    /// How much of that is for memtables, in bytes.
+    pub fn memtable_bytes(&self, budget: u64) -> u64 {
+        self.cache_bytes(budget) / 100 * u64::from(100 - self.block_cache_percent.min(95))
+    }
 }
 
 /// How table files are compressed.
@@ -153,16 +163,12 @@ impl RocksOptions {
     /// # Errors
     /// RocksDB does not know an option that has no setter.
     pub fn new(config: &StorageConfig) -> Result<Self, rocksdb::Error> {
-        let others =
-            config.hot_bytes(config.memory_budget) + config.tally_bytes(config.memory_budget);
-        let budget = config.memory_budget - others;
-        let cache = Cache::new_hyper_clock_cache(budget as usize, 0);
-        let memtables =
-            (budget / 100 * u64::from(100 - config.block_cache_percent.min(95))) as usize;
+        let budget = config.memory_budget;
+        let cache = Cache::new_hyper_clock_cache(config.cache_bytes(budget) as usize, 0);
         // It must not let writers wait: full memtables that wait for others to be
         // merged with would never be written out (see `Engine::bound_memtables`).
         let manager = WriteBufferManager::new_write_buffer_manager_with_cache(
-            memtables,
+            config.memtable_bytes(budget) as usize,
             false,
             cache.clone(),
         );

@@ -12,10 +12,14 @@
 use crate::encoding::own::KeyspaceId;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as TableEntry;
+use smallvec::SmallVec;
 use std::hash::{BuildHasher, Hasher};
 
 /// `prev` of an entry that is the first of its key.
 const NONE: u32 = u32::MAX;
+
+/// Keys of so many kinds are looked at for what they have in common.
+const KINDS: usize = 32;
 
 /// How many unsorted entries are put in place one by one; more are merged.
 const INSERT_ONE_BY_ONE: usize = 16;
@@ -76,6 +80,25 @@ pub enum Step<'a> {
 /// Hashes the keys of rows, with a seed of this process.
 pub type RowHasher = hashbrown::DefaultHashBuilder;
 
+/// A row with what mostly tells its place, so that the rest of its key is hardly
+/// ever compared.
+#[derive(Debug, Clone, Copy)]
+struct Ranked {
+    /// The keyspace, and the tag that the key begins with.
+    kind: u64,
+    /// The bytes behind what all keys of this kind begin with.
+    head: u64,
+    entry: u32,
+}
+
+/// What keys of one kind have in common.
+struct KindOfKeys {
+    kind: u64,
+    example: u32,
+    /// So many bytes are the same in all of them.
+    common: usize,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Overlay {
@@ -86,6 +109,7 @@ pub struct Overlay {
     /// The newest entry of each key among the first `sorted_upto` entries, by keyspace and key.
     sorted: Vec<u32>,
     sorted_upto: usize,
+    ranked: Vec<Ranked>,
     hasher: RowHasher,
 }
 
@@ -283,6 +307,8 @@ impl Overlay {
         self.arena.shrink_to(KEEP_BYTES);
         self.entries.shrink_to(KEEP_ENTRIES);
         self.sorted.shrink_to(KEEP_ENTRIES);
+        self.ranked.clear();
+        self.ranked.shrink_to(KEEP_ENTRIES);
         if self.index.capacity() > 2 * KEEP_ENTRIES {
             self.index = HashTable::new();
         }
@@ -424,11 +450,12 @@ impl Overlay {
         if new == 0 {
             return;
         }
-        let fresh: Vec<u32> = (self.sorted_upto as u32..self.entries.len() as u32)
-            .filter(|&i| !self.entries[i as usize].superseded)
-            .collect();
+        let fresh = self.sorted_upto as u32..self.entries.len() as u32;
         if new <= INSERT_ONE_BY_ONE {
             for i in fresh {
+                if self.entries[i as usize].superseded {
+                    continue;
+                }
                 let (keyspace, key) = self.sort_key(i);
                 let at = self.lower_bound(keyspace, key);
                 let same = self
@@ -443,13 +470,72 @@ impl Overlay {
             }
         } else {
             let mut all = std::mem::take(&mut self.sorted);
-            all.retain(|&i| !self.entries[i as usize].superseded);
             all.extend(fresh);
-            all.sort_unstable_by(|&a, &b| self.sort_key(a).cmp(&self.sort_key(b)));
+            all.retain(|&i| !self.entries[i as usize].superseded);
+            let mut ranked = std::mem::take(&mut self.ranked);
+            self.rank(&all, &mut ranked);
+            ranked.sort_unstable_by(|a, b| {
+                let by_rank = (a.kind, a.head).cmp(&(b.kind, b.head));
+                by_rank.then_with(|| self.key_of(a.entry).cmp(self.key_of(b.entry)))
+            });
+            all.clear();
+            all.extend(ranked.iter().map(|row| row.entry));
             self.sorted = all;
+            self.ranked = ranked;
         }
         self.sorted_upto = self.entries.len();
     }
+
+    /// Ranks rows. Keys of a tick have much in common: a name's beginning, or the
+    /// collection that they are of.
+    fn rank(&self, rows: &[u32], ranked: &mut Vec<Ranked>) {
+        let mut kinds: SmallVec<[KindOfKeys; KINDS]> = SmallVec::new();
+        ranked.clear();
+        for &entry in rows {
+            let (keyspace, key) = self.sort_key(entry);
+            let tag = key.first().copied().unwrap_or_default();
+            let kind = u64::from(keyspace.0) << 8 | u64::from(tag);
+            match kinds.iter_mut().find(|known| known.kind == kind) {
+                Some(known) => {
+                    let example = &self.key_of(known.example)[..known.common];
+                    if !key.starts_with(example) {
+                        let pairs = example.iter().zip(key);
+                        known.common = pairs.take_while(|(a, b)| a == b).count();
+                    }
+                }
+                None => {
+                    if kinds.len() < KINDS {
+                        kinds.push(KindOfKeys {
+                            kind,
+                            example: entry,
+                            common: key.len(),
+                        });
+                    }
+                }
+            }
+            ranked.push(Ranked {
+                kind,
+                head: 0,
+                entry,
+            });
+        }
+        for row in ranked {
+            let known = kinds.iter().find(|known| known.kind == row.kind);
+            let common = known.map_or(0, |known| known.common);
+            row.head = big_endian(&self.key_of(row.entry)[common..]);
+        }
+    }
+}
+
+/// The first eight bytes, zeros where there are fewer, as a number that is ordered
+/// as they are.
+fn big_endian(bytes: &[u8]) -> u64 {
+    if let Some(whole) = bytes.first_chunk() {
+        return u64::from_be_bytes(*whole);
+    }
+    let mut padded = [0; 8];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    u64::from_be_bytes(padded)
 }
 
 impl RangeDeletion {
@@ -499,6 +585,25 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn rows_are_sorted_by_keyspace_and_key(
+            keys in proptest::collection::vec((0..3u32, "[ab]{0,12}"), 0..200),
+        ) {
+            let mut overlay = Overlay::default();
+            for (keyspace, key) in &keys {
+                overlay.put(KeyspaceId(*keyspace), key.as_bytes(), b"");
+            }
+            overlay.sort();
+            let sorted: Vec<_> = overlay.sorted.iter().map(|&i| overlay.sort_key(i)).collect();
+            let mut expected: Vec<_> = keys
+                .iter()
+                .map(|(keyspace, key)| (KeyspaceId(*keyspace), key.as_bytes()))
+                .collect();
+            expected.sort_unstable();
+            expected.dedup();
+            prop_assert_eq!(sorted, expected);
+        }
+
         #[test]
         fn behaves_like_a_map(ops in proptest::collection::vec(op(), 0..200)) {
             let mut overlay = Overlay::default();

@@ -11,7 +11,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lua", &["resp", "base"]),
     ("encoding", &["base"]),
     ("rdb", &["encoding", "base"]),
-    ("storage", &["encoding", "base"]),
+    ("storage", &["resp", "encoding", "base"]),
     ("types", &["storage", "rdb", "encoding", "base"]),
     ("state", &["storage", "encoding", "lua", "resp", "base"]),
     (

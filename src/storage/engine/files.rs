@@ -185,7 +185,9 @@ impl Engine {
         let hot_bytes = self.config.hot_bytes(bytes);
         self.hot.set_budget(hot_bytes);
         self.tallies.set_budget(self.config.tally_bytes(bytes));
-        self.size_cache();
+        let memtables = self.config.memtable_bytes(bytes);
+        self.options.memtables.set_buffer_size(memtables as usize);
+        self.limit_cache(u64::MAX);
     }
 
     /// The memory budget of caches and memtables, in bytes.
@@ -193,29 +195,21 @@ impl Engine {
         self.budget.load(Ordering::Relaxed)
     }
 
-    /// Makes the block cache smaller than its share of the budget, by so many bytes,
-    /// or by half of it at the most.
-    pub fn relieve_cache(&self, bytes: u64) {
-        let relief = bytes.min(self.cache_size() / 2);
-        self.relief.store(relief, Ordering::Relaxed);
-        self.size_cache();
-    }
-
-    /// By how much it is to be smaller, in bytes.
-    pub fn cache_relief(&self) -> u64 {
-        self.relief.load(Ordering::Relaxed)
+    /// Lets the block cache take so many bytes: half of its share of the budget at
+    /// the least, and no more than that. What it has too much goes with what is
+    /// added to it next.
+    pub fn limit_cache(&self, bytes: u64) {
+        let share = self.cache_size();
+        let limit = bytes.clamp(share / 2, share);
+        self.cache_limit.store(limit, Ordering::Relaxed);
+        // Clones are handles of the one cache.
+        let mut cache = self.options.cache.clone();
+        cache.set_capacity(limit as usize);
     }
 
     /// How large it may be now, in bytes.
     pub fn cache_limit(&self) -> u64 {
-        let share = self.cache_size();
-        share.saturating_sub(self.cache_relief()).max(share / 2)
-    }
-
-    fn size_cache(&self) {
-        // Clones are handles of the one cache.
-        let mut cache = self.options.cache.clone();
-        cache.set_capacity(self.cache_limit() as usize);
+        self.cache_limit.load(Ordering::Relaxed)
     }
 
     /// Bytes that all memtables take, and how many they should take at the most.
@@ -246,8 +240,7 @@ impl Engine {
 
     /// The block cache's share of the budget, in bytes.
     pub fn cache_size(&self) -> u64 {
-        let budget = self.memory_budget();
-        budget - self.config.hot_bytes(budget) - self.config.tally_bytes(budget)
+        self.config.cache_bytes(self.memory_budget())
     }
 
     /// How many rows are hot, and their bytes.

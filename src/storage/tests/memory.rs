@@ -56,12 +56,13 @@ fn the_block_cache_gives_up_half_at_the_most() {
     let (_dir, _, engine) = small();
     let share = engine.cache_size();
     assert_eq!(engine.cache_limit(), share);
-    engine.relieve_cache(share / 4);
-    assert_eq!(engine.cache_limit(), share - share / 4);
-    engine.relieve_cache(u64::MAX);
-    assert_eq!(engine.cache_limit(), share - share / 2);
-    assert_eq!(engine.cache_relief(), share / 2);
+    engine.limit_cache(share / 4 * 3);
+    assert_eq!(engine.cache_limit(), share / 4 * 3);
+    engine.limit_cache(0);
+    assert_eq!(engine.cache_limit(), share / 2);
+    let (_, memtables) = engine.memtable_usage();
     engine.set_memory_budget(64 << 20);
-    engine.relieve_cache(0);
     assert_eq!(engine.cache_limit(), engine.cache_size());
+    assert_ne!(engine.cache_limit(), share);
+    assert_ne!(engine.memtable_usage().1, memtables);
 }

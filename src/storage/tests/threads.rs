@@ -4,6 +4,7 @@ use super::run::config;
 use crate::encoding::{Kind, Meta};
 use crate::storage::{DbIndex, Engine, KeyMeta, Txn};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const KEYS: usize = 24;
 const THREADS: u64 = 4;
@@ -51,6 +52,57 @@ fn transfers_between_locked_keys_keep_the_sum() {
     assert_eq!(sum, START * KEYS as i64);
     assert_eq!(txn.counts(DbIndex(0)).keys, KEYS as u64);
     txn.commit().unwrap();
+    let report = engine.check().unwrap();
+    assert!(report.faults.is_empty(), "{:#?}", report.faults);
+}
+
+/// Those who had to wait for a writer read side by side, too.
+#[test]
+fn readers_share_a_key_that_they_waited_for() {
+    const READERS: usize = 3;
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open(config(dir.path())).unwrap();
+    let mut writer = Txn::new(engine.clone());
+    writer.begin(1).unwrap();
+    // Three names, of which two share a stripe.
+    let hash = writer.key_hash(DbIndex(0), b"key");
+    let hashes = [hash, hash ^ 1 << 40, hash ^ (1 << 40 | 1)];
+    writer.lock([hash].into_iter()).unwrap();
+    write(&mut writer, b"key", None, START);
+    let mark = writer.lock_to_read(hashes.into_iter()).unwrap();
+    writer.unlock_since(mark);
+    let reading = AtomicUsize::new(0);
+    let (reading, engine) = (&reading, &engine);
+    std::thread::scope(|scope| {
+        for n in 0..READERS {
+            scope.spawn(move || {
+                let mut txn = Txn::new(engine.clone());
+                txn.begin(1).unwrap();
+                // What is pending is committed before a thread waits.
+                txn.lock([txn.key_hash(DbIndex(0), &name(n))].into_iter())
+                    .unwrap();
+                write(&mut txn, &name(n), None, START);
+                let mark = txn.lock_to_read(hashes.into_iter()).unwrap();
+                let found = txn.lookup(DbIndex(0), b"key").unwrap().unwrap();
+                assert_eq!(amount(&found), START);
+                reading.fetch_add(1, Ordering::Relaxed);
+                // Nobody lets go before all have it.
+                while reading.load(Ordering::Relaxed) < READERS {
+                    std::thread::yield_now();
+                }
+                txn.unlock_since(mark);
+                txn.commit().unwrap();
+            });
+        }
+        while writer.counts(DbIndex(0)).keys < 1 + READERS as u64 {
+            std::thread::yield_now();
+        }
+        assert_eq!(reading.load(Ordering::Relaxed), 0);
+        writer.commit().unwrap();
+    });
+    writer.begin(1).unwrap();
+    assert_eq!(writer.lock(hashes.into_iter()).unwrap(), 0);
+    writer.commit().unwrap();
     let report = engine.check().unwrap();
     assert!(report.faults.is_empty(), "{:#?}", report.faults);
 }

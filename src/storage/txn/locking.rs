@@ -7,6 +7,17 @@ use crate::storage::wishes::Wish;
 use crate::storage::{DbIndex, Result, StorageError};
 use smallvec::SmallVec;
 
+/// How often a command that reads waits until it can share its keys before it takes
+/// them for itself.
+const SHARING_ATTEMPTS: usize = 4;
+
+fn sort_stripes(wanted: &mut SmallVec<[Stripe; 8]>) {
+    if wanted.len() > 1 {
+        wanted.sort_unstable();
+        wanted.dedup();
+    }
+}
+
 impl Txn {
     /// From now on this transaction may hold keys for long. Returns its owner.
     pub fn for_long(&mut self) -> Owner {
@@ -111,35 +122,52 @@ impl Txn {
     /// failed.
     pub fn lock(&mut self, key_hashes: impl Iterator<Item = u64>) -> Result<usize> {
         let mut wanted: SmallVec<[Stripe; 8]> = key_hashes.map(Locks::stripe).collect();
-        self.lock_stripes(&mut wanted)
+        sort_stripes(&mut wanted);
+        self.lock_stripes(&wanted)
     }
 
     /// As [`Txn::lock`], for a command that only reads: until [`Txn::unlock_since`],
-    /// other threads may read the keys, too, if none of them is locked already.
+    /// other threads may read the keys, too, mostly.
+    ///
+    /// # Errors
+    /// As [`Txn::lock`].
     pub fn lock_to_read(&mut self, key_hashes: impl Iterator<Item = u64>) -> Result<usize> {
         let mut wanted: SmallVec<[Stripe; 8]> = key_hashes.map(Locks::stripe).collect();
+        sort_stripes(&mut wanted);
         // Others must be able to tell who holds a stripe for long.
-        if self.owner.is_long() || self.is_exclusive() || !self.share(&wanted) {
-            return self.lock_stripes(&mut wanted);
+        if self.owner.is_long() || self.is_exclusive() {
+            return self.lock_stripes(&wanted);
         }
-        self.see_new_keyspaces();
-        self.got(&wanted);
-        Ok(self.held.len())
+        for _ in 0..SHARING_ATTEMPTS {
+            let Err(stripe) = self.share(&wanted) else {
+                self.see_new_keyspaces();
+                self.got(&wanted);
+                return Ok(self.held.len());
+            };
+            let now_ms = self.now_ms;
+            self.commit()?;
+            let waited = self.engine.locks.wait_to_share(stripe, false);
+            self.begin(now_ms)?;
+            if waited.is_err() {
+                break;
+            }
+        }
+        self.lock_stripes(&wanted)
     }
 
-    /// Shares stripes, or none.
-    fn share(&mut self, wanted: &[Stripe]) -> bool {
+    /// Shares stripes; or none, and returns the one that is not to be had.
+    fn share(&mut self, wanted: &[Stripe]) -> std::result::Result<(), Stripe> {
         for &stripe in wanted {
             match self.engine.locks.try_share(stripe, self.owner) {
                 TryLock::Taken => self.shared.push(stripe),
                 TryLock::Mine => {}
                 TryLock::Busy(_) => {
                     self.unshare();
-                    return false;
+                    return Err(stripe);
                 }
             }
         }
-        true
+        Ok(())
     }
 
     fn unshare(&mut self) {
@@ -190,16 +218,13 @@ impl Txn {
         self.pass.as_ref().is_some_and(Pass::is_alone)
     }
 
-    fn lock_stripes(&mut self, wanted: &mut SmallVec<[Stripe; 8]>) -> Result<usize> {
+    /// Locks stripes in ascending order.
+    fn lock_stripes(&mut self, wanted: &[Stripe]) -> Result<usize> {
         if self.is_exclusive() {
             return Ok(self.held.len());
         }
-        if wanted.len() > 1 {
-            wanted.sort_unstable();
-            wanted.dedup();
-        }
         let mark = self.held.len();
-        for &stripe in wanted.iter() {
+        for &stripe in wanted {
             match self.engine.locks.try_lock(stripe, self.owner) {
                 TryLock::Taken => self.held.push(stripe),
                 TryLock::Mine => {}
