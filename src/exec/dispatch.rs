@@ -307,6 +307,7 @@ impl Executor {
             self.show_request(session, command, args);
         }
         self.commands += 1;
+        let lookups = self.txn.lookups();
         let done = self.perform(session, found, args, reply);
         if session.waiting.is_some() {
             self.record.tell(&self.server);
@@ -319,6 +320,7 @@ impl Executor {
         }
         if matches!(done, Err(Stop::Slow)) {
             self.record.take_back(before);
+            self.txn.set_lookups(lookups);
             reply.truncate(start);
             return self.leave_to_lane(session, args, reply, start);
         }
@@ -431,6 +433,7 @@ impl Executor {
         run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult,
     ) -> Result<(), Stop> {
         let mark = self.lock(session, command, args)?;
+        self.be_brief();
         let done = run(
             &mut ReadCtx {
                 view: self.txn.reading(),
@@ -441,6 +444,7 @@ impl Executor {
             },
             args,
         );
+        self.txn.be_brief(false);
         if session.tracks_reads() {
             self.track(session, command, args);
         }
@@ -465,6 +469,7 @@ impl Executor {
         let savepoint = self.txn.savepoint();
         self.txn.start_command();
         self.txn.set_origin(session.info.id.0);
+        self.be_brief();
         let db = session.db();
         let done = run(
             &mut WriteCtx {
@@ -476,6 +481,7 @@ impl Executor {
             },
             args,
         );
+        self.txn.be_brief(false);
         match &done {
             Ok(()) => {
                 session.wrote |= self.txn.dirty() > 0;
@@ -490,6 +496,13 @@ impl Executor {
             }
         }
         Ok(done?)
+    }
+
+    /// Other clients wait while an IO thread runs a command: what takes long is left
+    /// to a lane. Units are not, here: they would be run again from their beginning.
+    fn be_brief(&mut self) {
+        let brief = self.lane.is_none() && !self.in_unit();
+        self.txn.be_brief(brief);
     }
 
     /// Whether a command would write to keys that are on their way to another

@@ -26,8 +26,9 @@ use crate::commands::spec::{Begin, Find};
 use crate::commands::{CmdResult, Command, Error, Flags};
 use crate::resp::Reply;
 use crate::state::Session;
-use crate::storage::DbIndex;
 use crate::storage::txn::{Lookups, Savepoint};
+use crate::storage::{DbIndex, StorageError};
+use crate::types::OpError;
 
 /// Why a command in a unit was not done.
 #[derive(Debug)]
@@ -59,7 +60,10 @@ impl Stop {
 
 impl<E: Into<Error>> From<E> for Stop {
     fn from(error: E) -> Stop {
-        Stop::Failed(error.into())
+        match error.into() {
+            Error::Op(OpError::Storage(StorageError::TakesLong)) => Stop::Slow,
+            error => Stop::Failed(error),
+        }
     }
 }
 

@@ -88,6 +88,10 @@ pub enum StorageError {
     /// A script that runs for long has the key, and the caller does not wait for it.
     #[error("storage: a script holds the key")]
     Held(Owner),
+    /// What was asked for takes long, and the caller has no time for that (see
+    /// [`View::be_brief`]).
+    #[error("storage: this takes long")]
+    TakesLong,
     /// The directory holds something that this build cannot read.
     #[error("storage: {0}")]
     Format(String),

@@ -20,7 +20,7 @@ use super::engine::Engine;
 use super::runs;
 use super::scan::{Direction, open_rows};
 use super::txn::{Txn, View};
-use super::{DbIndex, Result};
+use super::{DbIndex, Result, StorageError};
 use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
 use crate::encoding::own::KeyspaceId;
 use parking_lot::{Mutex, RwLock};
@@ -35,6 +35,8 @@ const STRETCH_ROWS: u64 = if cfg!(test) { 4 } else { 128 };
 const LONG_STRETCH_ROWS: u64 = 2 * STRETCH_ROWS;
 /// Stretches of a chunk; a fuller one is halved.
 const CHUNK_STRETCHES: usize = if cfg!(test) { 4 } else { 512 };
+/// So many rows are walked over by who has to be brief.
+const BRIEF_ROWS: u64 = if cfg!(test) { 100 } else { 10_000 };
 /// Stretches begin at places up to this size, in bytes.
 const PLACE_MAX: usize = 256;
 
@@ -535,7 +537,9 @@ impl View {
             let from = row_key(&tally.stretch(at).from);
             let to = tally.end_of(at).map_or_else(|| end.clone(), row_key);
             let mut rows = open_rows(engine, &keyspace, &from, &to, Direction::Forward, None);
+            let mut time = if self.brief { BRIEF_ROWS } else { u64::MAX };
             tally.recount(at, || {
+                time = time.checked_sub(1).ok_or(StorageError::TakesLong)?;
                 let found = rows.key().and_then(|key| key.get(ELEMENT_PREFIX_LEN..));
                 let found = found.map(Place::from_slice);
                 match found {

@@ -110,6 +110,8 @@ pub struct View {
     pass: Option<Pass>,
     /// Whether it waits for owners that hold keys for long.
     patient: bool,
+    /// Whether what takes long fails instead.
+    pub(super) brief: bool,
     point_reads: ReadOptions,
     now_ms: u64,
     /// Whether a look-up deletes an expired key that it meets (see
@@ -197,6 +199,12 @@ impl View {
     /// Goes back to what they had found: they will be made again.
     pub fn set_lookups(&mut self, lookups: Lookups) {
         self.lookups = lookups;
+    }
+
+    /// From now on, or no longer, what would walk over very many rows only to answer
+    /// faster next time fails with [`StorageError::TakesLong`].
+    pub fn be_brief(&mut self, brief: bool) {
+        self.brief = brief;
     }
 
     /// How many keys were deleted because their time was over since the last call.
@@ -305,6 +313,7 @@ impl Txn {
             early: Vec::new(),
             pass: None,
             patient: true,
+            brief: false,
             point_reads: ReadOptions::default(),
             now_ms: 0,
             reaps: false,

@@ -835,6 +835,34 @@ fn many_keys_are_made_in_slices() {
 }
 
 #[test]
+fn the_first_rank_in_a_large_set_holds_up_nobody_else() {
+    const MEMBERS: usize = 200_000;
+    let server = Server::start(&["--io-threads", "1"]);
+    let (mut asker, mut other) = (server.connect(), server.connect());
+    let zadd = |from: usize| {
+        let pairs = (from..from + 1000).flat_map(|n| [n.to_string(), format!("m{n}")]);
+        let words = ["ZADD".to_owned(), "z".into()].into_iter().chain(pairs);
+        words.map(String::into_bytes).collect::<Vec<_>>()
+    };
+    let load: Vec<_> = (0..MEMBERS).step_by(1000).map(zadd).collect();
+    asker.pipeline(&load);
+    let socket = asker.writer();
+    let overtaken = (0..5).any(|n| {
+        // Nobody has asked for a rank in this one.
+        other.must(&format!("COPY z z{n}"));
+        let last = format!("m{}", MEMBERS - 1);
+        asker.send(&["ZRANK", &format!("z{n}"), &last]).unwrap();
+        other.must("SET key w");
+        socket.set_nonblocking(true).unwrap();
+        let early = socket.peek(&mut [0]).is_err();
+        socket.set_nonblocking(false).unwrap();
+        assert_eq!(asker.read().unwrap(), Value::Int(MEMBERS as i64 - 1));
+        early
+    });
+    assert!(overtaken, "ZRANK held up the others of its thread");
+}
+
+#[test]
 fn a_walk_over_many_keys_holds_up_nobody_else() {
     let server = Server::start(&["--io-threads", "1"]);
     let (mut walker, mut other) = (server.connect(), server.connect());
