@@ -114,3 +114,47 @@ fn answer(server: &Server, mut session: Session, mut reply: Reply, finished: &Re
     server.lanes.finish(done);
     server.wake_threads([thread]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::testing::Client;
+    use crate::resp::Value;
+
+    #[test]
+    fn the_first_rank_in_a_large_set_is_not_asked_on_an_io_thread() {
+        let mut client = Client::new();
+        for n in 0..300 {
+            client.run(&format!("ZADD z {n} {n}"));
+        }
+        let hits = |client: &Client| client.server().stats.keyspace_hits.get();
+        let before = hits(&client);
+        let mut reply = Reply::new(false);
+        let requests: [&[&[u8]]; 2] = [
+            &[b"ZRANK", b"z", b"299"],
+            &[b"ZREMRANGEBYRANK", b"z", b"150", b"150"],
+        ];
+        for request in requests {
+            let (executor, session) = client.parts();
+            executor.start_tick();
+            assert_eq!(executor.run(session, request, &mut reply), Outcome::Slow);
+            executor.finish_tick().unwrap();
+            assert!(reply.is_empty());
+        }
+        assert_eq!(hits(&client), before);
+        // In a transaction it is.
+        client.run("MULTI");
+        client.run("ZCARD z");
+        client.run("ZRANK z 299");
+        assert_eq!(
+            client.run("EXEC"),
+            Value::Array(vec![Value::Int(300), Value::Int(299)])
+        );
+        assert_eq!(client.run("ZRANK z 298"), Value::Int(298));
+        client.run("COPY z other");
+        let mut lane = client.another().on_lane();
+        assert_eq!(lane.run("ZRANK other 299"), Value::Int(299));
+        assert_eq!(client.run("ZRANK other 298"), Value::Int(298));
+        client.check();
+    }
+}

@@ -363,13 +363,14 @@ impl Engine {
     /// two processors: p99 of 20 ms, with this 2.2).
     fn turn_to_flush(&self, seen: u64) -> Option<MutexGuard<'_, ()>> {
         const FIRST_PAUSE: Duration = Duration::from_micros(30);
+        const LONGEST_PAUSE: Duration = Duration::from_millis(1);
         let mut pause = FIRST_PAUSE;
         while self.fsync_each.load(Ordering::Relaxed) {
             if let Some(turn) = self.flush.try_lock() {
                 return Some(turn);
             }
             std::thread::sleep(pause);
-            pause += pause / 8;
+            pause = LONGEST_PAUSE.min(pause + pause / 8);
             if self.durable.load(Ordering::Acquire) >= seen {
                 return None;
             }

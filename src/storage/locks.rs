@@ -16,8 +16,8 @@
 //! longer than it runs. Who shares stripes waits for none: if he cannot share all he
 //! needs, he lets go of everything and waits until he can, or, after some vain
 //! attempts, takes them for himself as above. Nobody begins to share a stripe while
-//! somebody waits for it. Who has been woken does not wait until he finds the stripe
-//! taken once more: others may be faster, but not in turns without end.
+//! its word says that somebody waits for it; who is woken says so anew when he finds it
+//! taken once more, so others may be faster than he.
 //!
 //! A stripe is one word; threads that wait for one sleep in a bucket that
 //! several stripes share.
@@ -163,24 +163,18 @@ impl Locks {
         }
     }
 
-    /// Waits until the stripe can be shared, for one that is held for long only if
-    /// `patient`. Whoever waits must not hold any. The stripe may be gone again by
-    /// the time that this returns.
-    ///
-    /// # Errors
-    /// Who holds it for long.
-    pub fn wait_to_share(&self, stripe: Stripe, patient: bool) -> Result<(), Owner> {
+    /// Waits until the stripe can be shared, or somebody holds it for long. Whoever
+    /// waits must not hold any. What was found may be over by the time that this
+    /// returns.
+    pub fn wait_to_share(&self, stripe: Stripe) {
         let word = self.word(stripe);
         let bucket = self.bucket(stripe);
         let mut sleeping = bucket.mutex.lock();
         loop {
             let seen = word.load(Ordering::Relaxed);
-            if seen == 0 || seen & (SHARED | WAITED_FOR) == SHARED {
-                return Ok(());
-            }
-            let holder = Owner(seen & !WAITED_FOR);
-            if holder.is_long() && !patient {
-                return Err(holder);
+            let can_share = seen == 0 || seen & (SHARED | WAITED_FOR) == SHARED;
+            if can_share || Owner(seen).is_long() {
+                return;
             }
             if self.mark(stripe, seen) {
                 bucket.freed.wait(&mut sleeping);

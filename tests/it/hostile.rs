@@ -834,6 +834,18 @@ fn many_keys_are_made_in_slices() {
     assert_eq!(other.must("GET q:1"), Value::bulk("value:1"));
 }
 
+/// Whether another client's SET is answered before a request that came first; and
+/// what that is answered.
+fn race(asker: &mut Conn, other: &mut Conn, request: &[&str]) -> (bool, Value) {
+    let socket = asker.writer();
+    asker.send(request).unwrap();
+    other.must("SET key:0 w");
+    socket.set_nonblocking(true).unwrap();
+    let early = socket.peek(&mut [0]).is_err();
+    socket.set_nonblocking(false).unwrap();
+    (early, asker.read().unwrap())
+}
+
 #[test]
 fn the_first_rank_in_a_large_set_holds_up_nobody_else() {
     const MEMBERS: usize = 200_000;
@@ -846,17 +858,12 @@ fn the_first_rank_in_a_large_set_holds_up_nobody_else() {
     };
     let load: Vec<_> = (0..MEMBERS).step_by(1000).map(zadd).collect();
     asker.pipeline(&load);
-    let socket = asker.writer();
     let overtaken = (0..5).any(|n| {
         // Nobody has asked for a rank in this one.
         other.must(&format!("COPY z z{n}"));
         let last = format!("m{}", MEMBERS - 1);
-        asker.send(&["ZRANK", &format!("z{n}"), &last]).unwrap();
-        other.must("SET key w");
-        socket.set_nonblocking(true).unwrap();
-        let early = socket.peek(&mut [0]).is_err();
-        socket.set_nonblocking(false).unwrap();
-        assert_eq!(asker.read().unwrap(), Value::Int(MEMBERS as i64 - 1));
+        let (early, rank) = race(&mut asker, &mut other, &["ZRANK", &format!("z{n}"), &last]);
+        assert_eq!(rank, Value::Int(MEMBERS as i64 - 1));
         early
     });
     assert!(overtaken, "ZRANK held up the others of its thread");
@@ -873,14 +880,9 @@ fn a_walk_over_many_keys_holds_up_nobody_else() {
     };
     let load: Vec<_> = (0..200_000).step_by(1000).map(mset).collect();
     walker.pipeline(&load);
-    let socket = walker.writer();
     let overtaken = (0..20).any(|_| {
-        walker.send(&["KEYS", "*k*e*y*:*none*"]).unwrap();
-        other.must("SET key:0 w");
-        socket.set_nonblocking(true).unwrap();
-        let early = socket.peek(&mut [0]).is_err();
-        socket.set_nonblocking(false).unwrap();
-        assert_eq!(walker.read().unwrap().items(), &[]);
+        let (early, keys) = race(&mut walker, &mut other, &["KEYS", "*k*e*y*:*none*"]);
+        assert_eq!(keys.items(), &[]);
         early
     });
     assert!(overtaken, "KEYS held up the others of its thread");

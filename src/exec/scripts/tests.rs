@@ -339,43 +339,6 @@ fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
 }
 
 #[test]
-fn the_first_rank_in_a_large_set_is_not_asked_on_an_io_thread() {
-    let mut client = Client::new();
-    for n in 0..300 {
-        client.run(&format!("ZADD z {n} {n}"));
-    }
-    let hits = |client: &Client| client.server().stats.keyspace_hits.get();
-    let before = hits(&client);
-    let mut reply = Reply::new(false);
-    let requests: [&[&[u8]]; 2] = [
-        &[b"ZRANK", b"z", b"299"],
-        &[b"ZREMRANGEBYRANK", b"z", b"150", b"150"],
-    ];
-    for request in requests {
-        let (executor, session) = client.parts();
-        executor.start_tick();
-        assert_eq!(executor.run(session, request, &mut reply), Outcome::Slow);
-        executor.finish_tick().unwrap();
-        assert!(reply.is_empty());
-    }
-    assert_eq!(hits(&client), before);
-    // In a transaction it is.
-    client.run("MULTI");
-    client.run("ZCARD z");
-    client.run("ZRANK z 299");
-    assert_eq!(
-        client.run("EXEC"),
-        Value::Array(vec![Value::Int(300), Value::Int(299)])
-    );
-    assert_eq!(client.run("ZRANK z 298"), Value::Int(298));
-    client.run("COPY z other");
-    let mut lane = client.another().on_lane();
-    assert_eq!(lane.run("ZRANK other 299"), Value::Int(299));
-    assert_eq!(client.run("ZRANK other 298"), Value::Int(298));
-    client.check();
-}
-
-#[test]
 fn a_slow_script_leaves_its_thread_and_nothing_behind() {
     let mut client = Client::new();
     let (executor, session) = client.parts();

@@ -11,13 +11,6 @@ use smallvec::SmallVec;
 /// them for itself.
 const SHARING_ATTEMPTS: usize = 4;
 
-fn sort_stripes(wanted: &mut SmallVec<[Stripe; 8]>) {
-    if wanted.len() > 1 {
-        wanted.sort_unstable();
-        wanted.dedup();
-    }
-}
-
 impl Txn {
     /// From now on this transaction may hold keys for long. Returns its owner.
     pub fn for_long(&mut self) -> Owner {
@@ -122,8 +115,7 @@ impl Txn {
     /// failed.
     pub fn lock(&mut self, key_hashes: impl Iterator<Item = u64>) -> Result<usize> {
         let mut wanted: SmallVec<[Stripe; 8]> = key_hashes.map(Locks::stripe).collect();
-        sort_stripes(&mut wanted);
-        self.lock_stripes(&wanted)
+        self.lock_stripes(&mut wanted)
     }
 
     /// As [`Txn::lock`], for a command that only reads: until [`Txn::unlock_since`],
@@ -133,37 +125,36 @@ impl Txn {
     /// As [`Txn::lock`].
     pub fn lock_to_read(&mut self, key_hashes: impl Iterator<Item = u64>) -> Result<usize> {
         let mut wanted: SmallVec<[Stripe; 8]> = key_hashes.map(Locks::stripe).collect();
-        sort_stripes(&mut wanted);
         // Others must be able to tell who holds a stripe for long.
         if self.owner.is_long() || self.is_exclusive() {
-            return self.lock_stripes(&wanted);
+            return self.lock_stripes(&mut wanted);
         }
         for _ in 0..SHARING_ATTEMPTS {
-            let Err(stripe) = self.share(&wanted) else {
+            let Err((stripe, holder)) = self.share(&wanted) else {
                 self.see_new_keyspaces();
                 self.got(&wanted);
                 return Ok(self.held.len());
             };
-            let now_ms = self.now_ms;
-            self.commit()?;
-            let waited = self.engine.locks.wait_to_share(stripe, false);
-            self.begin(now_ms)?;
-            if waited.is_err() {
+            if holder.is_long() {
                 break;
             }
+            let now_ms = self.now_ms;
+            self.commit()?;
+            self.engine.locks.wait_to_share(stripe);
+            self.begin(now_ms)?;
         }
-        self.lock_stripes(&wanted)
+        self.lock_stripes(&mut wanted)
     }
 
-    /// Shares stripes; or none, and returns the one that is not to be had.
-    fn share(&mut self, wanted: &[Stripe]) -> std::result::Result<(), Stripe> {
+    /// Shares stripes; or none, and returns the one that is not to be had, and why.
+    fn share(&mut self, wanted: &[Stripe]) -> std::result::Result<(), (Stripe, Owner)> {
         for &stripe in wanted {
             match self.engine.locks.try_share(stripe, self.owner) {
                 TryLock::Taken => self.shared.push(stripe),
                 TryLock::Mine => {}
-                TryLock::Busy(_) => {
+                TryLock::Busy(holder) => {
                     self.unshare();
-                    return Err(stripe);
+                    return Err((stripe, holder));
                 }
             }
         }
@@ -218,13 +209,16 @@ impl Txn {
         self.pass.as_ref().is_some_and(Pass::is_alone)
     }
 
-    /// Locks stripes in ascending order.
-    fn lock_stripes(&mut self, wanted: &[Stripe]) -> Result<usize> {
+    fn lock_stripes(&mut self, wanted: &mut SmallVec<[Stripe; 8]>) -> Result<usize> {
         if self.is_exclusive() {
             return Ok(self.held.len());
         }
+        if wanted.len() > 1 {
+            wanted.sort_unstable();
+            wanted.dedup();
+        }
         let mark = self.held.len();
-        for &stripe in wanted {
+        for &stripe in wanted.iter() {
             match self.engine.locks.try_lock(stripe, self.owner) {
                 TryLock::Taken => self.held.push(stripe),
                 TryLock::Mine => {}
