@@ -340,6 +340,7 @@ fn stop(
             log::error!("an IO thread had panicked");
         }
     }
+    server.engine.stop_syncs();
     jobs.stop();
     leave.wait_for_replicas(server);
     links.stop();
@@ -424,6 +425,7 @@ fn storage_config(config: &Config) -> StorageConfig {
         write_buffers_to_merge: config.rocksdb_write_buffers_to_merge,
         max_write_buffer_number: config.rocksdb_max_write_buffer_number,
         target_file_size: config.rocksdb_target_file_size_bytes,
+        min_blob_size: config.rocksdb_min_blob_size_bytes,
         block_size: config.rocksdb_block_size_bytes,
         bloom_bits: f64::from(config.rocksdb_bloom_bits),
         max_background_jobs: config.background_jobs(),

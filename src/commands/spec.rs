@@ -192,6 +192,11 @@ impl KeySpec {
         }
     }
 
+    /// Whether it stands for keys that the arguments do not name.
+    pub const fn is_unknown(&self) -> bool {
+        matches!(self.begin, Begin::Unknown)
+    }
+
     /// Calls `each` with the index of every key; `None` if the arguments are
     /// not what the spec wants (a bad number of keys, a missing word).
     pub fn for_each(&self, args: &[&[u8]], mut each: impl FnMut(usize)) -> Option<()> {

@@ -33,8 +33,11 @@ pub(super) struct WaitingRoom {
     /// Keys that were written and that somebody waits for.
     ready: VecDeque<(DbIndex, Box<[u8]>)>,
     /// Replies that wait for the commit.
-    served: Vec<(Arc<Waiter>, Verdict)>,
+    served: Vec<Served>,
 }
+
+/// A client that waited, and its reply.
+pub(super) type Served = (Arc<Waiter>, Verdict);
 
 impl Executor {
     /// Runs a command that may wait. If it has to, the session waits after this.
@@ -288,16 +291,20 @@ impl Executor {
         }
     }
 
-    /// The tick is over: tells the clients that were served in it, or that it
-    /// failed.
-    pub(super) fn tell_served(&mut self, failure: Option<&Error>) {
+    /// The tick is over: the clients that were served in it.
+    pub(super) fn take_served(&mut self) -> Vec<Served> {
         self.waiting.ready.clear();
-        if self.waiting.served.is_empty() {
+        std::mem::take(&mut self.waiting.served)
+    }
+
+    /// Tells clients that they were served, or of the failure of the tick in which
+    /// they were.
+    pub(super) fn tell_served(&self, served: Vec<Served>, failure: Option<&Error>) {
+        if served.is_empty() {
             return;
         }
         let waiters = &self.server.waiters;
-        let served = self.waiting.served.drain(..);
-        let threads = served.filter_map(|(waiter, verdict)| {
+        let threads = served.into_iter().filter_map(|(waiter, verdict)| {
             let verdict = match failure {
                 None => verdict,
                 Some(error) => Verdict::Error(error.to_string()),

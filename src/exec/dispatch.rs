@@ -3,6 +3,9 @@
 
 mod admission;
 mod locking;
+mod tick;
+
+pub use tick::{Ended, Parked};
 
 use super::blocking::WaitingRoom;
 use super::monitor;
@@ -22,7 +25,7 @@ use crate::state::lanes::Lane;
 use crate::state::pubsub::Outbox;
 use crate::state::session::ReplyMode;
 use crate::state::{Server, Session};
-use crate::storage::{DbIndex, StorageError, Txn};
+use crate::storage::{DbIndex, Txn};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -67,6 +70,10 @@ pub struct Executor {
     pub(super) last_us: u64,
     pub(super) commands: u32,
     failed: bool,
+    /// Whether what was run last saw or wrote what may not be on the disk.
+    must_wait: bool,
+    /// How many requests of the tick did not.
+    free: u32,
     /// Whether the tick ran commands that read or wrote keys.
     pub(super) touched_keys: bool,
     /// What the tick's commands send to clients.
@@ -107,6 +114,8 @@ impl Executor {
             last_us: 0,
             commands: 0,
             failed: false,
+            must_wait: true,
+            free: 0,
             touched_keys: false,
             outbox: Outbox::default(),
             slices: false,
@@ -163,102 +172,6 @@ impl Executor {
         self.fixed_now_ms = Some(now_ms);
     }
 
-    /// Begins a tick: reads the clock, and the configuration if it changed.
-    pub fn start_tick(&mut self) {
-        self.now_ms = self.fixed_now_ms.unwrap_or_else(clock::unix_ms);
-        self.tick_started_us = clock::mono_us();
-        self.last_us = self.tick_started_us;
-        self.commands = 0;
-        self.heard = false;
-        self.swamped = self.server.is_swamped(self.now_ms);
-        self.look_at_config();
-    }
-
-    fn look_at_config(&mut self) {
-        let version = self.server.config.version();
-        if version != self.config_version {
-            self.config = self.server.config.load();
-            self.config_version = version;
-            self.want_events();
-        }
-    }
-
-    fn want_events(&mut self) {
-        let notify = self.config.notify_keyspace_events;
-        self.txn.want_events(notify.classes());
-    }
-
-    /// Whether the tick has collected enough to be finished.
-    pub fn is_full(&self) -> bool {
-        self.heard
-            || self.commands >= self.config.tick_max_commands
-            || self.txn.pending_bytes() as u64 >= self.config.tick_max_bytes
-            || self.last_us - self.tick_started_us >= self.config.tick_max_us
-    }
-
-    /// Ends a tick: commits what is pending, makes it durable and sends what it has
-    /// for other clients.
-    ///
-    /// # Errors
-    /// Nothing of the tick may be told to anyone: every reply must become the
-    /// returned error.
-    pub fn finish_tick(&mut self) -> Result<(), Error> {
-        self.finish_tick_with(|_| {})
-    }
-
-    /// Like [`Executor::finish_tick`]; `answer` is called once it is known how it
-    /// ended, and before other clients hear of anything.
-    pub(super) fn finish_tick_with(
-        &mut self,
-        answer: impl FnOnce(&Result<(), Error>),
-    ) -> Result<(), Error> {
-        let finished = self.commit_tick();
-        answer(&finished);
-        // Of what was not run for a request: waiting clients that were served.
-        self.collect_events();
-        let tracking = &self.server.tracking;
-        if finished.is_ok() && self.txn.has_changes() {
-            let changes = self.txn.take_changes();
-            tracking.invalidate(&self.server, &changes, &mut self.outbox);
-        }
-        if tracking.clients() > 0 {
-            let max = self.config.tracking_table_max_keys;
-            tracking.limit(&self.server, max, &mut self.outbox);
-        }
-        self.tell_served(finished.as_ref().err());
-        match &finished {
-            Ok(()) => self.outbox.flush(&self.server),
-            Err(_) => self.outbox.truncate(0),
-        }
-        finished
-    }
-
-    fn commit_tick(&mut self) -> Result<(), Error> {
-        let committed = self.txn.commit();
-        let failed_before = std::mem::take(&mut self.failed);
-        committed?;
-        if failed_before {
-            return Err(StorageError::Failed.into());
-        }
-        let lookups = self.txn.take_lookups();
-        if lookups.hits > 0 {
-            self.server.stats.keyspace_hits.add(lookups.hits);
-        }
-        if lookups.misses > 0 {
-            self.server.stats.keyspace_misses.add(lookups.misses);
-        }
-        let expired = self.txn.take_expired();
-        if expired > 0 {
-            self.server.stats.expired_keys.add(expired);
-        }
-        let touched_keys = std::mem::take(&mut self.touched_keys);
-        if self.server.engine.has_failed() && !touched_keys {
-            // Nothing can be made durable any more, but PING, INFO or SHUTDOWN work.
-            return Ok(());
-        }
-        Ok(self.server.engine.make_durable()?)
-    }
-
     /// Has the processor fetch what requests will need that come soon.
     pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
         let accesses = &self.server.accesses;
@@ -267,6 +180,19 @@ impl Executor {
 
     /// Runs one request and writes its reply.
     pub fn run(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
+        self.must_wait = true;
+        let outcome = self.climb(session, args, reply);
+        self.free += u32::from(!self.must_wait);
+        outcome
+    }
+
+    /// Whether the reply to the request that was run last has to wait for the disk
+    /// if its tick does.
+    pub fn must_wait(&self) -> bool {
+        self.must_wait
+    }
+
+    fn climb(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         let start = reply.len();
         if is_http(args) {
             log::warn!(

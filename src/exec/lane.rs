@@ -10,15 +10,20 @@ use crate::state::{Server, Session};
 
 impl Executor {
     /// A request was taken back because it takes long. It goes to a lane, unless
-    /// all are occupied by scripts that are slow already.
+    /// all are occupied by scripts that are slow already. What its client asked before
+    /// is committed first.
     pub(super) fn leave_to_lane(
-        &self,
+        &mut self,
         session: &mut Session,
         args: &[&[u8]],
         reply: &mut Reply,
         start: usize,
     ) -> Outcome {
-        match self.no_lane() {
+        let refused = match self.commit_pending() {
+            Ok(()) => self.no_lane(),
+            Err(error) => Some(error),
+        };
+        match refused {
             None => Outcome::Slow,
             Some(error) => {
                 let error = self.refuse_in_multi(session, args, error);
@@ -156,5 +161,36 @@ mod tests {
         assert_eq!(lane.run("ZRANK other 299"), Value::Int(299));
         assert_eq!(client.run("ZRANK other 298"), Value::Int(298));
         client.check();
+    }
+
+    #[test]
+    fn requests_of_thousands_of_words_are_not_run_on_an_io_thread() {
+        let client = Client::new();
+        let server = client.server();
+        let mut on_io = Executor::of_thread(server, 0);
+        let mut reply = Reply::new(false);
+        let words: Vec<String> = (0..3000).map(|n| format!("word{n}")).collect();
+        let mut run = |line: &str, count: usize| {
+            let first = line.split(' ').map(str::as_bytes);
+            let rest = words.iter().take(count).map(String::as_bytes);
+            let args: Vec<&[u8]> = first.chain(rest).collect();
+            let mut another = client.another();
+            let session = another.parts().1;
+            on_io.start_tick();
+            let outcome = on_io.run(session, &args, &mut reply);
+            on_io.finish_tick().unwrap();
+            outcome
+        };
+        assert_eq!(run("SADD set", 100), Outcome::Done);
+        assert_eq!(run("SADD set", 3000), Outcome::Slow);
+        assert_eq!(run("HMGET hash", 3000), Outcome::Slow);
+        assert_eq!(run("MGET", 3000), Outcome::Done);
+        assert_eq!(
+            run("BLPOP", 2999),
+            Outcome::Done,
+            "its timeout is no number"
+        );
+        assert_eq!(run("NO_COMMAND", 3000), Outcome::Done);
+        assert_eq!(run("MULTI", 0), Outcome::Done);
     }
 }

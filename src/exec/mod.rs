@@ -2,9 +2,9 @@
 //!
 //! An [`Executor`] belongs to one thread. A tick: [`Executor::start_tick`], any
 //! number of [`Executor::run`], [`Executor::finish_tick`]; replies may be sent
-//! only after that returned `Ok`. All writes of a tick are one batch, bounded in
-//! bytes, commands and time: when [`Executor::is_full`] says so, finish the tick
-//! and start another.
+//! only after that returned `Ok` (IO threads: [`Executor::end_tick`]). All writes of
+//! a tick are one batch, bounded in bytes, commands and time: when
+//! [`Executor::is_full`] says so, finish the tick and start another.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -32,5 +32,5 @@ mod transactions;
 mod unit;
 
 pub use apply::ApplyError;
-pub use dispatch::{Executor, Outcome, check_renames};
+pub use dispatch::{Ended, Executor, Outcome, Parked, check_renames};
 pub use unit::{Scope, Stop};

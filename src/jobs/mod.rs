@@ -1,11 +1,12 @@
 //! Threads beside the IO threads: one deletes what expired and what is left of
 //! dead collections, one keeps the binlog within its bounds, one tidies up after
-//! mass deletions, some run scripts that take long, some move keys to other servers.
-//! And what is done before any of
-//! them runs: loading an RDB file.
+//! mass deletions, one syncs the disk, some run scripts that take long, some move
+//! keys to other servers. And what is done before any of them runs: loading an RDB
+//! file.
 
 mod binlog_trim;
 mod expire;
+mod fsync;
 mod lanes;
 mod load;
 mod migrate;
@@ -71,6 +72,9 @@ impl Jobs {
             let thread = Builder::new().name(name.to_owned());
             threads.push(thread.spawn(move || job(server, &sign))?);
         }
+        let syncing = server.clone();
+        let thread = Builder::new().name("fsync".to_owned());
+        threads.push(thread.spawn(move || fsync::run(&syncing))?);
         for n in 0..server.config.load().io_thread_count() {
             let server = server.clone();
             let thread = Builder::new().name(format!("lane-{n}"));

@@ -69,11 +69,16 @@ pub struct Connection {
     /// Where this tick's replies begin, and how many there are.
     tick_start: usize,
     tick_replies: u32,
+    /// Whether they must wait for the disk if the tick does.
+    must_wait: bool,
+    /// Whether they do wait for it. Until they are released no more requests are run.
+    parked: bool,
     /// Since when more than the soft limit waits to be sent, Unix ms.
     long_since_ms: Option<u64>,
     /// Invalidations that came while a lane had a request; they follow its reply.
     told_early: Vec<u8>,
-    /// Whether it is on the thread's list of connections with replies of this tick.
+    /// Whether it is on the thread's list of connections with replies of this tick, or
+    /// on that of a tick that waits for the disk.
     pub in_tick: bool,
     /// Whether it is on the thread's list of connections to look at again.
     pub in_pending: bool,
@@ -114,6 +119,8 @@ impl Connection {
             sent: 0,
             tick_start: 0,
             tick_replies: 0,
+            must_wait: false,
+            parked: false,
             long_since_ms: None,
             told_early: Vec::new(),
             in_tick: false,
@@ -166,10 +173,24 @@ impl Connection {
         }
     }
 
-    /// Whether its requests wait until the peer has taken its replies, or for the
-    /// reply to one of them.
+    /// Whether its requests wait until the peer has taken its replies, for the reply
+    /// to one of them, or for the disk.
     fn is_held_back(&self) -> bool {
-        self.unsent() > OUTPUT_PAUSE || self.session.waits_for_answer()
+        self.parked || self.unsent() > OUTPUT_PAUSE || self.session.waits_for_answer()
+    }
+
+    /// The tick is committed, but has to wait for the disk. Says whether this connection
+    /// does, too: then it hears of nothing and runs nothing until it is released.
+    pub fn park(&mut self) -> bool {
+        self.parked = self.must_wait;
+        let info = &self.session.info;
+        info.output_bytes.store(self.unsent(), Ordering::Relaxed);
+        self.parked
+    }
+
+    /// Whether there may be requests to run.
+    pub fn has_more(&self) -> bool {
+        self.readable || self.input.len() > self.run || self.is_ending()
     }
 
     /// Bytes of replies not yet sent.
@@ -197,9 +218,9 @@ impl Connection {
         })
     }
 
-    /// Whether replies of this tick wait for its commit.
-    pub fn has_replies(&self) -> bool {
-        self.tick_replies > 0 || self.unsent() > 0
+    /// Whether the end of this tick matters to it.
+    pub fn is_of_tick(&self) -> bool {
+        self.must_wait || self.tick_replies > 0 || self.unsent() > 0
     }
 
     /// Reads ahead of the next turn, unless there is nothing to read yet or much.
@@ -291,8 +312,8 @@ impl Connection {
         self.session.info.set_flag(ClientFlags::BLOCKED, true);
     }
 
-    /// Ends the wait, if it is over, with its reply. That may be sent: it is
-    /// durable, and nothing of this tick stands before it.
+    /// Ends the wait, if it is over, with its reply. That is durable, and may be sent
+    /// unless replies before it wait for the disk.
     pub fn end_wait(&mut self, executor: &Executor) -> Option<Arc<Waiter>> {
         let waiter = self.session.waiting.take()?;
         let Some(verdict) = waiter.take_verdict() else {
@@ -321,7 +342,10 @@ impl Connection {
                 Verdict::Error(text) => self.reply.error(&text),
             }
         }
-        self.release();
+        match self.parked {
+            true => self.tick_replies += u32::from(wanted),
+            false => self.release(),
+        }
         Some(waiter)
     }
 
@@ -569,6 +593,7 @@ impl Connection {
         info.query_bytes.store(input.len(), Ordering::Relaxed);
         let before = self.reply.len();
         let outcome = executor.run(&mut self.session, &args, &mut self.reply);
+        self.must_wait |= executor.must_wait();
         if outcome == Outcome::Slow {
             let request = Request::new(&args);
             drop(args);
@@ -626,6 +651,8 @@ impl Connection {
     pub fn release(&mut self) {
         self.tick_start = self.reply.len();
         self.tick_replies = 0;
+        self.must_wait = false;
+        self.parked = false;
     }
 
     /// The tick could not be committed: each of its replies becomes this error.

@@ -2,7 +2,8 @@
 
 use super::connection::{Connection, EARLY, OUTPUT_PAUSE, Turn};
 use crate::base::clock;
-use crate::exec::Executor;
+use crate::commands::Error;
+use crate::exec::{Ended, Executor, Parked};
 use crate::state::delivery::Deliveries;
 use crate::state::lanes::Done;
 use crate::state::mailbox::Socket;
@@ -11,7 +12,7 @@ use crossbeam_channel::Receiver;
 use mio::{Events, Poll, Token, Waker};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,7 +35,7 @@ const TURNS: usize = 16;
 const CRON: Duration = Duration::from_secs(1);
 /// How often a thread with paused clients looks whether the pause is over.
 const PAUSE_CHECK: Duration = Duration::from_millis(2);
-/// How long a stopping thread tries to send what is left.
+/// How long a stopping thread waits for others, and tries to send what is left.
 const LAST_SENDS: Duration = Duration::from_millis(500);
 /// A connection idle for so long keeps no memory for buffers.
 const IDLE_MS: u64 = 2000;
@@ -64,6 +65,8 @@ pub struct IoThread {
     replied: Vec<Token>,
     /// Bytes of replies of this tick.
     tick_replies: usize,
+    /// Ticks that wait for the disk, and whose replies do; the oldest is the first.
+    parked: VecDeque<(Parked, Vec<Token>)>,
     paused: Vec<Token>,
     /// When they were let try again; what holds them back may not be over.
     last_resumed: Instant,
@@ -106,6 +109,7 @@ impl IoThread {
             pending: Vec::new(),
             replied: Vec::new(),
             tick_replies: 0,
+            parked: VecDeque::new(),
             paused: Vec::new(),
             last_resumed: Instant::now(),
             last_cron: Instant::now(),
@@ -127,6 +131,7 @@ impl IoThread {
                 Err(error) => return Err(error),
             }
             self.executor.server().wait_out_stall();
+            self.end_parked();
             self.executor.start_tick();
             let mut mail = false;
             let earlier = std::mem::take(&mut self.pending);
@@ -189,7 +194,8 @@ impl IoThread {
     /// Ends waits whose time is over.
     fn time_out(&mut self) {
         while let Some(&(deadline_ms, client)) = self.deadlines.first()
-            && deadline_ms <= clock::unix_ms()
+            // Both are cut to whole milliseconds: not before the next one.
+            && deadline_ms < clock::unix_ms()
         {
             let waiter = self.by_client.get(&client).and_then(|token| {
                 let connection = self.connections.get(token)?;
@@ -278,7 +284,7 @@ impl IoThread {
         let before = connection.unsent();
         let turn = connection.turn(&mut self.executor, early, &mut self.scratch);
         self.tick_replies += connection.unsent().saturating_sub(before);
-        let sends = connection.has_replies() || connection.is_ending() || connection.is_leaving();
+        let sends = connection.is_of_tick() || connection.is_ending() || connection.is_leaving();
         if sends && !connection.in_tick {
             connection.in_tick = true;
             self.replied.push(token);
@@ -318,13 +324,69 @@ impl IoThread {
         }
     }
 
-    /// I1: commits, makes durable, and only then sends.
+    /// I1: commits, makes durable, and only then sends; or parks what must wait for
+    /// the disk.
     fn finish_tick(&mut self) {
         self.tick_replies = 0;
-        let done = self.executor.finish_tick();
-        let failure = done.err().map(|error| error.to_string());
-        self.deliver();
-        for token in std::mem::take(&mut self.replied) {
+        let behind = !self.parked.is_empty();
+        match self.executor.end_tick(self.number, behind) {
+            Ended::Now(Ok(())) => {
+                self.deliver();
+                self.release_replied();
+            }
+            // Nobody may hear of anything before the replies are errors.
+            Ended::Now(Err(error)) => {
+                let replied = std::mem::take(&mut self.replied);
+                self.release(&replied, Some(&error));
+            }
+            Ended::Later(tick) => {
+                let connections = &mut self.connections;
+                let parks = |token: &Token| {
+                    let connection = connections.get_mut(token);
+                    connection.is_some_and(Connection::park)
+                };
+                let replied = std::mem::take(&mut self.replied);
+                let (parked, free) = replied.into_iter().partition(parks);
+                self.replied = free;
+                self.parked.push_back((tick, parked));
+                self.deliver();
+                self.release_replied();
+                self.end_parked();
+            }
+        }
+    }
+
+    /// Ends the ticks that waited for the disk and need not any longer.
+    fn end_parked(&mut self) {
+        while let Some((tick, _)) = self.parked.front()
+            && self.executor.has_ended(tick)
+            && let Some((tick, waited)) = self.parked.pop_front()
+        {
+            let done = self.executor.tell(tick);
+            if done.is_ok() {
+                // What they are told of it themselves comes before further replies.
+                self.deliver();
+            }
+            self.release(&waited, done.as_ref().err());
+            self.release_replied();
+            for token in waited {
+                let connection = self.connections.get(&token);
+                if connection.is_some_and(Connection::has_more) {
+                    self.look_again(token);
+                }
+            }
+        }
+    }
+
+    fn release_replied(&mut self) {
+        let replied = std::mem::take(&mut self.replied);
+        self.release(&replied, None);
+    }
+
+    /// Sends the replies of connections, or this error in their place.
+    fn release(&mut self, tokens: &[Token], failure: Option<&Error>) {
+        let failure = failure.map(ToString::to_string);
+        for &token in tokens {
             if let Some(connection) = self.connections.get_mut(&token) {
                 connection.in_tick = false;
                 match &failure {
@@ -574,6 +636,16 @@ impl IoThread {
     /// Sends what is left for a moment, then closes everything.
     fn finish(&mut self) {
         self.finish_tick();
+        if let Err(error) = self.executor.server().engine.make_durable() {
+            log::debug!("IO thread {}: {error}", self.number);
+        }
+        self.end_parked();
+        self.executor.server().end_together(LAST_SENDS);
+        while !self.deliveries.is_empty() {
+            self.deliver();
+        }
+        self.end_waits();
+        self.release_replied();
         let deadline = Instant::now() + LAST_SENDS;
         loop {
             let waiting: Vec<Token> = self

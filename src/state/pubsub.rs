@@ -298,6 +298,15 @@ impl Outbox {
         }
     }
 
+    /// What waits, to be sent later; nothing waits here any more.
+    #[must_use]
+    pub fn take(&mut self) -> Outbox {
+        Outbox {
+            items: std::mem::take(&mut self.items),
+            thread: self.thread,
+        }
+    }
+
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()

@@ -22,12 +22,12 @@ use super::waiters::{Verdict, Waiters};
 use super::watch::Watchers;
 use crate::base::clock;
 use crate::storage::Engine;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Which commands a pause holds back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +136,8 @@ pub struct Server {
     paused: AtomicBool,
     /// Until when all IO threads stand still, in monotonic µs (DEBUG SLEEP).
     stalled_until_us: AtomicU64,
+    /// IO threads that have ended their last tick.
+    ended_threads: (Mutex<usize>, Condvar),
     /// When the memory of all clients was last added up, in monotonic µs.
     pub(super) clients_added_up_us: AtomicU64,
     /// What that came to.
@@ -196,6 +198,7 @@ impl Server {
             pauses: RwLock::default(),
             paused: AtomicBool::new(false),
             stalled_until_us: AtomicU64::new(0),
+            ended_threads: Default::default(),
             clients_added_up_us: AtomicU64::new(0),
             clients_bytes: AtomicU64::new(0),
             shutdown: Mutex::default(),
@@ -292,6 +295,22 @@ impl Server {
         let until_us = clock::mono_us().saturating_add(micros);
         self.stalled_until_us.fetch_max(until_us, Ordering::Release);
         std::thread::sleep(duration);
+    }
+
+    /// An IO thread has ended its last tick: waits until all have, so that it can
+    /// deliver what they have for its clients; not for longer than this.
+    pub fn end_together(&self, at_most: Duration) {
+        let deadline = Instant::now() + at_most;
+        let (count, another) = &self.ended_threads;
+        let mut ended = count.lock();
+        *ended += 1;
+        another.notify_all();
+        while *ended < self.mailboxes().len() {
+            if another.wait_until(&mut ended, deadline).timed_out() {
+                log::warn!("an IO thread does not end: its clients' messages may be lost");
+                return;
+            }
+        }
     }
 
     /// Waits for the end of a stall.

@@ -15,6 +15,7 @@ use crate::encoding::{CollectionId, Kind, keys, tag};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What a check found.
 #[derive(Debug, Default)]
@@ -385,16 +386,25 @@ struct FailPoint {
     left: AtomicU64,
     /// Fail the operation instead of ending the process.
     error: bool,
+    /// Take long each time, and fail nothing.
+    slow: bool,
 }
 
-/// The work of [`super::engine::fail_point`]: `KEDIS_FAIL_POINT=name:count[:error]`
+/// The work of [`super::engine::fail_point`]: `KEDIS_FAIL_POINT=name:count[:error|:slow]`
 /// ends the process (or fails the operation) at the count-th time that `name` is passed.
 pub(super) fn fail_point(name: &str) -> Result<()> {
     static POINT: OnceLock<Option<FailPoint>> = OnceLock::new();
     let Some(point) = POINT.get_or_init(parse_fail_point) else {
         return Ok(());
     };
-    if point.name != name || point.left.fetch_sub(1, Ordering::Relaxed) != 1 {
+    if point.name != name {
+        return Ok(());
+    }
+    if point.slow {
+        std::thread::sleep(SLOW);
+        return Ok(());
+    }
+    if point.left.fetch_sub(1, Ordering::Relaxed) != 1 {
         return Ok(());
     }
     if point.error {
@@ -403,14 +413,19 @@ pub(super) fn fail_point(name: &str) -> Result<()> {
     std::process::abort()
 }
 
+/// How long a slow step takes.
+const SLOW: Duration = Duration::from_millis(100);
+
 fn parse_fail_point() -> Option<FailPoint> {
     let text = std::env::var("KEDIS_FAIL_POINT").ok()?;
     let mut parts = text.split(':');
     let name = parts.next()?.to_owned();
     let left = parts.next()?.parse().ok()?;
+    let action = parts.next();
     Some(FailPoint {
         name,
         left: AtomicU64::new(left),
-        error: parts.next() == Some("error"),
+        error: action == Some("error"),
+        slow: action == Some("slow"),
     })
 }

@@ -1,11 +1,11 @@
-//! The open database: column families, the server's own rows, commit and
-//! durability order, checkpoints.
+//! The open database: column families, the server's own rows, commits, checkpoints.
 
 mod files;
 
 use super::ahead::Ahead;
 use super::binlog::Binlog;
 use super::changes::{Interest, Listener};
+use super::durability::Durability;
 use super::expiry::LowMark;
 use super::gate::Gate;
 use super::history::History;
@@ -20,7 +20,7 @@ use super::{DbIndex, Result, StorageError};
 use crate::base::hash::SharedHash;
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
 use crate::encoding::{CollectionId, FORMAT_VERSION};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use rocksdb::{
     BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, WriteBatch,
 };
@@ -29,7 +29,6 @@ use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 pub(super) type Db = DBWithThreadMode<MultiThreaded>;
 
@@ -81,15 +80,6 @@ impl Keyspace {
     }
 }
 
-/// How far the disk itself is.
-#[derive(Debug, Clone, Copy)]
-struct Synced {
-    /// Everything before this binlog position is there.
-    position: u64,
-    /// Positions are of this data set: grows when a full sync installs another.
-    data_set: u64,
-}
-
 /// What only one thread at a time may do: number a commit and write it.
 #[derive(Default)]
 pub(super) struct CommitState {
@@ -117,13 +107,7 @@ pub struct Engine {
     pub(super) commit: Mutex<CommitState>,
     /// Whose rows are written before they can be reached.
     pub(super) ahead: Ahead,
-    /// Commits begun, commits written, commits that a crash cannot take back.
-    begun: AtomicU64,
-    written: AtomicU64,
-    durable: AtomicU64,
-    synced: Mutex<Synced>,
-    flush: Mutex<()>,
-    fsync_each: AtomicBool,
+    pub(super) durability: Durability,
     failed: AtomicBool,
     pub(super) next_id: AtomicU64,
     next_owner: AtomicU32,
@@ -200,15 +184,7 @@ impl Engine {
             tallies: Tallies::new(config.tally_bytes(config.memory_budget)),
             row_hasher: RowHasher::default(),
             gate: Gate::default(),
-            begun: AtomicU64::new(0),
-            written: AtomicU64::new(0),
-            durable: AtomicU64::new(0),
-            synced: Mutex::new(Synced {
-                position: state.binlog_position,
-                data_set: 0,
-            }),
-            flush: Mutex::new(()),
-            fsync_each: AtomicBool::new(false),
+            durability: Durability::new(state.binlog_position),
             failed: AtomicBool::new(false),
             next_id: AtomicU64::new(state.next_id),
             next_owner: AtomicU32::new(1),
@@ -297,7 +273,7 @@ impl Engine {
 
     /// Commits written since the start.
     pub fn commits(&self) -> u64 {
-        self.written.load(Ordering::Acquire)
+        self.durability.written()
     }
 
     /// A number that grows with every command that changed something, or, without
@@ -309,140 +285,19 @@ impl Engine {
         }
     }
 
-    /// Whether [`Engine::make_durable`] syncs the disk (`appendfsync always`)
-    /// or only hands the WAL to the operating system.
-    pub fn set_fsync_each(&self, on: bool) {
-        self.fsync_each.store(on, Ordering::Relaxed);
-    }
-
-    /// I1: returns once everything that this thread can have read or written is
-    /// safe from a crash of the process (with fsync: of the machine).
-    ///
-    /// # Errors
-    /// What the flush of the WAL reports; the engine then refuses writes.
-    pub fn make_durable(&self) -> Result<()> {
-        let seen = self.begun.load(Ordering::Acquire);
-        if self.durable.load(Ordering::Acquire) >= seen {
-            return Ok(());
-        }
-        let Some(_one_at_a_time) = self.turn_to_flush(seen) else {
-            return Ok(());
-        };
-        while self.durable.load(Ordering::Acquire) < seen {
-            if self.has_failed() {
-                return Err(StorageError::Failed);
-            }
-            let reached = self.reached();
-            let written = self.written.load(Ordering::Acquire);
-            if written < seen {
-                // Another thread is between begin and end of its write: wait for it.
-                drop(self.commit.lock());
-                continue;
-            }
-            let fsync = self.fsync_each.load(Ordering::Relaxed);
-            let flushed = fail_point("before-flush").and_then(|()| Ok(self.db.flush_wal(fsync)?));
-            if let Err(error) = flushed {
-                self.fail(&error);
-                return Err(error);
-            }
-            self.durable.store(written, Ordering::Release);
-            if fsync {
-                self.note_synced(reached);
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits until no other thread flushes; returns nothing once what was `seen` is
-    /// durable.
-    ///
-    /// Where a flush is a wait for the disk, whoever waits for that looks again and
-    /// again, at intervals that grow with the time waited: a thread that another one
-    /// wakes is put beside that on one processor, where both stay for many
-    /// milliseconds while the other processors have nothing to do (SET of 50 clients on
-    /// two processors: p99 of 20 ms, with this 2.2).
-    fn turn_to_flush(&self, seen: u64) -> Option<MutexGuard<'_, ()>> {
-        const FIRST_PAUSE: Duration = Duration::from_micros(30);
-        const LONGEST_PAUSE: Duration = Duration::from_millis(1);
-        let mut pause = FIRST_PAUSE;
-        while self.fsync_each.load(Ordering::Relaxed) {
-            if let Some(turn) = self.flush.try_lock() {
-                return Some(turn);
-            }
-            std::thread::sleep(pause);
-            pause = LONGEST_PAUSE.min(pause + pause / 8);
-            if self.durable.load(Ordering::Acquire) >= seen {
-                return None;
-            }
-        }
-        Some(self.flush.lock())
-    }
-
-    /// The binlog position up to which everything is safe from a crash of the
-    /// machine.
-    pub fn synced_position(&self) -> u64 {
-        self.synced.lock().position
-    }
-
-    /// What a sync that begins now will have synced.
-    fn reached(&self) -> Synced {
-        // In this order: a position of a later data set does no harm.
-        let data_set = self.synced.lock().data_set;
-        Synced {
-            data_set,
-            position: self.binlog.range().next_position,
-        }
-    }
-
-    fn note_synced(&self, reached: Synced) {
-        let mut synced = self.synced.lock();
-        if synced.data_set == reached.data_set {
-            synced.position = synced.position.max(reached.position);
-        }
-    }
-
-    /// Another data set, all of it synced, has taken the place of the old one:
-    /// positions start over.
-    pub(super) fn note_data_set(&self, position: u64) {
-        let mut synced = self.synced.lock();
-        synced.data_set += 1;
-        synced.position = position;
-    }
-
-    /// Syncs the WAL to the disk (`appendfsync everysec`).
-    ///
-    /// # Errors
-    /// What the sync reports; the engine then refuses writes.
-    pub fn sync_wal(&self) -> Result<()> {
-        // Not under the flush lock: ticks must not wait for the disk here.
-        let reached = self.reached();
-        let written = self.written.load(Ordering::Acquire);
-        let synced = fail_point("before-sync").and_then(|()| Ok(self.db.flush_wal(true)?));
-        if let Err(error) = synced {
-            // What the disk did not take may be gone from the system's memory as well.
-            self.fail(&error);
-            return Err(error);
-        }
-        self.durable.fetch_max(written, Ordering::AcqRel);
-        self.note_synced(reached);
-        Ok(())
-    }
-
     /// Writes one commit; the caller holds the commit lock.
     pub(super) fn write(&self, batch: WriteBatch) -> Result<()> {
         if self.has_failed() {
             return Err(StorageError::Failed);
         }
         fail_point("before-write")?;
-        let number = self.begun.load(Ordering::Relaxed) + 1;
-        self.begun.store(number, Ordering::Release);
+        let number = self.durability.begin();
         let done = fail_point("while-writing").and_then(|()| Ok(self.db.write(batch)?));
         if let Err(error) = done {
-            // Nobody can have read of it: what was durable before still is all there is.
-            self.begun.store(number - 1, Ordering::Release);
+            self.durability.take_back(number);
             return Err(error);
         }
-        self.written.store(number, Ordering::Release);
+        self.durability.wrote(number);
         fail_point("after-write")?;
         Ok(())
     }
@@ -772,8 +627,8 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// A place where tests make the process die or a write fail: set
-/// `KEDIS_FAIL_POINT=name:count[:error]`. Free when debug assertions are off.
+/// A place where tests make the process die, or a write fail, or each take long: set
+/// `KEDIS_FAIL_POINT=name:count[:error|:slow]`. Free when debug assertions are off.
 pub fn fail_point(name: &str) -> Result<()> {
     if cfg!(debug_assertions) {
         super::check::fail_point(name)

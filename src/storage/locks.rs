@@ -34,6 +34,13 @@ pub const STRIPES: usize = 1 << 17;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stripe(u32);
 
+impl Stripe {
+    /// Its place among [`STRIPES`].
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Who holds a stripe: a number that one thread has for itself, above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner(pub u32);
@@ -222,11 +229,11 @@ impl Locks {
     }
 
     fn word(&self, stripe: Stripe) -> &AtomicU32 {
-        &self.words[stripe.0 as usize]
+        &self.words[stripe.index()]
     }
 
     fn bucket(&self, stripe: Stripe) -> &Bucket {
-        &self.buckets[stripe.0 as usize & (BUCKETS - 1)]
+        &self.buckets[stripe.index() & (BUCKETS - 1)]
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `runs` | copies of the rows at which range reads began lately, among them |
 //! | [`tally`] | how many rows stand before a place of a map, in memory |
 //! | [`txn`] | reads and writes of a tick, savepoints, commit |
+//! | [`durability`] | how far commits are safe from a crash; the fsync thread |
 //! | [`scan`] | range reads over the pending batch and the stored rows |
 //! | [`keyspace`] | keys with their expiry, counts and dead collections |
 //! | [`events`] | what happens to keys, for `notify-keyspace-events` |
@@ -24,7 +25,7 @@
 //! | [`check`] | a full check of a database's invariants |
 //!
 //! Invariants kept here (numbers as elsewhere in the code):
-//! I1 a reply is sent only after [`engine::Engine::make_durable`] of what it saw;
+//! I1 a reply is sent only after what it saw is durable (see [`durability`]);
 //! I2 data, TTL index, counts and binlog go into one batch ([`txn::Txn::commit`]);
 //! I3 binlog positions are given under the commit lock, in the order of the writes;
 //! I5 counts change only in [`keyspace`], with the rows they count;
@@ -34,6 +35,7 @@ mod ahead;
 pub mod binlog;
 pub mod changes;
 pub mod check;
+pub mod durability;
 pub mod engine;
 pub mod events;
 pub mod expiry;

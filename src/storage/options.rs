@@ -38,6 +38,9 @@ pub struct StorageConfig {
     pub max_write_buffer_number: u32,
     /// Size of a table file of the first level.
     pub target_file_size: u64,
+    /// Rows whose value is at least this long leave it in a file of its own kind, which
+    /// compactions do not write anew each time; 0 for none.
+    pub min_blob_size: u64,
     /// Size of an uncompressed block.
     pub block_size: u64,
     /// Bits per key of the Bloom filters.
@@ -85,6 +88,7 @@ impl StorageConfig {
             write_buffers_to_merge: 12,
             max_write_buffer_number: 40,
             target_file_size: 64 << 20,
+            min_blob_size: 0,
             block_size: 8 << 10,
             bloom_bits: 10.0,
             max_background_jobs: 2,
@@ -211,6 +215,7 @@ impl RocksOptions {
     /// RocksDB does not know an option that has no setter.
     pub fn keyspace(&self) -> Result<Options, rocksdb::Error> {
         let mut options = self.column_family();
+        self.add_blobs(&mut options);
         options.set_prefix_extractor(SliceTransform::create_fixed_prefix(ELEMENT_PREFIX_LEN));
         options.set_memtable_prefix_bloom_ratio(0.05);
         options.set_memtable_whole_key_filtering(true);
@@ -222,6 +227,25 @@ impl RocksOptions {
         options.get_options_from_string(
             "memtable_insert_with_hint_prefix_extractor=rocksdb.FixedPrefix.1",
         )
+    }
+
+    /// Long values in blob files, if they are wanted. Compactions move what is still used
+    /// out of the older half of these files, and out of those of which half is not: no
+    /// more space is taken then, with a quarter instead up to twice as much.
+    ///
+    /// SETs of 10 KB in 100 MB take 0.6 of the processor time that they take without, of
+    /// 100 KB in 1 GB 0.7. But there is a price that grows with the data: a compaction
+    /// that meets all keys copies half of the values. So it is for whoever asks for it.
+    fn add_blobs(&self, options: &mut Options) {
+        options.set_enable_blob_files(self.config.min_blob_size > 0);
+        options.set_min_blob_size(self.config.min_blob_size);
+        options.set_blob_file_size(self.config.target_file_size);
+        options.set_blob_compression_type(self.config.compression.into());
+        options.set_blob_cache(&self.cache);
+        // Also where there are such files from before.
+        options.set_enable_blob_gc(true);
+        options.set_blob_gc_age_cutoff(0.5);
+        options.set_blob_gc_force_threshold(0.5);
     }
 
     /// Options of `default`: a handful of rows, one of them rewritten by every commit.

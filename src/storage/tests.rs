@@ -2,6 +2,7 @@
 //! within a turn (the pending batch laid over what is committed), after every
 //! commit, after reopening the database, and after a crash at every fail point.
 
+mod blobs;
 mod crash;
 mod memory;
 mod model;

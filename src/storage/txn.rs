@@ -102,6 +102,8 @@ pub struct View {
     held: Vec<Stripe>,
     /// What the command that runs shares with others; none of it is `held`.
     shared: SmallVec<[Stripe; 8]>,
+    /// See [`Txn::reads_durable`].
+    reads_durable: bool,
     /// Ids drawn in this turn.
     pub(super) new_ids: RefCell<FxHashSet<CollectionId>>,
     /// Collections of this turn whose rows are written, but no key yet.
@@ -309,6 +311,7 @@ impl Txn {
             owner,
             held: Vec::new(),
             shared: SmallVec::new(),
+            reads_durable: false,
             new_ids: RefCell::default(),
             early: Vec::new(),
             pass: None,
@@ -717,6 +720,8 @@ impl Txn {
             engine.fail(error);
             return written;
         }
+        let all = self.is_exclusive();
+        engine.durability.note_changed(&view.held, all);
         // Before its first row: see the feeders of replicas.
         if let Some(history) = commit.history.take() {
             engine.show_history(history);

@@ -12,17 +12,22 @@ fn is_misconf(reply: &Value) -> bool {
 
 #[test]
 fn a_write_that_fails_leaves_no_trace() {
-    no_trace_of_a_failure_at("before-write:3:error");
+    no_trace_of_a_failure_at("before-write:3:error", &[]);
+    no_trace_of_a_failure_at("before-write:3:error", ALWAYS);
 }
 
 /// With a full disk not even what had long been safe could be read.
 #[test]
 fn a_write_that_the_disk_does_not_take_leaves_no_trace() {
-    no_trace_of_a_failure_at("while-writing:3:error");
+    no_trace_of_a_failure_at("while-writing:3:error", &[]);
+    no_trace_of_a_failure_at("while-writing:3:error", ALWAYS);
 }
 
-fn no_trace_of_a_failure_at(fail_point: &str) {
-    let mut server = Server::start(&[]);
+/// Replies wait for the fsync thread then.
+const ALWAYS: &[&str] = &["--appendfsync", "always"];
+
+fn no_trace_of_a_failure_at(fail_point: &str, flags: &[&str]) {
+    let mut server = Server::start(flags);
     server.restart_failing(fail_point);
     let mut conn = server.connect();
     conn.must("SET a 1");
@@ -52,7 +57,12 @@ fn a_swap_that_fails_is_taken_back() {
 
 #[test]
 fn after_a_failed_flush_only_what_needs_no_keys_is_served() {
-    let mut server = Server::start(&[]);
+    after_a_failed_flush(&[]);
+    after_a_failed_flush(ALWAYS);
+}
+
+fn after_a_failed_flush(flags: &[&str]) {
+    let mut server = Server::start(flags);
     server.restart_failing("before-flush:2:error");
     let mut conn = server.connect();
     conn.must("SET a 1");

@@ -9,6 +9,7 @@
 //! - `support`: processes, connections, replies, random numbers, waiting
 //! - `differential`: random commands against the oracle
 //! - `crash`: kill -9 under load
+//! - `durability`: replies that wait for the disk
 //! - `failure`: writes that fail
 //! - `hostile`: input that no client library sends
 //! - `lifecycle`: start, stop, addresses, configuration
@@ -31,6 +32,7 @@ mod blocking;
 mod clients;
 mod crash;
 mod differential;
+mod durability;
 mod failure;
 mod hostile;
 mod layers;

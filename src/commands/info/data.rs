@@ -89,8 +89,9 @@ pub(super) fn storage(text: &mut Text, server: &Server) {
     text.field("storage_format", crate::encoding::FORMAT_VERSION);
     text.field("storage_status", status(engine.has_failed()));
     text.field("storage_keyspaces", engine.all_keyspaces().len());
-    let files = engine.property_sum("rocksdb.total-sst-files-size");
-    text.bytes("storage_bytes", files);
+    let tables = engine.property_sum("rocksdb.total-sst-files-size");
+    let blobs = engine.property_sum("rocksdb.total-blob-file-size");
+    text.bytes("storage_bytes", tables + blobs);
     // A count of −1 says that the rows could not be read.
     let backlog = engine.reclaim_backlog(BACKLOG_COUNTED);
     let backlog = backlog.map_or(-1, |count| count as i64);
@@ -146,6 +147,9 @@ pub(super) fn rocksdb(text: &mut Text, server: &Server) {
         ),
         ("sst_bytes", "total-sst-files-size"),
         ("live_sst_bytes", "live-sst-files-size"),
+        ("blob_bytes", "total-blob-file-size"),
+        ("live_blob_bytes", "live-blob-file-size"),
+        ("blob_files", "num-blob-files"),
         ("live_data_bytes", "estimate-live-data-size"),
         ("table_readers_bytes", "estimate-table-readers-mem"),
         ("estimated_rows", "estimate-num-keys"),

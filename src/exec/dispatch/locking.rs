@@ -3,6 +3,7 @@
 
 use super::{Executor, KeyHashes, Stop};
 use crate::commands::scripts::busy;
+use crate::commands::spec::KeySpec;
 use crate::commands::{Command, Error, Flags, Handler};
 use crate::state::Session;
 use crate::state::clients::ClientFlags;
@@ -12,6 +13,12 @@ use std::time::Duration;
 
 /// Up to this many keys are walked over on the client's own thread.
 const WALK_INLINE: u64 = 10_000;
+/// Requests of more words than this take milliseconds, for which other clients of
+/// their IO thread shall not wait: they are run on a lane, unless scripts occupy those,
+/// or they have so many keys that others would miss them meanwhile (GETs beside MGETs of
+/// 100,000 keys had to wait for up to 50 ms).
+const MANY_WORDS: usize = 2048;
+const FEW_KEYS: usize = 16;
 
 impl Executor {
     /// Locks a command's keys; the turn is an exclusive one if it asks for that.
@@ -30,6 +37,9 @@ impl Executor {
         if command.flags.contains(Flags::EXCLUSIVE) {
             self.begin_exclusive()?;
             return Ok(0);
+        }
+        if args.len() > MANY_WORDS && self.is_for_lanes(command, args) {
+            return Err(Stop::Slow);
         }
         if command.flags.contains(Flags::SLOW) {
             self.commit_pending()?;
@@ -63,7 +73,12 @@ impl Executor {
         }
         let hashes = hashes.into_iter();
         let locked = match command.handler {
-            Handler::Read(_) if !self.in_unit() => self.txn.lock_to_read(hashes),
+            Handler::Read(_) if !self.in_unit() => {
+                let locked = self.txn.lock_to_read(hashes);
+                self.must_wait =
+                    !self.txn.reads_durable() || command.keys.iter().any(KeySpec::is_unknown);
+                locked
+            }
             _ => self.txn.lock(hashes),
         };
         locked.map_err(|error| self.not_locked(error, waits))
@@ -135,5 +150,13 @@ impl Executor {
             0 => Duration::MAX,
             ms => Duration::from_millis(ms),
         }
+    }
+
+    /// Whether a request of many words is run on a lane.
+    fn is_for_lanes(&self, command: &Command, args: &[&[u8]]) -> bool {
+        let waits = matches!(command.handler, Handler::Blocking(_));
+        let free = self.slices && !self.server.lanes.any_running();
+        let keys = || command.key_indices(args).map_or(0, |keys| keys.len());
+        free && !waits && (1..=FEW_KEYS).contains(&keys())
     }
 }

@@ -314,6 +314,8 @@ params! {
     rocksdb_max_write_buffer_number: u32 = 40 => "rocksdb.max-write-buffer-number", int(2, 64), Start;
     /// Size of a file of the first level below the top.
     rocksdb_target_file_size_bytes: u64 = 64 * MIB => "rocksdb.target-file-size", bytes(MIB, 4 * GIB), Start;
+    /// Values of rows from this length on stand in files of their own (blob files); 0 for none.
+    rocksdb_min_blob_size_bytes: u64 = 0 => "rocksdb.min-blob-size", BYTES, Start;
     /// Bytes of the write-ahead log that force old memtables out; 0 leaves it to RocksDB.
     rocksdb_max_total_wal_size_bytes: u64 = 256 * MIB => "rocksdb.max-total-wal-size", BYTES, Start;
     /// Threads for flushes and compactions; 0 takes one per processor, at least two.

@@ -124,6 +124,7 @@ impl Txn {
     /// # Errors
     /// As [`Txn::lock`].
     pub fn lock_to_read(&mut self, key_hashes: impl Iterator<Item = u64>) -> Result<usize> {
+        self.view.reads_durable = false;
         let mut wanted: SmallVec<[Stripe; 8]> = key_hashes.map(Locks::stripe).collect();
         // Others must be able to tell who holds a stripe for long.
         if self.owner.is_long() || self.is_exclusive() {
@@ -133,6 +134,9 @@ impl Txn {
             let Err((stripe, holder)) = self.share(&wanted) else {
                 self.see_new_keyspaces();
                 self.got(&wanted);
+                let others_only = self.shared.len() == wanted.len();
+                self.view.reads_durable =
+                    others_only && self.engine.durability.has_all_of(&self.shared);
                 return Ok(self.held.len());
             };
             if holder.is_long() {
@@ -144,6 +148,12 @@ impl Txn {
             self.begin(now_ms)?;
         }
         self.lock_stripes(&mut wanted)
+    }
+
+    /// Whether what [`Txn::lock_to_read`] locked last is known to hold nothing that a
+    /// crash could take back: neither of this turn nor of other threads.
+    pub fn reads_durable(&self) -> bool {
+        self.reads_durable
     }
 
     /// Shares stripes; or none, and returns the one that is not to be had, and why.

@@ -1,0 +1,399 @@
+//! The tick: what runs between two looks at the sockets, and is committed at once.
+
+use super::Executor;
+use crate::base::clock;
+use crate::commands::Error;
+use crate::exec::blocking::Served;
+use crate::state::pubsub::Outbox;
+use crate::storage::StorageError;
+use crate::storage::changes::Change;
+use crate::storage::durability::CommitNumber;
+
+/// What clients hear of a tick besides the replies to its requests.
+struct News {
+    /// Keys that they may have copies of.
+    changes: Vec<Change>,
+    /// Replies to clients that waited for keys.
+    served: Vec<Served>,
+    outbox: Outbox,
+}
+
+impl News {
+    fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.served.is_empty() && self.outbox.is_empty()
+    }
+}
+
+/// A tick that is committed, and of which nobody may hear before the disk has it.
+pub struct Parked {
+    /// It is durable when this commit is.
+    seen: CommitNumber,
+    news: News,
+}
+
+/// How a tick ended.
+pub enum Ended {
+    /// It is durable, and its replies may go out; or they must become this error.
+    Now(Result<(), Error>),
+    /// Its replies wait until [`Executor::has_ended`] and [`Executor::tell`].
+    Later(Parked),
+}
+
+impl Executor {
+    /// Begins a tick: reads the clock, and the configuration if it changed.
+    pub fn start_tick(&mut self) {
+        self.now_ms = self.fixed_now_ms.unwrap_or_else(clock::unix_ms);
+        self.tick_started_us = clock::mono_us();
+        self.last_us = self.tick_started_us;
+        self.commands = 0;
+        self.free = 0;
+        self.heard = false;
+        self.swamped = self.server.is_swamped(self.now_ms);
+        self.look_at_config();
+    }
+
+    pub(super) fn look_at_config(&mut self) {
+        let version = self.server.config.version();
+        if version != self.config_version {
+            self.config = self.server.config.load();
+            self.config_version = version;
+            self.want_events();
+        }
+    }
+
+    pub(super) fn want_events(&mut self) {
+        let notify = self.config.notify_keyspace_events;
+        self.txn.want_events(notify.classes());
+    }
+
+    /// Whether the tick has collected enough to be finished.
+    pub fn is_full(&self) -> bool {
+        self.heard
+            || self.commands >= self.config.tick_max_commands
+            || self.txn.pending_bytes() as u64 >= self.config.tick_max_bytes
+            || self.last_us - self.tick_started_us >= self.config.tick_max_us
+    }
+
+    /// Ends a tick: commits what is pending, makes it durable and sends what it has
+    /// for other clients.
+    ///
+    /// # Errors
+    /// Nothing of the tick may be told to anyone: every reply must become the
+    /// returned error.
+    pub fn finish_tick(&mut self) -> Result<(), Error> {
+        self.finish_tick_with(|_| {})
+    }
+
+    /// Like [`Executor::finish_tick`]; `answer` is called once it is known how it
+    /// ended, and before other clients hear of anything.
+    pub(in crate::exec) fn finish_tick_with(
+        &mut self,
+        answer: impl FnOnce(&Result<(), Error>),
+    ) -> Result<(), Error> {
+        let finished = self.commit_tick().and_then(|wants_disk| {
+            if wants_disk {
+                self.server.engine.make_durable()?;
+            }
+            Ok(())
+        });
+        answer(&finished);
+        let news = self.news();
+        self.spread(news, finished.as_ref().err());
+        finished
+    }
+
+    /// Ends a tick on the IO thread of this number, which does not wait for the disk.
+    /// `behind`: earlier ticks still wait for it, and what they have for clients comes
+    /// first.
+    pub fn end_tick(&mut self, thread: usize, behind: bool) -> Ended {
+        let committed = self.commit_tick();
+        let engine = &self.server.engine;
+        let wants_disk = self.commands > 0 && matches!(committed, Ok(true));
+        let seen = match wants_disk {
+            true => engine.last_seen(),
+            false => CommitNumber::default(),
+        };
+        let waits = wants_disk && engine.ask_for_sync(thread);
+        let finished = match wants_disk && !waits {
+            true => engine.make_durable().map_err(Error::from),
+            false => committed.map(|_| ()),
+        };
+        let news = self.news();
+        if waits || behind && finished.is_ok() && !news.is_empty() {
+            return Ended::Later(Parked { seen, news });
+        }
+        self.spread(news, finished.as_ref().err());
+        Ended::Now(finished)
+    }
+
+    /// Whether it is known how a tick ended that waited for the disk.
+    pub fn has_ended(&self, tick: &Parked) -> bool {
+        let engine = &self.server.engine;
+        engine.is_durable(tick.seen) || engine.has_failed()
+    }
+
+    /// Tells others of a tick that waited for the disk; see [`Executor::finish_tick`].
+    ///
+    /// # Errors
+    /// As for that.
+    pub fn tell(&mut self, tick: Parked) -> Result<(), Error> {
+        let finished = match self.server.engine.is_durable(tick.seen) {
+            true => Ok(()),
+            false => Err(StorageError::Failed.into()),
+        };
+        self.spread(tick.news, finished.as_ref().err());
+        finished
+    }
+
+    /// Commits what is pending; says whether that, or what was read, has yet to be
+    /// made durable.
+    fn commit_tick(&mut self) -> Result<bool, Error> {
+        let committed = self.txn.commit();
+        let failed_before = std::mem::take(&mut self.failed);
+        committed?;
+        if failed_before {
+            return Err(StorageError::Failed.into());
+        }
+        let lookups = self.txn.take_lookups();
+        if lookups.hits > 0 {
+            self.server.stats.keyspace_hits.add(lookups.hits);
+        }
+        if lookups.misses > 0 {
+            self.server.stats.keyspace_misses.add(lookups.misses);
+        }
+        let expired = self.txn.take_expired();
+        if expired > 0 {
+            self.server.stats.expired_keys.add(expired);
+        }
+        let touched_keys = std::mem::take(&mut self.touched_keys);
+        if self.commands > 0 && self.free == self.commands {
+            return Ok(false);
+        }
+        // If nothing can be made durable any more, PING, INFO or SHUTDOWN work.
+        Ok(touched_keys || !self.server.engine.has_failed())
+    }
+
+    /// What the tick, which is committed, has for clients besides replies.
+    fn news(&mut self) -> News {
+        // Of what was not run for a request: waiting clients that were served.
+        self.collect_events();
+        News {
+            changes: match self.txn.has_changes() {
+                true => self.txn.take_changes(),
+                false => Vec::new(),
+            },
+            served: self.take_served(),
+            outbox: self.outbox.take(),
+        }
+    }
+
+    /// Tells clients the news of a tick, or of its failure.
+    fn spread(&mut self, news: News, failure: Option<&Error>) {
+        let News {
+            changes,
+            served,
+            mut outbox,
+        } = news;
+        if failure.is_some() {
+            outbox.truncate(0);
+        }
+        let tracking = &self.server.tracking;
+        if !changes.is_empty() {
+            // Also of what may not have changed: that costs a client one read.
+            tracking.invalidate(&self.server, &changes, &mut outbox);
+        }
+        if tracking.clients() > 0 {
+            let max = self.config.tracking_table_max_keys;
+            tracking.limit(&self.server, max, &mut outbox);
+        }
+        self.tell_served(served, failure);
+        outbox.flush(&self.server);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::testing::Client;
+    use crate::resp::Reply;
+    use crate::storage::Engine;
+    use crossbeam_channel::{Receiver, bounded};
+    use std::collections::BTreeSet;
+
+    /// Runs commands in one tick as an IO thread does; says how it ended, and which of
+    /// them must wait for the disk if it does.
+    fn tick(client: &mut Client, lines: &[&str]) -> (Ended, Vec<bool>) {
+        let (executor, session) = client.parts();
+        let mut reply = Reply::new(false);
+        executor.start_tick();
+        let run = |line: &&str| {
+            let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            executor.run(session, &args, &mut reply);
+            executor.must_wait()
+        };
+        let waits = lines.iter().map(run).collect();
+        (client.parts().0.end_tick(7, false), waits)
+    }
+
+    fn later(client: &mut Client, lines: &[&str]) -> Parked {
+        match tick(client, lines).0 {
+            Ended::Later(parked) => parked,
+            Ended::Now(done) => panic!("{lines:?} did not wait: {done:?}"),
+        }
+    }
+
+    fn is_now(client: &mut Client, line: &str) -> bool {
+        let (ended, waits) = tick(client, &[line]);
+        let now = matches!(ended, Ended::Now(Ok(())));
+        assert_ne!(waits[0], now, "{line}");
+        now
+    }
+
+    /// Runs `test` with clients of one server, and a fsync thread that goes on after
+    /// each sync only when it is let.
+    fn with_slow_syncs(test: impl FnOnce([Client; 2], &dyn Fn() -> BTreeSet<usize>)) {
+        let mut client = Client::new();
+        client.run("RPUSH weights first second");
+        client.run("SET old 1");
+        client.run("SET weight_first 2");
+        let engine = client.server().engine.clone();
+        engine.set_fsync_each(true);
+        let (told, hear) = bounded(0);
+        std::thread::scope(|scope| {
+            let serving = engine.clone();
+            scope.spawn(move || serving.serve_syncs(|threads| told.send(threads).unwrap()));
+            // Before it serves, ticks wait for the disk themselves.
+            while !engine.are_syncs_served() {
+                std::thread::yield_now();
+            }
+            let _ends = End(&engine, &hear);
+            let another = client.another();
+            test([client, another], &|| hear.recv().unwrap());
+        });
+    }
+
+    /// Ends the fsync thread, also of a test that fails.
+    struct End<'a>(&'a Engine, &'a Receiver<BTreeSet<usize>>);
+
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.stop_syncs();
+            // What was asked for in the end is told, too.
+            while self.1.recv().is_ok() {}
+        }
+    }
+
+    fn wait_until_durable(engine: &Engine) {
+        while !engine.is_durable(engine.last_seen()) {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn only_what_the_disk_does_not_have_waits_for_it() {
+        with_slow_syncs(|[mut client, mut other], synced| {
+            let engine = client.server().engine.clone();
+            assert!(is_now(&mut client, "GET old"));
+            let first = later(&mut client, &["SET a 1"]);
+            // It stands in `tell` after that, however often it is asked.
+            wait_until_durable(&engine);
+            assert!(is_now(&mut other, "GET a"));
+            let second = later(&mut other, &["SET b 1"]);
+            assert!(!other.parts().0.has_ended(&second));
+
+            for line in [
+                "GET old",
+                "EXISTS old a",
+                "HGETALL nothing",
+                "LRANGE weights 0 -1",
+            ] {
+                assert!(is_now(&mut client, line), "{line}");
+                assert!(is_now(&mut other, line), "{line}");
+            }
+            for line in [
+                "GET b",
+                "EXISTS old b",
+                "DBSIZE",
+                "SORT_RO weights BY weight_*",
+            ] {
+                assert!(!is_now(&mut client, line), "{line}");
+            }
+            let (ended, waits) = tick(&mut client, &["GET old", "SET c 1", "GET old", "GET c"]);
+            assert!(matches!(ended, Ended::Later(_)));
+            assert_eq!(waits, [false, true, false, true]);
+            let whole = later(&mut client, &["SWAPDB 1 2"]);
+            assert!(!is_now(&mut other, "GET old"), "it may be another one");
+
+            assert_eq!(synced(), BTreeSet::from([7]));
+            assert_eq!(synced(), BTreeSet::from([7]));
+            wait_until_durable(&engine);
+            for (client, parked) in [(&mut client, first), (&mut other, second)] {
+                assert!(client.parts().0.has_ended(&parked));
+                client.parts().0.tell(parked).unwrap();
+            }
+            assert!(client.parts().0.has_ended(&whole));
+            client.parts().0.tell(whole).unwrap();
+            assert!(is_now(&mut other, "GET old"));
+            engine.set_fsync_each(false);
+            assert!(matches!(
+                tick(&mut client, &["SET d 1"]).0,
+                Ended::Now(Ok(()))
+            ));
+            // Nobody noted that.
+            engine.set_fsync_each(true);
+            assert!(is_now(&mut other, "GET d"), "it was made durable");
+        });
+    }
+
+    #[test]
+    fn what_ticks_have_for_clients_comes_in_their_order() {
+        with_slow_syncs(|[mut client, mut subscriber], _| {
+            let engine = client.server().engine.clone();
+            subscriber.run("SUBSCRIBE channel");
+            let first = later(&mut client, &["PUBLISH channel 1", "SET a 1"]);
+            wait_until_durable(&engine);
+            let mut end = |line: &str, behind| {
+                let (executor, session) = client.parts();
+                executor.start_tick();
+                let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+                executor.run(session, &args, &mut Reply::new(false));
+                executor.end_tick(7, behind)
+            };
+            assert!(matches!(
+                end("PUBLISH channel 2", false),
+                Ended::Now(Ok(()))
+            ));
+            assert!(matches!(end("GET a", true), Ended::Now(Ok(()))));
+            assert!(matches!(end("PING", true), Ended::Now(Ok(()))));
+            let Ended::Later(second) = end("PUBLISH channel 2", true) else {
+                panic!("it overtakes the one before");
+            };
+            engine.set_fsync_each(false);
+            let Ended::Later(third) = end("EVAL return(redis.call('publish','channel',3)) 0", true)
+            else {
+                panic!("it overtakes the one before");
+            };
+            for parked in [first, second, third] {
+                assert!(client.parts().0.has_ended(&parked));
+                client.parts().0.tell(parked).unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn a_tick_that_waits_fails_with_the_disk() {
+        with_slow_syncs(|[mut client, mut other], _| {
+            let engine = client.server().engine.clone();
+            let first = later(&mut client, &["SET a 1"]);
+            wait_until_durable(&engine);
+            let second = later(&mut other, &["SET b 1"]);
+            engine.refuse_writes();
+            client.parts().0.tell(first).unwrap();
+            assert!(other.parts().0.has_ended(&second));
+            assert!(other.parts().0.tell(second).is_err());
+            assert!(is_now(&mut client, "GET old"));
+            assert!(is_now(&mut client, "GET a"));
+            assert!(matches!(tick(&mut client, &["PING"]).0, Ended::Now(Ok(()))));
+        });
+    }
+}

@@ -1,0 +1,314 @@
+//! I1: how far commits are safe from a crash, and who sees to that.
+//!
+//! A commit stands in the buffer of RocksDB's WAL first. Handing that to the
+//! operating system makes it safe from a crash of the process and takes
+//! microseconds: the thread that wants it does it. Syncing the disk (`appendfsync
+//! always`) takes much longer: for IO threads a thread of its own does it, the
+//! *fsync thread*, which runs [`Engine::serve_syncs`]. They go on meanwhile and keep
+//! their replies back; one sync is for all that was written when it began.
+
+use super::engine::{Engine, fail_point};
+use super::locks::{STRIPES, Stripe};
+use super::{Result, StorageError};
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How far the disk itself is.
+#[derive(Debug, Clone, Copy)]
+struct Synced {
+    /// Everything before this binlog position is there.
+    position: u64,
+    /// Positions are of this data set: grows when a full sync installs another.
+    data_set: u64,
+}
+
+/// A number of a commit: all up to it are meant. By default there are none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommitNumber(u64);
+
+/// What the fsync thread is asked.
+#[derive(Default)]
+struct Asked {
+    /// The threads that wait for a sync which begins after they asked.
+    threads: BTreeSet<usize>,
+    /// Whether somebody serves them.
+    served: bool,
+    stop: bool,
+}
+
+/// The last commits that may have changed keys.
+struct LastChanges {
+    of_stripe: Box<[AtomicU64]>,
+    /// Of any key.
+    of_all: AtomicU64,
+}
+
+impl Default for LastChanges {
+    fn default() -> Self {
+        LastChanges {
+            of_stripe: (0..STRIPES).map(|_| AtomicU64::new(0)).collect(),
+            of_all: AtomicU64::new(0),
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct Durability {
+    /// Commits begun, commits written, commits that a crash cannot take back.
+    begun: AtomicU64,
+    written: AtomicU64,
+    durable: AtomicU64,
+    synced: Mutex<Synced>,
+    flush: Mutex<()>,
+    /// Changes under the commit lock.
+    fsync_each: AtomicBool,
+    /// Kept while `fsync_each` is set.
+    last_changes: OnceLock<LastChanges>,
+    asked: Mutex<Asked>,
+    /// Somebody asked, or the fsync thread shall stop.
+    call: Condvar,
+}
+
+impl Durability {
+    /// Of a database whose log ends before this binlog position.
+    pub(super) fn new(position: u64) -> Durability {
+        Durability {
+            begun: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            synced: Mutex::new(Synced {
+                position,
+                data_set: 0,
+            }),
+            flush: Mutex::new(()),
+            fsync_each: AtomicBool::new(false),
+            last_changes: OnceLock::new(),
+            asked: Mutex::default(),
+            call: Condvar::new(),
+        }
+    }
+
+    /// Commits written.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// A commit begins; returns its number. The caller holds the commit lock until
+    /// it says how that went.
+    pub(super) fn begin(&self) -> u64 {
+        let number = self.begun.load(Ordering::Relaxed) + 1;
+        self.begun.store(number, Ordering::Release);
+        number
+    }
+
+    /// The commit of this number is written.
+    pub(super) fn wrote(&self, number: u64) {
+        self.written.store(number, Ordering::Release);
+    }
+
+    /// The commit of this number could not be written. Nobody can have read of it:
+    /// what was durable before still is all there is.
+    pub(super) fn take_back(&self, number: u64) {
+        self.begun.store(number - 1, Ordering::Release);
+    }
+
+    /// Notes that the commit written last may have changed the keys of these stripes,
+    /// or `all`. The caller still holds their locks, and the commit lock.
+    pub(super) fn note_changed(&self, stripes: &[Stripe], all: bool) {
+        if !self.fsync_each.load(Ordering::Relaxed) {
+            return;
+        }
+        let (written, last) = (
+            self.written(),
+            self.last_changes.get_or_init(Default::default),
+        );
+        if all {
+            last.of_all.store(written, Ordering::Release);
+        }
+        for stripe in stripes {
+            last.of_stripe[stripe.index()].store(written, Ordering::Release);
+        }
+    }
+
+    /// Whether all that others have written to the keys of these stripes is on the
+    /// disk; that is known only while commits are noted. The caller shares their locks.
+    pub(super) fn has_all_of(&self, stripes: &[Stripe]) -> bool {
+        let Some(last) = self.last_changes.get() else {
+            return false;
+        };
+        let durable = self.durable.load(Ordering::Acquire);
+        let is_durable = |commit: &AtomicU64| commit.load(Ordering::Acquire) <= durable;
+        self.fsync_each.load(Ordering::Acquire)
+            && is_durable(&last.of_all)
+            && stripes
+                .iter()
+                .all(|stripe| is_durable(&last.of_stripe[stripe.index()]))
+    }
+}
+
+impl Engine {
+    /// Whether [`Engine::make_durable`] syncs the disk (`appendfsync always`)
+    /// or only hands the WAL to the operating system.
+    pub fn set_fsync_each(&self, on: bool) {
+        let durability = &self.durability;
+        let _nobody_writes = self.commit.lock();
+        if on && !durability.fsync_each.load(Ordering::Relaxed) {
+            // Nobody has noted what was changed before.
+            let last = durability.last_changes.get_or_init(Default::default);
+            last.of_all.store(durability.written(), Ordering::Release);
+        }
+        durability.fsync_each.store(on, Ordering::Release);
+    }
+
+    /// The last commit of which this thread can have read or written anything.
+    pub fn last_seen(&self) -> CommitNumber {
+        CommitNumber(self.durability.begun.load(Ordering::Acquire))
+    }
+
+    /// Whether a crash cannot take back this commit and those before.
+    pub fn is_durable(&self, number: CommitNumber) -> bool {
+        self.durability.durable.load(Ordering::Acquire) >= number.0
+    }
+
+    /// Returns once everything that this thread can have read or written is
+    /// safe from a crash of the process (with fsync: of the machine).
+    ///
+    /// # Errors
+    /// What the flush of the WAL reports; the engine then refuses writes.
+    pub fn make_durable(&self) -> Result<()> {
+        let seen = self.last_seen();
+        if self.is_durable(seen) {
+            return Ok(());
+        }
+        let durability = &self.durability;
+        let _one_at_a_time = durability.flush.lock();
+        while !self.is_durable(seen) {
+            if self.has_failed() {
+                return Err(StorageError::Failed);
+            }
+            let reached = self.reached();
+            let written = durability.written();
+            if written < seen.0 {
+                // Another thread is between begin and end of its write: wait for it.
+                drop(self.commit.lock());
+                continue;
+            }
+            let fsync = durability.fsync_each.load(Ordering::Relaxed);
+            let flushed = fail_point("before-flush").and_then(|()| Ok(self.db.flush_wal(fsync)?));
+            if let Err(error) = flushed {
+                self.fail(&error);
+                return Err(error);
+            }
+            durability.durable.fetch_max(written, Ordering::AcqRel);
+            if fsync {
+                self.note_synced(reached);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the fsync thread for what [`Engine::make_durable`] would wait for, if that
+    /// is a wait for the disk; the thread of this number is told when it is over.
+    /// `false`: there is nothing to wait for, or nobody who would do it.
+    pub fn ask_for_sync(&self, thread: usize) -> bool {
+        let durability = &self.durability;
+        if !durability.fsync_each.load(Ordering::Relaxed) || self.is_durable(self.last_seen()) {
+            return false;
+        }
+        let mut asked = durability.asked.lock();
+        if !asked.served {
+            return false;
+        }
+        asked.threads.insert(thread);
+        durability.call.notify_one();
+        true
+    }
+
+    /// Syncs whenever somebody has asked, and then calls `tell` with the numbers of
+    /// the threads that had; also if it failed, and [`Engine::has_failed`]. Returns
+    /// when it is to stop: [`Engine::stop_syncs`].
+    pub fn serve_syncs(&self, mut tell: impl FnMut(BTreeSet<usize>)) {
+        let durability = &self.durability;
+        durability.asked.lock().served = true;
+        loop {
+            let mut asked = durability.asked.lock();
+            while asked.threads.is_empty() {
+                if asked.stop {
+                    asked.served = false;
+                    return;
+                }
+                durability.call.wait(&mut asked);
+            }
+            let threads = std::mem::take(&mut asked.threads);
+            drop(asked);
+            if let Err(error) = self.make_durable() {
+                log::debug!("fsync thread: {error}");
+            }
+            tell(threads);
+        }
+    }
+
+    /// Whether somebody serves those who ask.
+    #[cfg(test)]
+    pub fn are_syncs_served(&self) -> bool {
+        self.durability.asked.lock().served
+    }
+
+    /// Ends [`Engine::serve_syncs`] once all who asked are told.
+    pub fn stop_syncs(&self) {
+        self.durability.asked.lock().stop = true;
+        self.durability.call.notify_all();
+    }
+
+    /// The binlog position up to which everything is safe from a crash of the
+    /// machine.
+    pub fn synced_position(&self) -> u64 {
+        self.durability.synced.lock().position
+    }
+
+    /// What a sync that begins now will have synced.
+    fn reached(&self) -> Synced {
+        // In this order: a position of a later data set does no harm.
+        let data_set = self.durability.synced.lock().data_set;
+        Synced {
+            data_set,
+            position: self.binlog.range().next_position,
+        }
+    }
+
+    fn note_synced(&self, reached: Synced) {
+        let mut synced = self.durability.synced.lock();
+        if synced.data_set == reached.data_set {
+            synced.position = synced.position.max(reached.position);
+        }
+    }
+
+    /// Another data set, all of it synced, has taken the place of the old one:
+    /// positions start over.
+    pub(super) fn note_data_set(&self, position: u64) {
+        let mut synced = self.durability.synced.lock();
+        synced.data_set += 1;
+        synced.position = position;
+    }
+
+    /// Syncs the WAL to the disk (`appendfsync everysec`).
+    ///
+    /// # Errors
+    /// What the sync reports; the engine then refuses writes.
+    pub fn sync_wal(&self) -> Result<()> {
+        // Not under the flush lock: ticks must not wait for the disk here.
+        let reached = self.reached();
+        let written = self.durability.written();
+        let synced = fail_point("before-sync").and_then(|()| Ok(self.db.flush_wal(true)?));
+        if let Err(error) = synced {
+            // What the disk did not take may be gone from the system's memory as well.
+            self.fail(&error);
+            return Err(error);
+        }
+        self.durability.durable.fetch_max(written, Ordering::AcqRel);
+        self.note_synced(reached);
+        Ok(())
+    }
+}
