@@ -329,7 +329,8 @@ impl IoThread {
     fn finish_tick(&mut self) {
         self.tick_replies = 0;
         let behind = !self.parked.is_empty();
-        match self.executor.end_tick(self.number, behind) {
+        let clients = self.replied.len();
+        match self.executor.end_tick(self.number, clients, behind) {
             Ended::Now(Ok(())) => {
                 self.deliver();
                 self.release_replied();

@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// How far the disk itself is.
 #[derive(Debug, Clone, Copy)]
@@ -33,9 +34,72 @@ pub struct CommitNumber(u64);
 struct Asked {
     /// The threads that wait for a sync which begins after they asked.
     threads: BTreeSet<usize>,
+    /// How many of their clients do.
+    clients: usize,
+    /// How many the fsync thread sleeps for.
+    enough: usize,
     /// Whether somebody serves them.
     served: bool,
     stop: bool,
+}
+
+/// What a sync waits for before it begins: for three in four of the clients that were
+/// answered by the last one, or waited already when that ended. Those that send their
+/// next request when they have an answer are back in a moment. Where they are not, the
+/// wait is left out for ever more syncs.
+///
+/// With 50 clients that SET and two IO threads there were 24 requests to a sync without
+/// this, as the threads took turns; with it the server takes a fifth less processor time.
+/// Waiting for all of them costs rate: nothing is done then while the disk works.
+struct Gathering {
+    /// How many clients are likely to be back.
+    expected: usize,
+    /// Until when it is worth waiting for them.
+    until: Instant,
+    /// How many syncs in a row are not waited for, and how many of these are left.
+    pauses: u32,
+    left: u32,
+}
+
+impl Gathering {
+    /// The longest wait: so many times what a sync took, and no more than this.
+    const SYNCS: u32 = 8;
+    const LONGEST: Duration = Duration::from_millis(2);
+    /// The longest row of syncs without a wait.
+    const MOST_PAUSES: u32 = 255;
+
+    fn new() -> Gathering {
+        Gathering {
+            expected: 0,
+            until: Instant::now(),
+            pauses: 0,
+            left: 0,
+        }
+    }
+
+    /// A sync of this length has ended: so many clients are answered or wait.
+    fn synced(&mut self, took: Duration, clients: usize) {
+        self.expected = clients;
+        self.until = Instant::now() + (Self::SYNCS * took).min(Self::LONGEST);
+    }
+
+    /// For how many clients to wait, and until when; 0 for not at all.
+    fn wanted(&mut self) -> (usize, Instant) {
+        if self.left > 0 {
+            self.left -= 1;
+            return (0, self.until);
+        }
+        (self.expected * 3 / 4, self.until)
+    }
+
+    /// Whether those who were waited for came, while somebody waited with them.
+    fn note(&mut self, came: bool) {
+        self.pauses = match came {
+            true => 0,
+            false => (2 * self.pauses + 1).min(Self::MOST_PAUSES),
+        };
+        self.left = self.pauses;
+    }
 }
 
 /// The last commits that may have changed keys.
@@ -210,9 +274,9 @@ impl Engine {
     }
 
     /// Asks the fsync thread for what [`Engine::make_durable`] would wait for, if that
-    /// is a wait for the disk; the thread of this number is told when it is over.
-    /// `false`: there is nothing to wait for, or nobody who would do it.
-    pub fn ask_for_sync(&self, thread: usize) -> bool {
+    /// is a wait for the disk; the thread of this number, with so many clients, is told
+    /// when it is over. `false`: there is nothing to wait for, or nobody who would do it.
+    pub fn ask_for_sync(&self, thread: usize, clients: usize) -> bool {
         let durability = &self.durability;
         if !durability.fsync_each.load(Ordering::Relaxed) || self.is_durable(self.last_seen()) {
             return false;
@@ -222,7 +286,10 @@ impl Engine {
             return false;
         }
         asked.threads.insert(thread);
-        durability.call.notify_one();
+        asked.clients += clients;
+        if asked.clients >= asked.enough {
+            durability.call.notify_one();
+        }
         true
     }
 
@@ -232,22 +299,51 @@ impl Engine {
     pub fn serve_syncs(&self, mut tell: impl FnMut(BTreeSet<usize>)) {
         let durability = &self.durability;
         durability.asked.lock().served = true;
-        loop {
-            let mut asked = durability.asked.lock();
-            while asked.threads.is_empty() {
-                if asked.stop {
-                    asked.served = false;
-                    return;
-                }
-                durability.call.wait(&mut asked);
-            }
-            let threads = std::mem::take(&mut asked.threads);
-            drop(asked);
+        let mut gathering = Gathering::new();
+        while let Some((threads, clients)) = self.next_group(&mut gathering) {
+            let began = Instant::now();
             if let Err(error) = self.make_durable() {
                 log::debug!("fsync thread: {error}");
             }
+            let waiting = durability.asked.lock().clients;
+            gathering.synced(began.elapsed(), clients + waiting);
             tell(threads);
         }
+    }
+
+    /// Waits for those who ask; who they are, and with how many clients. `None`: there
+    /// are none, and there shall be no further syncs.
+    fn next_group(&self, gathering: &mut Gathering) -> Option<(BTreeSet<usize>, usize)> {
+        let (enough, until) = gathering.wanted();
+        let call = &self.durability.call;
+        let mut asked = self.durability.asked.lock();
+        asked.enough = enough;
+        let mut came = Some(true);
+        while asked.threads.is_empty() || asked.clients < asked.enough {
+            if asked.stop {
+                if asked.threads.is_empty() {
+                    asked.served = false;
+                    return None;
+                }
+                break;
+            }
+            if asked.enough == 0 {
+                call.wait(&mut asked);
+            } else if call.wait_until(&mut asked, until).timed_out() {
+                asked.enough = 0;
+                came = (!asked.threads.is_empty()).then_some(false);
+            }
+        }
+        if let Some(came) = came
+            && enough > 0
+        {
+            gathering.note(came);
+        }
+        asked.enough = 0;
+        Some((
+            std::mem::take(&mut asked.threads),
+            std::mem::take(&mut asked.clients),
+        ))
     }
 
     /// Whether somebody serves those who ask.
@@ -310,5 +406,49 @@ impl Engine {
         self.durability.durable.fetch_max(written, Ordering::AcqRel);
         self.note_synced(reached);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGES: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_sync_waits_for_most_of_who_was_there_before() {
+        let mut gathering = Gathering::new();
+        assert_eq!(gathering.wanted().0, 0, "nobody was there");
+        gathering.synced(AGES, 1);
+        assert_eq!(gathering.wanted().0, 0, "there is nobody but who asks");
+        let before = Instant::now();
+        gathering.synced(AGES, 50);
+        let (enough, until) = gathering.wanted();
+        assert_eq!(enough, 37);
+        assert!(until >= before + Gathering::LONGEST);
+        assert!(until <= Instant::now() + Gathering::LONGEST);
+    }
+
+    #[test]
+    fn waits_in_vain_become_rare_and_come_back() {
+        let mut gathering = Gathering::new();
+        gathering.synced(AGES, 4);
+        let waits = |gathering: &mut Gathering, came, syncs: usize| {
+            let one = |_: &usize| {
+                let waits = gathering.wanted().0 > 0;
+                if waits {
+                    gathering.note(came);
+                }
+                waits
+            };
+            (0..syncs).filter(one).count()
+        };
+        // 1 and 1, 1 and 3, 1 and 7, …
+        assert_eq!(waits(&mut gathering, false, 2 + 4 + 8 + 16), 4);
+        assert!(waits(&mut gathering, false, 10_000) <= 4 + 10_000 / 256);
+        while gathering.left > 0 {
+            gathering.wanted();
+        }
+        assert_eq!(waits(&mut gathering, true, 100), 100);
     }
 }
