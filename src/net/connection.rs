@@ -179,6 +179,11 @@ impl Connection {
         self.parked || self.unsent() > OUTPUT_PAUSE || self.session.waits_for_answer()
     }
 
+    /// Whether replies of this tick show what a crash could take back.
+    pub fn must_wait(&self) -> bool {
+        self.must_wait
+    }
+
     /// The tick is committed, but has to wait for the disk. Says whether this connection
     /// does, too: then it hears of nothing and runs nothing until it is released.
     pub fn park(&mut self) -> bool {

@@ -329,8 +329,12 @@ impl IoThread {
     fn finish_tick(&mut self) {
         self.tick_replies = 0;
         let behind = !self.parked.is_empty();
-        let clients = self.replied.len();
-        match self.executor.end_tick(self.number, clients, behind) {
+        let waits = |token: &&Token| {
+            let connection = self.connections.get(token);
+            connection.is_some_and(Connection::must_wait)
+        };
+        let waiting = || self.replied.iter().filter(waits).count();
+        match self.executor.end_tick(self.number, waiting, behind) {
             Ended::Now(Ok(())) => {
                 self.deliver();
                 self.release_replied();

@@ -102,10 +102,15 @@ impl Executor {
         finished
     }
 
-    /// Ends a tick on the IO thread of this number, which has replies for so many
-    /// clients and does not wait for the disk. `behind`: earlier ticks still wait for it,
-    /// and what they have for clients comes first.
-    pub fn end_tick(&mut self, thread: usize, clients: usize, behind: bool) -> Ended {
+    /// Ends a tick on the IO thread of this number, which does not wait for the disk;
+    /// `clients`: how many do, if it comes to that. `behind`: earlier ticks still wait for
+    /// it, and what they have for clients comes first.
+    pub fn end_tick(
+        &mut self,
+        thread: usize,
+        clients: impl FnOnce() -> usize,
+        behind: bool,
+    ) -> Ended {
         let committed = self.commit_tick();
         let engine = &self.server.engine;
         let wants_disk = self.commands > 0 && matches!(committed, Ok(true));
@@ -232,7 +237,7 @@ mod tests {
             executor.must_wait()
         };
         let waits = lines.iter().map(run).collect();
-        (client.parts().0.end_tick(7, 1, false), waits)
+        (client.parts().0.end_tick(7, || 1, false), waits)
     }
 
     fn later(client: &mut Client, lines: &[&str]) -> Parked {
@@ -357,7 +362,7 @@ mod tests {
                 executor.start_tick();
                 let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
                 executor.run(session, &args, &mut Reply::new(false));
-                executor.end_tick(7, 1, behind)
+                executor.end_tick(7, || 1, behind)
             };
             assert!(matches!(
                 end("PUBLISH channel 2", false),
