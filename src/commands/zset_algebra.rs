@@ -139,10 +139,9 @@ impl Aggregate {
     }
 }
 
-/// What is not a number counts as 0: inf − inf, 0 × inf; −0 is 0, as it is in
-/// the rows.
+/// What is not a number counts as 0: inf − inf, 0 × inf.
 fn number(score: f64) -> f64 {
-    if score.is_nan() { 0.0 } else { score + 0.0 }
+    if score.is_nan() { 0.0 } else { score }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,7 +232,9 @@ impl Operands {
             Operation::Inter => self.inter(view)?,
             Operation::Diff => self.diff(view)?,
         };
-        result.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
+        // −0 may come out, and equals 0.
+        let scores = |a: f64, b: f64| (a + 0.0).total_cmp(&(b + 0.0));
+        result.sort_unstable_by(|a, b| scores(a.0, b.0).then_with(|| a.1.cmp(&b.1)));
         Ok(result)
     }
 

@@ -11,6 +11,7 @@
 //! | [`tally`] | how many rows stand before a place of a map, in memory |
 //! | [`txn`] | reads and writes of a tick, savepoints, commit |
 //! | [`durability`] | how far commits are safe from a crash; the fsync thread |
+//! | [`syncs`] | who waits for the fsync thread, gathered into few syncs |
 //! | [`scan`] | range reads over the pending batch and the stored rows |
 //! | [`keyspace`] | keys with their expiry, counts and dead collections |
 //! | [`events`] | what happens to keys, for `notify-keyspace-events` |
@@ -50,6 +51,7 @@ mod runs;
 pub mod scan;
 pub mod snapshot;
 pub mod staging;
+mod syncs;
 pub mod tally;
 pub mod traces;
 pub mod txn;

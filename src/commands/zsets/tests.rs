@@ -45,6 +45,9 @@ fn a_weight_of_zero_keeps_the_sign() {
         ("zunion 1 z weights 0 withscores", "[m -0]"),
         ("zunionstore d 1 z weights 0", ":1"),
         ("zscore d m", "0"),
+        ("zadd y -0 m", ":1"),
+        ("zscore y m", "0"),
+        ("zunion 1 y weights -1 withscores", "[m -0]"),
     ]);
 }
 
