@@ -25,7 +25,7 @@ use crate::state::lanes::Lane;
 use crate::state::pubsub::Outbox;
 use crate::state::session::ReplyMode;
 use crate::state::{Server, Session};
-use crate::storage::{DbIndex, Txn};
+use crate::storage::{DbIndex, Expected, Txn};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -176,6 +176,17 @@ impl Executor {
     pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
         let accesses = &self.server.accesses;
         self.txn.prefetch(keys, |hash| accesses.prefetch(hash));
+    }
+
+    /// The first half of that for one key; see [`View::expect`](crate::storage::View::expect).
+    pub fn expect(&self, db: DbIndex, key: &[u8]) -> Option<Expected> {
+        let accesses = &self.server.accesses;
+        self.txn.expect(db, key, |hash| accesses.prefetch(hash))
+    }
+
+    /// The second half.
+    pub fn prefetch_row(&self, expected: Expected) {
+        self.txn.prefetch_row(expected);
     }
 
     /// Runs one request and writes its reply.

@@ -1,7 +1,8 @@
 //! One connection: its socket, what was read of requests, what waits to be sent.
 
+use super::look_ahead::{LookAhead, next_key};
 use crate::exec::{Executor, Outcome};
-use crate::resp::{Limits, Parser, Progress, Reply, glance};
+use crate::resp::{Limits, Parser, Progress, Reply};
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::delivery::{Delivery, Form};
@@ -15,7 +16,6 @@ use crate::state::waiters::{Verdict, Waiter};
 use crate::state::{ClientInfo, Server, Session};
 use crate::storage::DbIndex;
 use mio::{Interest, Registry, Token};
-use smallvec::SmallVec;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,9 +31,6 @@ const READ_BUDGET: usize = 256 << 10;
 const REQUEST_BUDGET: u32 = 2048;
 /// Bytes of a connection that are read before its turn, at the most.
 pub const EARLY: usize = 8 << 10;
-/// Requests that are prepared for at a time, and the longest keys of them that are.
-const LOOK_AHEAD: usize = 8;
-const LOOK_AHEAD_KEY: usize = 256;
 /// Buffers that grew past this are freed once they are empty.
 const KEEP_BUFFER: usize = 64 << 10;
 /// Invalidations longer than this are told again as one of everything.
@@ -479,7 +476,7 @@ impl Connection {
         requests: &mut u32,
     ) -> (usize, Turn) {
         let mut used = 0;
-        let mut looked_ahead = 0;
+        let mut ahead = LookAhead::default();
         let max_bulk_len = executor.config().proto_max_bulk_len_bytes as usize;
         while used < input.len() {
             if self.is_ending() {
@@ -501,6 +498,7 @@ impl Connection {
             match self.parser.advance(&input[used..], &limits) {
                 Ok(Progress::Incomplete) => return (used, Turn::Idle),
                 Ok(Progress::Complete { consumed }) => {
+                    ahead.go_on(executor, self.session.db(), input, used + consumed);
                     let before = self.reply.len();
                     let outcome = self.run_one(executor, &input[used..]);
                     if self.reply.overflowed {
@@ -517,9 +515,6 @@ impl Connection {
                     }
                     if self.keeps_too_much(executor) {
                         return (input.len(), Turn::Closed);
-                    }
-                    if looked_ahead <= used {
-                        looked_ahead = used + self.look_ahead(executor, &input[used..]);
                     }
                 }
                 Err(error) => {
@@ -568,21 +563,6 @@ impl Connection {
         self.tick_replies = self.tick_replies.saturating_sub(1);
         self.ended = true;
         executor.server().stats.evicted_clients.add(1);
-    }
-
-    /// Has what the next requests need fetched from memory; returns their length.
-    fn look_ahead(&self, executor: &Executor, input: &[u8]) -> usize {
-        let mut keys = SmallVec::<[&[u8]; LOOK_AHEAD]>::new();
-        let mut end = 0;
-        while keys.len() < LOOK_AHEAD
-            && let Some((key, len)) = input.get(end..).and_then(next_key)
-        {
-            keys.push(key);
-            end += len;
-        }
-        let db = self.session.db();
-        executor.prefetch(keys.into_iter().map(|key| (db, key)));
-        end
     }
 
     fn run_one(&mut self, executor: &mut Executor, input: &[u8]) -> Outcome {
@@ -777,12 +757,6 @@ impl Connection {
         self.tick_start -= self.sent;
         self.sent = 0;
     }
-}
-
-/// The second argument of the next request, if it may be a key, and the length of
-/// the request.
-fn next_key(input: &[u8]) -> Option<(&[u8], usize)> {
-    glance(input).filter(|(key, _)| key.len() <= LOOK_AHEAD_KEY)
 }
 
 /// Takes what is done off the front of a buffer if that pays: if it is `least`

@@ -13,6 +13,7 @@
 pub mod connection;
 pub mod io_thread;
 pub mod listener;
+mod look_ahead;
 
 pub use io_thread::IoThread;
 pub use listener::{ListenError, Listeners};

@@ -64,7 +64,7 @@ pub use ahead::Early;
 pub use engine::{Engine, fail_point};
 pub use keyspace::{KeyMeta, Value};
 pub use options::StorageConfig;
-pub use txn::{Txn, View};
+pub use txn::{Expected, Txn, View};
 
 use crate::encoding::Corrupt;
 use locks::Owner;

@@ -24,6 +24,9 @@ const KINDS: usize = 32;
 /// How many unsorted entries are put in place one by one; more are merged.
 const INSERT_ONE_BY_ONE: usize = 16;
 
+/// Rows that are said to come before the first of them does.
+const EXPECTED: usize = 16;
+
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     keyspace: KeyspaceId,
@@ -274,17 +277,28 @@ impl Overlay {
     }
 
     /// Calls `each` with keyspace, [`Overlay::hash`], key and newest value
-    /// (`None`: deleted) of every row that was ever written by itself.
-    pub fn for_each_row(&self, mut each: impl FnMut(KeyspaceId, u64, &[u8], Option<&[u8]>)) {
-        for (i, entry) in self.entries.iter().enumerate() {
-            if entry.superseded {
-                continue;
+    /// (`None`: deleted) of every row that was ever written by itself; a little
+    /// before, `expect` with keyspace, hash and key.
+    pub fn for_each_row(
+        &self,
+        mut expect: impl FnMut(KeyspaceId, u64, &[u8]),
+        mut each: impl FnMut(KeyspaceId, u64, &[u8], Option<&[u8]>),
+    ) {
+        for first in (0..self.entries.len()).step_by(EXPECTED) {
+            let end = self.entries.len().min(first + EXPECTED);
+            let newest = || (first..end).filter(|&i| !self.entries[i].superseded);
+            for i in newest() {
+                let entry = &self.entries[i];
+                expect(entry.keyspace, entry.hash, self.key_of(i as u32));
             }
-            let i = i as u32;
-            let key = self.key_of(i);
-            let covered = self.range_covers(entry.keyspace, key, i);
-            let value = self.value_of(i).filter(|_| !covered);
-            each(entry.keyspace, entry.hash, key, value);
+            for i in newest() {
+                let entry = &self.entries[i];
+                let i = i as u32;
+                let key = self.key_of(i);
+                let covered = self.range_covers(entry.keyspace, key, i);
+                let value = self.value_of(i).filter(|_| !covered);
+                each(entry.keyspace, entry.hash, key, value);
+            }
         }
     }
 

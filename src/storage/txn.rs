@@ -16,7 +16,7 @@
 mod locking;
 mod lookup;
 
-pub use lookup::Row;
+pub use lookup::{Expected, Row};
 
 use super::ahead;
 use super::binlog::{LogBuffer, LogSavepoint};
@@ -593,17 +593,28 @@ impl Txn {
                 hot.forget_runs(keyspace.hot_hash(hash), &runs::names(map));
             }
         }
-        let mut last: Option<&Arc<Keyspace>> = None;
+        // Most rows are of the keyspace of the row before.
+        let of = |last: &mut Option<_>, id| {
+            if last.is_none_or(|keyspace: &Arc<Keyspace>| keyspace.id != id) {
+                *last = self.by_id(id);
+            }
+            *last
+        };
+        let (mut expected, mut last) = (None, None);
+        let expect = |id, hash, key: &[u8]| {
+            if is_cacheable(key)
+                && let Some(keyspace) = of(&mut expected, id)
+            {
+                hot.prefetch_set(keyspace.hot_hash(hash));
+            }
+        };
         let mut map = LastMap::default();
-        self.overlay.for_each_row(|id, hash, key, value| {
+        self.overlay.for_each_row(expect, |id, hash, key, value| {
             let (of_run, cacheable) = (runs::is_of_run(key), is_cacheable(key));
             if !of_run && !cacheable {
                 return;
             }
-            if last.is_none_or(|keyspace| keyspace.id != id) {
-                last = self.by_id(id);
-            }
-            let Some(keyspace) = last else {
+            let Some(keyspace) = of(&mut last, id) else {
                 return;
             };
             if cacheable {

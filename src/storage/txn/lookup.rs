@@ -15,6 +15,10 @@ use std::ops::Deref;
 /// As many look-ups as the processor can well prepare at a time.
 const PREFETCHED: usize = 16;
 
+/// A row that will be looked up soon.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Expected(u64);
+
 /// A row as it was read: from the pending batch or from RocksDB, without a copy.
 pub enum Row<'a> {
     /// Written in this turn.
@@ -46,23 +50,32 @@ impl View {
         keys: impl Iterator<Item = (DbIndex, &'k [u8])>,
         each: impl Fn(u64),
     ) {
-        let hot = &self.engine.hot;
-        let mut rows = SmallVec::<[u64; PREFETCHED]>::new();
+        let mut rows = SmallVec::<[Expected; PREFETCHED]>::new();
         for (db, key) in keys {
-            let Some(keyspace) = self.keyspace(db) else {
-                continue;
-            };
-            let hash = self.key_hash(db, key);
-            self.engine.locks.prefetch(Locks::stripe(hash));
-            each(hash);
-            let row = self.overlay.hash_tagged(keyspace.id, tag::META, key);
-            rows.push(keyspace.hot_hash(row));
-            hot.prefetch_set(keyspace.hot_hash(row));
+            rows.extend(self.expect(db, key, &each));
             if rows.len() == PREFETCHED {
-                rows.drain(..).for_each(|row| hot.prefetch_row(row));
+                rows.drain(..).for_each(|row| self.prefetch_row(row));
             }
         }
-        rows.into_iter().for_each(|row| hot.prefetch_row(row));
+        rows.into_iter().for_each(|row| self.prefetch_row(row));
+    }
+
+    /// The first half of [`View::prefetch`] for one key: the row is fetched by
+    /// [`View::prefetch_row`], without a wait if that comes some time later.
+    pub fn expect(&self, db: DbIndex, key: &[u8], each: impl Fn(u64)) -> Option<Expected> {
+        let keyspace = self.keyspace(db)?;
+        let hash = self.key_hash(db, key);
+        self.engine.locks.prefetch(Locks::stripe(hash));
+        each(hash);
+        let row = self.overlay.hash_tagged(keyspace.id, tag::META, key);
+        let hash = keyspace.hot_hash(row);
+        self.engine.hot.prefetch_set(hash);
+        Some(Expected(hash))
+    }
+
+    /// See [`View::expect`].
+    pub fn prefetch_row(&self, expected: Expected) {
+        self.engine.hot.prefetch_row(expected.0);
     }
 
     /// The row under `key` in the keyspace of `db`.
