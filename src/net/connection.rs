@@ -498,7 +498,10 @@ impl Connection {
             match self.parser.advance(&input[used..], &limits) {
                 Ok(Progress::Incomplete) => return (used, Turn::Idle),
                 Ok(Progress::Complete { consumed }) => {
-                    ahead.go_on(executor, self.session.db(), input, used + consumed);
+                    let db = self.session.db();
+                    let first = |key: &[u8]| executor.expect(db, key);
+                    let second = |row| executor.prefetch_row(row);
+                    ahead.go_on(input, used + consumed, first, second);
                     let before = self.reply.len();
                     let outcome = self.run_one(executor, &input[used..]);
                     if self.reply.overflowed {

@@ -2,12 +2,10 @@
 //! before them run.
 //!
 //! There are two steps for each key, and the second needs what the first one fetches
-//! ([`Executor::expect`], [`Executor::prefetch_row`]): so each is made some requests
-//! before its result is needed.
+//! ([`crate::exec::Executor::expect`]): so each is made some requests before its result
+//! is needed.
 
-use crate::exec::Executor;
 use crate::resp::glance;
-use crate::storage::{DbIndex, Expected};
 
 /// So many requests before its key is needed the first step is made.
 const FIRST: usize = 8;
@@ -16,25 +14,32 @@ const SECOND: usize = 4;
 /// Longer keys are not looked at.
 const KEY_MAX: usize = 256;
 
-/// The requests in one piece of input. See the module.
+/// The requests in one piece of input. `E` is what the first step makes of a key. See
+/// the module.
 #[derive(Debug, Default)]
-pub struct LookAhead {
-    /// Where each one begins that was looked at last, and its row.
-    seen: [(usize, Expected); FIRST],
-    /// How many were looked at, made the second step for, and run.
+pub struct LookAhead<E> {
+    /// Where each one begins that was looked at last, and what the first step has made.
+    seen: [(usize, E); FIRST],
+    /// How many were looked at, had their second step, and are not ahead any more.
     looked_at: usize,
     fetched: usize,
-    run: usize,
-    /// Where the next one begins.
+    passed: usize,
+    /// Where the next one to look at begins.
     end: usize,
     /// There is no key in that one, or it is not here as a whole.
     is_odd: bool,
 }
 
-impl LookAhead {
-    /// The request before `next` is about to run: looks at what comes then.
+impl<E: Copy> LookAhead<E> {
+    /// The request before `next` is about to run: makes steps for some that come then.
     #[inline]
-    pub fn go_on(&mut self, executor: &Executor, db: DbIndex, input: &[u8], next: usize) {
+    pub fn go_on(
+        &mut self,
+        input: &[u8],
+        next: usize,
+        mut first: impl FnMut(&[u8]) -> Option<E>,
+        mut second: impl FnMut(E),
+    ) {
         if next == input.len() {
             return;
         }
@@ -42,22 +47,19 @@ impl LookAhead {
             self.end = next;
             self.is_odd = false;
         }
-        while self.run < self.looked_at && self.seen[self.run % FIRST].0 < next {
-            self.run += 1;
+        while self.passed < self.looked_at && self.seen[self.passed % FIRST].0 < next {
+            self.passed += 1;
         }
-        self.fetched = self.fetched.max(self.run);
-        while self.fetched < self.looked_at.min(self.run + SECOND) {
-            executor.prefetch_row(self.seen[self.fetched % FIRST].1);
+        self.fetched = self.fetched.max(self.passed);
+        while self.fetched < self.looked_at.min(self.passed + SECOND) {
+            second(self.seen[self.fetched % FIRST].1);
             self.fetched += 1;
         }
-        while !self.is_odd && self.looked_at < self.run + FIRST {
-            let row = next_key(&input[self.end..]).and_then(|(key, len)| {
-                let row = executor.expect(db, key);
-                row.map(|row| (row, len))
-            });
-            match row {
-                Some((row, len)) => {
-                    self.seen[self.looked_at % FIRST] = (self.end, row);
+        while !self.is_odd && self.looked_at < self.passed + FIRST {
+            let found = next_key(&input[self.end..]);
+            match found.and_then(|(key, len)| Some((first(key)?, len))) {
+                Some((expected, len)) => {
+                    self.seen[self.looked_at % FIRST] = (self.end, expected);
                     self.looked_at += 1;
                     self.end += len;
                 }
@@ -71,4 +73,58 @@ impl LookAhead {
 /// the request.
 pub fn next_key(input: &[u8]) -> Option<(&[u8], usize)> {
     glance(input).filter(|(key, _)| key.len() <= KEY_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    fn get(key: usize) -> String {
+        format!("*2\r\n$3\r\nGET\r\n$2\r\n{key:02}\r\n")
+    }
+
+    /// Before the request that begins at each of `starts` runs, what steps are made.
+    fn steps(input: &str, starts: &[usize]) -> Vec<(Vec<u32>, Vec<u32>)> {
+        let mut ahead = LookAhead::default();
+        let mut steps = Vec::new();
+        for at in 0..starts.len() {
+            let (first, second) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+            let next = starts.get(at + 1).copied().unwrap_or(input.len());
+            let key = |key: &[u8]| {
+                let key = std::str::from_utf8(key).ok()?.parse().ok()?;
+                first.borrow_mut().push(key);
+                Some(key)
+            };
+            ahead.go_on(input.as_bytes(), next, key, |key| {
+                second.borrow_mut().push(key);
+            });
+            steps.push((first.into_inner(), second.into_inner()));
+        }
+        steps
+    }
+
+    #[test]
+    fn each_key_has_its_steps_some_requests_before() {
+        let input: String = (0..20).map(get).collect();
+        let starts: Vec<usize> = (0..20).map(|i| i * get(0).len()).collect();
+        let steps = steps(&input, &starts);
+        assert_eq!(steps[0], ((1..=8).collect(), vec![]));
+        assert_eq!(steps[1], (vec![9], vec![2, 3, 4, 5]));
+        assert_eq!(steps[2], (vec![10], vec![6]));
+        let (first, second): (Vec<_>, Vec<_>) = steps.into_iter().unzip();
+        assert_eq!(first.concat(), (1..20).collect::<Vec<_>>());
+        assert_eq!(second.concat(), (2..20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn requests_without_a_key_and_parts_of_one_are_passed() {
+        let (ping, part) = ("*1\r\n$4\r\nPING\r\n", "*2\r\n$3\r\nGET\r\n$2\r\n9");
+        let input = format!("{}{}{ping}{}{part}", get(0), get(1), get(2));
+        let len = get(0).len();
+        let starts = [0, len, 2 * len, 2 * len + ping.len()];
+        let none = (vec![], vec![]);
+        let expected = [(vec![1], vec![]), none.clone(), (vec![2], vec![]), none];
+        assert_eq!(steps(&input, &starts), expected);
+    }
 }
