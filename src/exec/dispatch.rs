@@ -178,13 +178,15 @@ impl Executor {
         self.txn.prefetch(keys, |hash| accesses.prefetch(hash));
     }
 
-    /// The first half of that for one key; see [`View::expect`](crate::storage::View::expect).
-    pub fn expect(&self, db: DbIndex, key: &[u8]) -> Option<Expected> {
+    /// The first step of [`Executor::prefetch`] for one key; the second is for what it
+    /// returns, and does not wait if it is made some time later.
+    pub fn prefetch_place(&self, db: DbIndex, key: &[u8]) -> Option<Expected> {
         let accesses = &self.server.accesses;
-        self.txn.expect(db, key, |hash| accesses.prefetch(hash))
+        self.txn
+            .prefetch_place(db, key, |hash| accesses.prefetch(hash))
     }
 
-    /// The second half.
+    /// The second step.
     pub fn prefetch_row(&self, expected: Expected) {
         self.txn.prefetch_row(expected);
     }

@@ -499,7 +499,7 @@ impl Connection {
                 Ok(Progress::Incomplete) => return (used, Turn::Idle),
                 Ok(Progress::Complete { consumed }) => {
                     let db = self.session.db();
-                    let first = |key: &[u8]| executor.expect(db, key);
+                    let first = |key: &[u8]| executor.prefetch_place(db, key);
                     let second = |row| executor.prefetch_row(row);
                     ahead.go_on(input, used + consumed, first, second);
                     let before = self.reply.len();

@@ -289,6 +289,7 @@ impl Engine {
         }
         self.durability.durable.fetch_max(written, Ordering::AcqRel);
         self.note_synced(reached);
+        self.durability.syncs.look_again();
         Ok(())
     }
 }

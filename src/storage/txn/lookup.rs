@@ -52,7 +52,7 @@ impl View {
     ) {
         let mut rows = SmallVec::<[Expected; PREFETCHED]>::new();
         for (db, key) in keys {
-            rows.extend(self.expect(db, key, &each));
+            rows.extend(self.prefetch_place(db, key, &each));
             if rows.len() == PREFETCHED {
                 rows.drain(..).for_each(|row| self.prefetch_row(row));
             }
@@ -60,9 +60,9 @@ impl View {
         rows.into_iter().for_each(|row| self.prefetch_row(row));
     }
 
-    /// The first half of [`View::prefetch`] for one key: the row is fetched by
+    /// The first step of [`View::prefetch`] for one key: the row itself is fetched by
     /// [`View::prefetch_row`], without a wait if that comes some time later.
-    pub fn expect(&self, db: DbIndex, key: &[u8], each: impl Fn(u64)) -> Option<Expected> {
+    pub fn prefetch_place(&self, db: DbIndex, key: &[u8], each: impl Fn(u64)) -> Option<Expected> {
         let keyspace = self.keyspace(db)?;
         let hash = self.key_hash(db, key);
         self.engine.locks.prefetch(Locks::stripe(hash));
@@ -73,7 +73,7 @@ impl View {
         Some(Expected(hash))
     }
 
-    /// See [`View::expect`].
+    /// The second step: see [`View::prefetch_place`].
     pub fn prefetch_row(&self, expected: Expected) {
         self.engine.hot.prefetch_row(expected.0);
     }

@@ -211,8 +211,8 @@ fn is_busy(consumer: &Value) -> bool {
 ///   `u:` are the ones that are counted alone
 /// - BITCOUNT and BITPOS look at their arguments before the key (7.2)
 /// - a score of -0 is 0: our rows hold scores by order, and both are one. The oracle
-///   keeps or loses the sign according to how it holds the sorted set, so what comes of
-///   such a score and a negative weight may have either sign on either side
+///   keeps or loses the sign according to how it holds the sorted set, so what ZUNION
+///   and ZINTER make of such a score and a negative weight may have either sign
 /// - ZRANK and ZREVRANK take a fourth word, WITHSCORE (7.2)
 /// - a cursor is read by other rules: none that is negative or empty, but with
 ///   blanks before it (7.4)
@@ -247,6 +247,7 @@ fn is_newer_behaviour(command: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool
             unbalanced(ours) && unbalanced(theirs)
         }
         b"XGROUP" => *ours == Value::Int(0) && *theirs == Value::Int(1),
+        b"ZUNION" | b"ZINTER" => same_but_for_digits(&unsigned(ours), &unsigned(theirs)),
         [b'Z', ..] => same_but_for_digits(ours, theirs),
         _ => false,
     }
@@ -266,13 +267,22 @@ fn odd_cursor(cursor: Option<&Vec<u8>>) -> bool {
     cursor.is_some_and(|text| matches!(text.first(), None | Some(b'-' | b' ' | 0)))
 }
 
-/// Equal, where the oracle may show a number with all 17 digits, and zeros have any sign.
+/// The same with 0 for each -0.
+fn unsigned(value: &Value) -> Value {
+    match value {
+        Value::Bulk(text) if text == b"-0" => Value::Bulk(b"0".to_vec()),
+        Value::Double(text) if text == b"-0" => Value::Double(b"0".to_vec()),
+        Value::Array(values) => Value::Array(values.iter().map(unsigned).collect()),
+        value => value.clone(),
+    }
+}
+
+/// Equal, where the oracle may show a number with all 17 digits, and -0 for 0.
 fn same_but_for_digits(ours: &Value, theirs: &Value) -> bool {
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
     match (ours, theirs) {
         (Value::Bulk(a), Value::Bulk(b)) | (Value::Double(a), Value::Double(b)) => {
-            let zeros = [a, b].iter().any(|text| text.as_slice() == b"-0");
-            let wordy = b.len() >= 17 || b.contains(&b'e') || zeros;
+            let wordy = b.len() >= 17 || b.contains(&b'e') || b == b"-0";
             a == b || (wordy && number(a).is_some() && number(a) == number(b))
         }
         (Value::Array(a), Value::Array(b)) => {

@@ -13,13 +13,14 @@
 //! - `shrink`: the smallest sequence that still differs
 //!
 //! Without settings these are the same sequences each time, so that a change is
-//! judged by itself and not by its luck; with `KEDIS_DIFF_SECONDS` they are new
-//! ones, for as long as that, or those of `KEDIS_DIFF_SEED`.
+//! judged by itself and not by its luck.
 //!
-//! Environment: these two, `KEDIS_DIFF_FAMILIES` (`strings,bits`),
+//! Environment: `KEDIS_DIFF_SECONDS`: new ones, for as long as that.
+//! `KEDIS_DIFF_SEED`: those of this seed. `KEDIS_DIFF_FAMILIES` (`strings,bits`).
 //! `KEDIS_DIFF_COLLECT` (1): how many differences to collect before the test fails;
-//! the command that differed is not drawn again. `KEDIS_DIFF_MUTE` (`SPOP,LCS`): commands never drawn.
-//! `KEDIS_DIFF_PROTOCOL` (3): half of the sequences speak it, half RESP2.
+//! the command that differed is not drawn again. `KEDIS_DIFF_MUTE` (`SPOP,LCS`):
+//! commands never drawn. `KEDIS_DIFF_PROTOCOL` (3): half of the sequences speak it,
+//! half RESP2.
 
 mod compare;
 mod families;
@@ -102,9 +103,10 @@ fn random_commands_answer_as_the_oracle() {
         seconds => Some(Duration::from_secs(seconds)),
     };
     let collect = env_number("KEDIS_DIFF_COLLECT", 1);
-    let seed = match limit {
-        Some(_) => seed("KEDIS_DIFF_SEED"),
-        None => SMOKE_SEED,
+    let is_smoke = limit.is_none() && std::env::var_os("KEDIS_DIFF_SEED").is_none();
+    let seed = match is_smoke {
+        true => SMOKE_SEED,
+        false => seed("KEDIS_DIFF_SEED"),
     };
     let mut rng = fastrand::Rng::with_seed(seed);
     let newest = u8::try_from(env_number("KEDIS_DIFF_PROTOCOL", 3)).unwrap();
