@@ -371,8 +371,20 @@ impl Executor {
         reply: &mut Reply,
         run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult,
     ) -> Result<(), Stop> {
+        if self.reads_apart(session, command, args) {
+            let (start, lookups) = (reply.len(), self.txn.lookups());
+            match self.read_apart(session, command, args, reply, run) {
+                // Only with the locks.
+                Err(Stop::Slow) => {
+                    reply.truncate(start);
+                    self.txn.set_lookups(lookups);
+                }
+                done => return done,
+            }
+        }
         let mark = self.lock(session, command, args)?;
         self.be_brief();
+        let events = self.txn.events();
         let done = run(
             &mut ReadCtx {
                 view: self.txn.reading(),
@@ -382,8 +394,12 @@ impl Executor {
                 session,
             },
             args,
-        );
+        )
+        .map_err(Stop::from);
         self.txn.be_brief(false);
+        if matches!(done, Err(Stop::Slow)) {
+            self.txn.forget_events(events);
+        }
         if session.tracks_reads() {
             self.track(session, command, args);
         }
@@ -391,7 +407,45 @@ impl Executor {
             // Only read: nobody needs to wait for these keys until the commit.
             self.txn.unlock_since(mark);
         }
-        Ok(done?)
+        done
+    }
+
+    /// Whether a command that only reads may do so without its keys' locks, which others
+    /// would have to wait for. Who tracks what he reads must hear of every change after.
+    fn reads_apart(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
+        self.lane.is_some()
+            && !self.in_unit()
+            && !session.tracks_reads()
+            && self.txn.pending_bytes() == 0
+            && command.key_indices(args).is_some_and(|keys| !keys.is_empty())
+    }
+
+    fn read_apart(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        args: &[&[u8]],
+        reply: &mut Reply,
+        run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult,
+    ) -> Result<(), Stop> {
+        self.touched_keys = true;
+        self.begin(false)?;
+        self.note_key_accesses(session, command, args);
+        let (db, server, events) = (session.db(), &self.server, self.txn.events());
+        let done = self.txn.read_apart(|view| {
+            let mut ctx = ReadCtx {
+                view,
+                reply,
+                db,
+                server,
+                session,
+            };
+            run(&mut ctx, args).map_err(Stop::from)
+        });
+        if matches!(done, Err(Stop::Slow)) {
+            self.txn.forget_events(events);
+        }
+        done
     }
 
     fn write(
@@ -438,9 +492,10 @@ impl Executor {
     }
 
     /// Other clients wait while an IO thread runs a command: what takes long is left
-    /// to a lane. Units are not, here: they would be run again from their beginning.
+    /// to a lane, unless scripts occupy those. Units are not, here: they would be run
+    /// again from their beginning.
     fn be_brief(&mut self) {
-        let brief = self.lane.is_none() && !self.in_unit();
+        let brief = self.slices && !self.in_unit() && !self.server.lanes.any_running();
         self.txn.be_brief(brief);
     }
 

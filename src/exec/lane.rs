@@ -126,6 +126,92 @@ mod tests {
     use crate::exec::testing::Client;
     use crate::resp::Value;
 
+    /// How an IO thread gets on with one request.
+    fn on_io_thread(client: &mut Client, line: &str, reply: &mut Reply) -> Outcome {
+        let mut executor = Executor::of_thread(client.server(), 0);
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        executor.start_tick();
+        let outcome = executor.run(client.parts().1, &args, reply);
+        executor.finish_tick().unwrap();
+        outcome
+    }
+
+    #[test]
+    fn walks_over_large_collections_are_left_to_lanes_and_leave_nothing() {
+        let mut client = Client::new();
+        client.run("CONFIG SET notify-keyspace-events KEAm");
+        let members: Vec<String> = (0..300).map(|n| format!("m{n}")).collect();
+        client.run(&format!("SADD large {}", members.join(" ")));
+        client.run("SADD small m1 other");
+        let stats = |client: &Client| {
+            let stats = &client.server().stats;
+            (stats.keyspace_hits.get(), stats.keyspace_misses.get())
+        };
+        let before = (stats(&client), client.logged());
+        let long = [
+            "SMEMBERS large",
+            "SORT large ALPHA",
+            "SDIFF missing large",
+            "SUNIONSTORE to small large",
+            "SDIFFSTORE small large small",
+            "COPY large to",
+            "DUMP large",
+        ];
+        for line in long {
+            let mut reply = Reply::new(false);
+            let outcome = on_io_thread(&mut client, line, &mut reply);
+            // Who is not there has no members to look for elsewhere.
+            let expected = match line.starts_with("SDIFF ") {
+                true => Outcome::Done,
+                false => Outcome::Slow,
+            };
+            assert_eq!(outcome, expected, "{line}");
+            assert_eq!(reply.is_empty(), outcome == Outcome::Slow, "{line}");
+        }
+        assert_eq!(before.1, client.logged());
+        assert_eq!(client.run("EXISTS to"), Value::Int(0));
+        assert_eq!(client.run("SCARD small"), Value::Int(2));
+        for line in ["SRANDMEMBER large", "SSCAN large 0", "SCARD large", "DEL large"] {
+            let mut reply = Reply::new(false);
+            let outcome = on_io_thread(&mut client, line, &mut reply);
+            assert_eq!(outcome, Outcome::Done, "{line}");
+        }
+        client.check();
+    }
+
+    #[test]
+    fn lanes_read_without_the_keys_that_they_read() {
+        let mut client = Client::new();
+        for n in 0..300 {
+            client.run(&format!("RPUSH list {n}"));
+            client.run(&format!("ZADD z {n} {n}"));
+        }
+        client.run("MSET a 1 b 1");
+        // The keys of a tick that is not over are its thread's.
+        let mut writer = client.another();
+        let (executor, session) = writer.parts();
+        executor.start_tick();
+        for line in ["MSET a 2 b 2", "LTRIM list 0 0", "ZREMRANGEBYRANK z 1 -1"] {
+            let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let outcome = executor.run(session, &args, &mut Reply::new(false));
+            assert_eq!(outcome, Outcome::Done, "{line}");
+        }
+        let mut lane = client.another().on_lane();
+        let ones = Value::Array(vec![Value::Bulk(b"1".to_vec()), Value::Bulk(b"1".to_vec())]);
+        assert_eq!(lane.run("MGET a b"), ones);
+        assert_eq!(lane.run("LLEN list"), Value::Int(300));
+        for line in ["LRANGE list 0 -1", "ZRANGE z 0 -1"] {
+            let Value::Array(all) = lane.run(line) else {
+                panic!("no array");
+            };
+            assert_eq!(all.len(), 300, "{line}");
+        }
+        executor.finish_tick().unwrap();
+        assert_eq!(lane.run("LLEN list"), Value::Int(1));
+        assert_eq!(lane.run("GET a"), Value::Bulk(b"2".to_vec()));
+        client.check();
+    }
+
     #[test]
     fn the_first_rank_in_a_large_set_is_not_asked_on_an_io_thread() {
         let mut client = Client::new();
@@ -135,15 +221,9 @@ mod tests {
         let hits = |client: &Client| client.server().stats.keyspace_hits.get();
         let before = hits(&client);
         let mut reply = Reply::new(false);
-        let requests: [&[&[u8]]; 2] = [
-            &[b"ZRANK", b"z", b"299"],
-            &[b"ZREMRANGEBYRANK", b"z", b"150", b"150"],
-        ];
-        for request in requests {
-            let (executor, session) = client.parts();
-            executor.start_tick();
-            assert_eq!(executor.run(session, request, &mut reply), Outcome::Slow);
-            executor.finish_tick().unwrap();
+        for line in ["ZRANK z 299", "ZREMRANGEBYRANK z 150 150"] {
+            let outcome = on_io_thread(&mut client, line, &mut reply);
+            assert_eq!(outcome, Outcome::Slow);
             assert!(reply.is_empty());
         }
         assert_eq!(hits(&client), before);
@@ -184,7 +264,8 @@ mod tests {
         assert_eq!(run("SADD set", 100), Outcome::Done);
         assert_eq!(run("SADD set", 3000), Outcome::Slow);
         assert_eq!(run("HMGET hash", 3000), Outcome::Slow);
-        assert_eq!(run("MGET", 3000), Outcome::Done);
+        assert_eq!(run("MGET", 3000), Outcome::Slow);
+        assert_eq!(run("MSET x", 2999), Outcome::Done);
         assert_eq!(
             run("BLPOP", 2999),
             Outcome::Done,

@@ -75,7 +75,7 @@ impl Jobs {
         let syncing = server.clone();
         let thread = Builder::new().name("fsync".to_owned());
         threads.push(thread.spawn(move || fsync::run(&syncing))?);
-        for n in 0..server.config.load().io_thread_count() {
+        for n in 0..server.config.load().lane_count() {
             let server = server.clone();
             let thread = Builder::new().name(format!("lane-{n}"));
             let thread = thread.stack_size(SCRIPT_STACK);

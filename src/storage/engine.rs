@@ -22,7 +22,8 @@ use crate::encoding::own::{self, Counts, KeyspaceId, State};
 use crate::encoding::{CollectionId, FORMAT_VERSION};
 use parking_lot::{Mutex, RwLock};
 use rocksdb::{
-    BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, WriteBatch,
+    BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, ReadOptions,
+    SnapshotWithThreadMode, WriteBatch,
 };
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
@@ -603,6 +604,47 @@ fn load_keyspaces(
         .counts
         .retain(|(id, _)| used.contains(&KeyspaceId(*id).column_family()));
     Ok(keyspaces)
+}
+
+/// All rows as they were at one moment. Their versions are kept, but not the files of a
+/// cleared keyspace: who reads stays inside the gate.
+pub(super) struct Moment {
+    // Dropped first.
+    rows: SnapshotWithThreadMode<'static, Db>,
+    _engine: Arc<Engine>,
+}
+
+impl Engine {
+    /// This moment.
+    #[allow(unsafe_code)]
+    pub(super) fn moment(self: &Arc<Self>) -> Moment {
+        let rows = self.db.snapshot();
+        // SAFETY: only the lifetime changes. The database is the one of the engine that
+        // the moment owns a share of and drops after the snapshot.
+        let rows = unsafe {
+            std::mem::transmute::<SnapshotWithThreadMode<'_, Db>, SnapshotWithThreadMode<'static, Db>>(
+                rows,
+            )
+        };
+        Moment {
+            rows,
+            _engine: self.clone(),
+        }
+    }
+}
+
+impl Moment {
+    /// Has reads see the rows of this moment. They must not outlive it.
+    pub(super) fn apply_to(&self, reads: &mut ReadOptions) {
+        reads.set_snapshot(&self.rows);
+    }
+
+    /// Options for reads of this moment, which they must not outlive.
+    pub(super) fn reads(&self) -> ReadOptions {
+        let mut reads = ReadOptions::default();
+        self.apply_to(&mut reads);
+        reads
+    }
 }
 
 #[allow(unsafe_code)]

@@ -107,6 +107,16 @@ impl View {
         !self.events.list.is_empty()
     }
 
+    /// How many there are.
+    pub fn events(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Forgets all but the first `len` events.
+    pub fn forget_events(&mut self, len: usize) {
+        self.events.truncate(len);
+    }
+
     /// The events since the last call. If the commit fails they have not happened.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events.list)

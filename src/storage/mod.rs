@@ -47,6 +47,7 @@ pub mod keyspace;
 pub mod locks;
 pub mod options;
 pub mod overlay;
+mod patience;
 mod runs;
 pub mod scan;
 pub mod snapshot;

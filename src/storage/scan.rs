@@ -11,6 +11,7 @@
 //! one ([`super::runs`]), and leave one behind for the next reader.
 
 use super::engine::{Engine, Keyspace};
+use super::patience::Patience;
 use super::runs::{self, READ_AHEAD, Run};
 use super::txn::View;
 use super::{DbIndex, Result, hot};
@@ -69,6 +70,7 @@ pub struct Scan<'a> {
     stored: Stored<'a>,
     runs: Option<Runs<'a>>,
     overlay: &'a Overlay,
+    patience: &'a Patience,
     keyspace: KeyspaceId,
     /// What is left of the pending rows, as positions of the sorted order.
     pending: std::ops::Range<usize>,
@@ -158,6 +160,7 @@ impl View {
             stored: Stored::None,
             runs: None,
             overlay: &view.overlay,
+            patience: &view.patience,
             keyspace: id.unwrap_or(KeyspaceId(u32::MAX)),
             all_pending: pending.clone(),
             pending,
@@ -171,12 +174,28 @@ impl View {
             match bound {
                 None => scan.begin_with_run(view, keyspace, from, to),
                 Some(_) => {
-                    let rows = open_rows(&view.engine, keyspace, from, to, direction, bound);
+                    let rows = view.open_rows(keyspace, from, to, direction, bound);
                     scan.stored = Stored::Rows(rows);
                 }
             }
         }
         Ok(scan)
+    }
+
+    /// As the function of this name; of the moment that is read, if there is one.
+    pub(super) fn open_rows(
+        &self,
+        keyspace: &Keyspace,
+        from: &[u8],
+        to: &[u8],
+        direction: Direction,
+        bound: Option<u64>,
+    ) -> DBRawIteratorWithThreadMode<'_, Db> {
+        let mut read = ReadOptions::default();
+        if let Some(moment) = &self.moment {
+            moment.apply_to(&mut read);
+        }
+        open_rows_with(read, &self.engine, keyspace, (from, to), direction, bound)
     }
 }
 
@@ -189,7 +208,18 @@ pub(super) fn open_rows<'a>(
     direction: Direction,
     bound: Option<u64>,
 ) -> DBRawIteratorWithThreadMode<'a, Db> {
-    let mut read = ReadOptions::default();
+    let read = ReadOptions::default();
+    open_rows_with(read, engine, keyspace, (from, to), direction, bound)
+}
+
+fn open_rows_with<'a>(
+    mut read: ReadOptions,
+    engine: &'a Engine,
+    keyspace: &Keyspace,
+    (from, to): (&[u8], &[u8]),
+    direction: Direction,
+    bound: Option<u64>,
+) -> DBRawIteratorWithThreadMode<'a, Db> {
     // Rows of one map share their prefix; its Bloom filter helps forward reads.
     let one_prefix = direction == Direction::Forward && is_one_map(from, to);
     read.set_total_order_seek(!one_prefix);
@@ -220,8 +250,8 @@ impl<'a> Scan<'a> {
     fn begin_with_run(&mut self, view: &'a View, keyspace: &'a Keyspace, from: &[u8], to: &[u8]) {
         let engine: &Engine = &view.engine;
         let direction = self.direction;
-        if !runs::is_worth_it(from, to) {
-            self.stored = Stored::Rows(open_rows(engine, keyspace, from, to, direction, None));
+        if view.moment.is_some() || !runs::is_worth_it(from, to) {
+            self.stored = Stored::Rows(view.open_rows(keyspace, from, to, direction, None));
             return;
         }
         let prefix = &from[..ELEMENT_PREFIX_LEN];
@@ -334,13 +364,15 @@ impl<'a> Scan<'a> {
             }
             self.step();
         }
-        match self.last {
-            Source::Stored => Ok(self.stored_row()),
+        let row = match self.last {
+            Source::Stored => self.stored_row(),
             _ => match self.pending_row() {
-                (key, Some(value)) => Ok(Some((key, value))),
-                _ => Ok(None),
+                (key, Some(value)) => Some((key, value)),
+                _ => None,
             },
-        }
+        };
+        self.patience.spend(row.map_or(0, |(_, value)| value.len()))?;
+        Ok(row)
     }
 
     /// Goes to the first row at or after `from`, which lies within the range of a

@@ -18,7 +18,7 @@
 
 use super::engine::Engine;
 use super::runs;
-use super::scan::{Direction, open_rows};
+use super::scan::Direction;
 use super::txn::{Txn, View};
 use super::{DbIndex, Result, StorageError};
 use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
@@ -35,8 +35,6 @@ const STRETCH_ROWS: u64 = if cfg!(test) { 4 } else { 128 };
 const LONG_STRETCH_ROWS: u64 = 2 * STRETCH_ROWS;
 /// Stretches of a chunk; a fuller one is halved.
 const CHUNK_STRETCHES: usize = if cfg!(test) { 4 } else { 512 };
-/// So many rows are walked over by who has to be brief.
-const BRIEF_ROWS: u64 = if cfg!(test) { 100 } else { 10_000 };
 /// Stretches begin at places up to this size, in bytes.
 const PLACE_MAX: usize = 256;
 
@@ -486,6 +484,10 @@ impl View {
         key: &[u8],
         find: impl Fn(&Tally, &dyn Fn(&[u8]) -> i64, &[u8]) -> At,
     ) -> Result<Option<Start>> {
+        if self.moment.is_some() {
+            // It counts what is there now.
+            return Err(StorageError::TakesLong);
+        }
         let Some(keyspace) = self.keyspace(db).cloned() else {
             return Ok(None);
         };
@@ -536,10 +538,9 @@ impl View {
             };
             let from = row_key(&tally.stretch(at).from);
             let to = tally.end_of(at).map_or_else(|| end.clone(), row_key);
-            let mut rows = open_rows(engine, &keyspace, &from, &to, Direction::Forward, None);
-            let mut time = if self.brief { BRIEF_ROWS } else { u64::MAX };
+            let mut rows = self.open_rows(&keyspace, &from, &to, Direction::Forward, None);
             tally.recount(at, || {
-                time = time.checked_sub(1).ok_or(StorageError::TakesLong)?;
+                self.patience.spend(0)?;
                 let found = rows.key().and_then(|key| key.get(ELEMENT_PREFIX_LEN..));
                 let found = found.map(Place::from_slice);
                 match found {

@@ -21,13 +21,14 @@ pub use lookup::{Expected, Row};
 use super::ahead;
 use super::binlog::{LogBuffer, LogSavepoint};
 use super::changes::Changes;
-use super::engine::{ColumnFamily, Engine, Keyspace, fail_point};
+use super::engine::{ColumnFamily, Engine, Keyspace, Moment, fail_point};
 use super::events::Events;
 use super::gate::Pass;
 use super::history::Following;
 use super::hot::is_cacheable;
 use super::locks::{Owner, Stripe};
 use super::overlay::{self, Overlay, Step};
+use super::patience::Patience;
 use super::tally::Moves;
 use super::{DbIndex, Result, StorageError, runs};
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
@@ -112,9 +113,10 @@ pub struct View {
     pass: Option<Pass>,
     /// Whether it waits for owners that hold keys for long.
     patient: bool,
-    /// Whether what takes long fails instead.
-    pub(super) brief: bool,
+    pub(super) patience: Patience,
     point_reads: ReadOptions,
+    /// See [`Txn::read_apart`].
+    pub(super) moment: Option<Moment>,
     now_ms: u64,
     /// Whether a look-up deletes an expired key that it meets (see
     /// [`super::keyspace`]); otherwise it only hides it.
@@ -203,10 +205,10 @@ impl View {
         self.lookups = lookups;
     }
 
-    /// From now on, or no longer, what would walk over very many rows only to answer
-    /// faster next time fails with [`StorageError::TakesLong`].
-    pub fn be_brief(&mut self, brief: bool) {
-        self.brief = brief;
+    /// A command begins: what would read very many rows fails with
+    /// [`StorageError::TakesLong`] if it has to be `brief`.
+    pub fn be_brief(&self, brief: bool) {
+        self.patience.renew(brief);
     }
 
     /// How many keys were deleted because their time was over since the last call.
@@ -316,8 +318,9 @@ impl Txn {
             early: Vec::new(),
             pass: None,
             patient: true,
-            brief: false,
+            patience: Patience::default(),
             point_reads: ReadOptions::default(),
+            moment: None,
             now_ms: 0,
             reaps: false,
             counting: false,
@@ -340,6 +343,20 @@ impl Txn {
         self.view.reaps = false;
         self.view.counting = true;
         &mut self.view
+    }
+
+    /// Lets `read` see the keys as they are now, without their locks: for a turn that has
+    /// begun and has written nothing. What cannot be answered so fails with
+    /// [`StorageError::TakesLong`].
+    pub fn read_apart<R>(&mut self, read: impl FnOnce(&mut View) -> R) -> R {
+        debug_assert!(self.overlay.is_empty() && self.pass.is_some());
+        let moment = self.engine.moment();
+        self.view.point_reads = moment.reads();
+        self.view.moment = Some(moment);
+        let done = read(self.reading());
+        self.view.point_reads = ReadOptions::default();
+        self.view.moment = None;
+        done
     }
 
     /// The same for a command that reads through a transaction.

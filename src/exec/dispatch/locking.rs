@@ -15,8 +15,7 @@ use std::time::Duration;
 const WALK_INLINE: u64 = 10_000;
 /// Requests of more words than this take milliseconds, for which other clients of
 /// their IO thread shall not wait: they are run on a lane, unless scripts occupy those,
-/// or they have so many keys that others would miss them meanwhile (GETs beside MGETs of
-/// 100,000 keys had to wait for up to 50 ms).
+/// or they write to so many keys that others would miss them meanwhile.
 const MANY_WORDS: usize = 2048;
 const FEW_KEYS: usize = 16;
 
@@ -38,7 +37,7 @@ impl Executor {
             self.begin_exclusive()?;
             return Ok(0);
         }
-        if args.len() > MANY_WORDS && self.is_for_lanes(command, args) {
+        if args.len() > MANY_WORDS && self.is_for_lanes(session, command, args) {
             return Err(Stop::Slow);
         }
         if command.flags.contains(Flags::SLOW) {
@@ -84,7 +83,7 @@ impl Executor {
         locked.map_err(|error| self.not_locked(error, waits))
     }
 
-    fn note_key_accesses(&self, session: &Session, command: &Command, args: &[&[u8]]) {
+    pub(super) fn note_key_accesses(&self, session: &Session, command: &Command, args: &[&[u8]]) {
         let indices = command.key_indices(args).unwrap_or_default();
         let db = session.db();
         let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
@@ -153,10 +152,14 @@ impl Executor {
     }
 
     /// Whether a request of many words is run on a lane.
-    fn is_for_lanes(&self, command: &Command, args: &[&[u8]]) -> bool {
+    fn is_for_lanes(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
         let waits = matches!(command.handler, Handler::Blocking(_));
         let free = self.slices && !self.server.lanes.any_running();
+        let most = match command.handler {
+            Handler::Read(_) if !session.tracks_reads() => usize::MAX,
+            _ => FEW_KEYS,
+        };
         let keys = || command.key_indices(args).map_or(0, |keys| keys.len());
-        free && !waits && (1..=FEW_KEYS).contains(&keys())
+        free && !waits && (1..=most).contains(&keys())
     }
 }

@@ -218,10 +218,19 @@ impl Config {
         (!path.as_os_str().is_empty()).then(|| self.dir.join(path))
     }
 
-    /// Threads that serve clients, at least one.
+    /// Threads that serve clients, at least one. One processor is left for what goes on
+    /// beside them: flushes, compactions, lanes.
     pub fn io_thread_count(&self) -> usize {
         match self.io_threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            0 => (processors() - 1).max(1),
+            threads => usize::try_from(threads).unwrap_or(1),
+        }
+    }
+
+    /// Threads for requests that take long, at least one.
+    pub fn lane_count(&self) -> usize {
+        match self.io_threads {
+            0 => processors(),
             threads => usize::try_from(threads).unwrap_or(1),
         }
     }
@@ -229,9 +238,7 @@ impl Config {
     /// Threads for flushes and compactions, at least one.
     pub fn background_jobs(&self) -> u32 {
         match self.rocksdb_max_background_jobs {
-            0 => std::thread::available_parallelism()
-                .map_or(2, |count| u32::try_from(count.get()).unwrap_or(2))
-                .max(2),
+            0 => u32::try_from(processors()).unwrap_or(2).max(2),
             jobs => jobs,
         }
     }
@@ -242,4 +249,8 @@ impl Config {
         self.hz = self.hz.clamp(1, 500);
         self.repl_backlog_size_bytes = self.repl_backlog_size_bytes.max(BACKLOG_MIN_BYTES);
     }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -87,7 +87,7 @@ impl View {
         match self.overlay.get_hashed(hash, keyspace.id, key) {
             Pending::Put(value) => Ok(Some(Row::Pending(value))),
             Pending::Deleted => Ok(None),
-            Pending::Unknown if is_cacheable(key) => {
+            Pending::Unknown if is_cacheable(key) && self.moment.is_none() => {
                 let hash = keyspace.hot_hash(hash);
                 match self.engine.hot.look(hash, key, SmallVec::from_slice) {
                     Ok(bytes) => Ok(Some(Row::Hot(bytes))),
@@ -97,6 +97,8 @@ impl View {
             Pending::Unknown => {
                 let read = &self.point_reads;
                 let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
+                let bytes = stored.as_ref().map_or(0, |value| value.len());
+                self.patience.spend(bytes)?;
                 Ok(stored.map(Row::Stored))
             }
         }
@@ -117,6 +119,11 @@ impl View {
         match self.overlay.get_hashed(hash, keyspace.id, key) {
             Pending::Put(value) => return Ok(Some(look(value))),
             Pending::Deleted => return Ok(None),
+            Pending::Unknown if self.moment.is_some() => {
+                let read = &self.point_reads;
+                let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
+                return Ok(stored.map(|row| look(&row)));
+            }
             Pending::Unknown => {}
         }
         let hash = keyspace.hot_hash(hash);

@@ -1,0 +1,36 @@
+//! How much a command may read on a thread that other clients wait for.
+
+use super::{Result, StorageError};
+use std::cell::Cell;
+
+/// What who has to be brief may read: so many rows, or as many KiB. That takes about
+/// a millisecond.
+const BRIEF: u64 = if cfg!(test) { 100 } else { 4096 };
+
+/// What a command may still read. See the module.
+#[derive(Debug)]
+pub(super) struct Patience(Cell<u64>);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience(Cell::new(u64::MAX))
+    }
+}
+
+impl Patience {
+    /// For a command that begins: a little if it has to be `brief`, or without an end.
+    pub fn renew(&self, brief: bool) {
+        self.0.set(if brief { BRIEF } else { u64::MAX });
+    }
+
+    /// A row of so many bytes is read.
+    ///
+    /// # Errors
+    /// [`StorageError::TakesLong`].
+    pub fn spend(&self, bytes: usize) -> Result<()> {
+        let price = 1 + (bytes >> 10) as u64;
+        let left = self.0.get().checked_sub(price);
+        self.0.set(left.ok_or(StorageError::TakesLong)?);
+        Ok(())
+    }
+}
