@@ -430,6 +430,8 @@ impl Executor {
     ) -> Result<(), Stop> {
         self.touched_keys = true;
         self.begin(false)?;
+        let indices = command.key_indices(args).unwrap_or_default();
+        self.prefetch(indices.iter().map(|&i| (session.db(), args[i])));
         self.note_key_accesses(session, command, args);
         let (db, server, events) = (session.db(), &self.server, self.txn.events());
         let done = self.txn.read_apart(|view| {

@@ -13,7 +13,6 @@ use super::syncs::{Gathering, LONGEST_WAIT, SyncQueue};
 use super::{Result, StorageError};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -56,8 +55,7 @@ pub(super) struct Durability {
     flush: Mutex<()>,
     /// Changes under the commit lock.
     fsync_each: AtomicBool,
-    /// Kept while `fsync_each` is set.
-    last_changes: OnceLock<LastChanges>,
+    last_changes: LastChanges,
     syncs: SyncQueue,
 }
 
@@ -74,7 +72,7 @@ impl Durability {
             }),
             flush: Mutex::new(()),
             fsync_each: AtomicBool::new(false),
-            last_changes: OnceLock::new(),
+            last_changes: LastChanges::default(),
             syncs: SyncQueue::default(),
         }
     }
@@ -106,13 +104,7 @@ impl Durability {
     /// Notes that the commit written last may have changed the keys of these stripes,
     /// or `all`. The caller still holds their locks, and the commit lock.
     pub(super) fn note_changed(&self, stripes: &[Stripe], all: bool) {
-        if !self.fsync_each.load(Ordering::Relaxed) {
-            return;
-        }
-        let (written, last) = (
-            self.written(),
-            self.last_changes.get_or_init(Default::default),
-        );
+        let (written, last) = (self.written(), &self.last_changes);
         if all {
             last.of_all.store(written, Ordering::Release);
         }
@@ -121,12 +113,16 @@ impl Durability {
         }
     }
 
+    /// Whether no commit after the one of this number has changed the keys of a stripe
+    /// and is seen by this thread already, in whatever way.
+    pub(super) fn is_unchanged_since(&self, number: u64, stripe: Stripe) -> bool {
+        self.last_changes.of_stripe[stripe.index()].load(Ordering::Acquire) <= number
+    }
+
     /// Whether all that others have written to the keys of these stripes is on the
-    /// disk; that is known only while commits are noted. The caller shares their locks.
+    /// disk; asked of `appendfsync always`. The caller shares their locks.
     pub(super) fn has_all_of(&self, stripes: &[Stripe]) -> bool {
-        let Some(last) = self.last_changes.get() else {
-            return false;
-        };
+        let last = &self.last_changes;
         let durable = self.durable.load(Ordering::Acquire);
         let is_durable = |commit: &AtomicU64| commit.load(Ordering::Acquire) <= durable;
         self.fsync_each.load(Ordering::Acquire)
@@ -141,14 +137,13 @@ impl Engine {
     /// Whether [`Engine::make_durable`] syncs the disk (`appendfsync always`)
     /// or only hands the WAL to the operating system.
     pub fn set_fsync_each(&self, on: bool) {
-        let durability = &self.durability;
         let _nobody_writes = self.commit.lock();
-        if on && !durability.fsync_each.load(Ordering::Relaxed) {
-            // Nobody has noted what was changed before.
-            let last = durability.last_changes.get_or_init(Default::default);
-            last.of_all.store(durability.written(), Ordering::Release);
+        if on && !self.durability.fsync_each.load(Ordering::Relaxed) {
+            // The operating system had it, which counted as durable.
+            let last = &self.durability.last_changes;
+            last.of_all.store(self.durability.written(), Ordering::Release);
         }
-        durability.fsync_each.store(on, Ordering::Release);
+        self.durability.fsync_each.store(on, Ordering::Release);
     }
 
     /// The last commit of which this thread can have read or written anything.

@@ -611,6 +611,8 @@ fn load_keyspaces(
 pub(super) struct Moment {
     // Dropped first.
     rows: SnapshotWithThreadMode<'static, Db>,
+    /// The number of the last commit that it shows.
+    pub(super) last_commit: u64,
     _engine: Arc<Engine>,
 }
 
@@ -618,7 +620,10 @@ impl Engine {
     /// This moment.
     #[allow(unsafe_code)]
     pub(super) fn moment(self: &Arc<Self>) -> Moment {
+        let nobody_commits = self.commit.lock();
+        let last_commit = self.durability.written();
         let rows = self.db.snapshot();
+        drop(nobody_commits);
         // SAFETY: only the lifetime changes. The database is the one of the engine that
         // the moment owns a share of and drops after the snapshot.
         let rows = unsafe {
@@ -628,6 +633,7 @@ impl Engine {
         };
         Moment {
             rows,
+            last_commit,
             _engine: self.clone(),
         }
     }

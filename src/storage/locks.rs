@@ -144,6 +144,12 @@ impl Locks {
         Ok(())
     }
 
+    /// Whether somebody has the stripe for himself.
+    pub fn is_taken(&self, stripe: Stripe) -> bool {
+        let word = self.word(stripe).load(Ordering::Acquire);
+        word != 0 && word & SHARED == 0
+    }
+
     /// Lets a stripe go that the owner holds.
     pub fn unlock(&self, stripe: Stripe, owner: Owner) {
         let word = self.word(stripe).swap(0, Ordering::Release);

@@ -2,7 +2,7 @@
 
 use super::run::config;
 use crate::encoding::{Kind, Meta};
-use crate::storage::{DbIndex, Engine, KeyMeta, Txn};
+use crate::storage::{DbIndex, Engine, KeyMeta, Txn, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,7 +27,8 @@ fn write(txn: &mut Txn, key: &[u8], old: Option<&Meta>, amount: i64) {
 }
 
 /// Each command moves money between two keys; several commands share a turn.
-/// The sum stays, whatever the interleaving, and nobody waits for ever.
+/// The sum stays, whatever the interleaving, and nobody waits for ever. Who reads apart
+/// sees it at every moment.
 #[test]
 fn transfers_between_locked_keys_keep_the_sum() {
     let seed = super::seed();
@@ -39,21 +40,64 @@ fn transfers_between_locked_keys_keep_the_sum() {
         write(&mut txn, &name(n), None, START);
     }
     txn.commit().unwrap();
+    let sum = |view: &mut View| {
+        let found = (0..KEYS).map(|n| view.lookup(DbIndex(0), &name(n)));
+        found.map(|found| amount(&found.unwrap().unwrap())).sum()
+    };
     std::thread::scope(|scope| {
-        for thread in 0..THREADS {
+        let transfer = |thread| {
             let engine = engine.clone();
-            scope.spawn(move || transfer(engine, seed ^ thread));
+            scope.spawn(move || transfer(engine, seed ^ thread))
+        };
+        let threads: Vec<_> = (0..THREADS).map(transfer).collect();
+        let mut sums = 0;
+        while sums < KEYS || threads.iter().any(|thread| !thread.is_finished()) {
+            txn.begin(1).unwrap();
+            let all: i64 = txn.read_apart(sum);
+            assert_eq!(all, START * KEYS as i64, "after {sums}");
+            txn.commit().unwrap();
+            sums += 1;
         }
     });
     txn.begin(1).unwrap();
-    let sum: i64 = (0..KEYS)
-        .map(|n| amount(&txn.lookup(DbIndex(0), &name(n)).unwrap().unwrap()))
-        .sum();
-    assert_eq!(sum, START * KEYS as i64);
+    let all: i64 = sum(&mut txn);
+    assert_eq!(all, START * KEYS as i64);
     assert_eq!(txn.counts(DbIndex(0)).keys, KEYS as u64);
     txn.commit().unwrap();
     let report = engine.check().unwrap();
     assert!(report.faults.is_empty(), "{:#?}", report.faults);
+}
+
+#[test]
+fn who_reads_apart_sees_one_moment_also_of_hot_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open(config(dir.path())).unwrap();
+    let [mut reader, mut writer] = [(); 2].map(|()| Txn::new(engine.clone()));
+    let mut set = |n: usize, to: i64| {
+        writer.begin(1).unwrap();
+        let hash = writer.key_hash(DbIndex(0), &name(n));
+        writer.lock([hash].into_iter()).unwrap();
+        let old = writer.lookup(DbIndex(0), &name(n)).unwrap();
+        let old = old.map(|found| found.meta);
+        write(&mut writer, &name(n), old.as_ref(), to);
+        writer.commit().unwrap();
+    };
+    (0..KEYS).for_each(|n| set(n, 1));
+    reader.begin(1).unwrap();
+    reader.read_apart(|view| {
+        set(1, 2);
+        set(KEYS, 2);
+        let mut get = |n| view.lookup(DbIndex(0), &name(n)).unwrap();
+        for n in 0..KEYS {
+            assert_eq!(get(n).map(|found| amount(&found)), Some(1), "{n}");
+        }
+        assert!(get(KEYS).is_none());
+    });
+    let mut get = |n| reader.lookup(DbIndex(0), &name(n)).unwrap();
+    for (n, now) in [(0, 1), (1, 2), (KEYS, 2)] {
+        assert_eq!(get(n).map(|found| amount(&found)), Some(now), "{n}");
+    }
+    reader.commit().unwrap();
 }
 
 /// Those who had to wait for a writer read side by side, too.

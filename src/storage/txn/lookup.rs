@@ -3,7 +3,7 @@
 
 use super::View;
 use crate::encoding::tag;
-use crate::storage::engine::Keyspace;
+use crate::storage::engine::{Keyspace, Moment};
 use crate::storage::hot::{Version, is_cacheable};
 use crate::storage::locks::Locks;
 use crate::storage::overlay::Pending;
@@ -119,7 +119,10 @@ impl View {
         match self.overlay.get_hashed(hash, keyspace.id, key) {
             Pending::Put(value) => return Ok(Some(look(value))),
             Pending::Deleted => return Ok(None),
-            Pending::Unknown if self.moment.is_some() => {
+            Pending::Unknown if let Some(moment) = &self.moment => {
+                if let Some(row) = self.hot_at(moment, db, keyspace.hot_hash(hash), key) {
+                    return Ok(Some(look(&row)));
+                }
                 let read = &self.point_reads;
                 let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
                 return Ok(stored.map(|row| look(&row)));
@@ -139,6 +142,28 @@ impl View {
             }
             (found, _) => Ok(found.ok().flatten()),
         }
+    }
+
+    /// A hot meta row, if it surely is what it was at that moment: whoever had changed
+    /// the key before has let it go, so its hot row was brought up to date; and whoever
+    /// has changed it since has noted that before its hot row was changed.
+    fn hot_at(
+        &self,
+        moment: &Moment,
+        db: DbIndex,
+        hot_hash: u64,
+        row_key: &[u8],
+    ) -> Option<SmallVec<[u8; 64]>> {
+        let key = row_key.strip_prefix(&[tag::META])?;
+        let engine = &self.engine;
+        let stripe = Locks::stripe(self.key_hash(db, key));
+        if engine.locks.is_taken(stripe) {
+            return None;
+        }
+        let row = engine.hot.look(hot_hash, row_key, SmallVec::from_slice);
+        let number = moment.last_commit;
+        let holds = engine.durability.is_unchanged_since(number, stripe);
+        row.ok().filter(|_| holds)
     }
 
     /// Reads a row that is not hot; from now on it is.
