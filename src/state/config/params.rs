@@ -83,7 +83,7 @@ params! {
     logfile: PathBuf = PathBuf::new() => "logfile" | "logpath", Kind::Text, Start;
     /// Databases that SELECT may choose from.
     databases: u32 = 16 => "databases", int(1, 65_535), Start;
-    /// Threads that serve clients; 0 takes one per processor.
+    /// Threads that serve clients; 0 takes one fewer than there are processors.
     io_threads: u32 = 0 => "io-threads" | "io-thread-num", int(0, 128), Start;
     /// Turns per second of the server's housekeeping, 1 to 500.
     hz: u32 = 10 => "hz", COUNT;

@@ -165,8 +165,13 @@ impl Server {
         if let Some(point) = &self.fail_point {
             command.env("KEDIS_FAIL_POINT", point);
         }
-        if !self.flags.iter().any(|f| f == "--bind") {
+        let says = |name: &str| self.flags.iter().any(|flag| flag == name);
+        if !says("--bind") {
             command.args(["--bind", "127.0.0.1"]);
+        }
+        // Also on a machine where there would be one.
+        if file.is_none() && self.binary == binary() && !says("--io-threads") {
+            command.args(["--io-threads", "2"]);
         }
         let child = command
             .spawn()
