@@ -88,6 +88,8 @@ pub struct Executor {
     pub(super) record: Record,
     /// Whether MONITOR clients have seen the request that a lane runs.
     pub(super) request_shown: bool,
+    /// Whether the keys of the request count as accessed already.
+    pub(super) accesses_noted: bool,
     /// Whether some thread has more to send to its clients than it keeps up with.
     swamped: bool,
     /// Whether the tick should end: its client hears of what it did itself, and
@@ -123,6 +125,7 @@ impl Executor {
             scripts: None,
             record: Record::default(),
             request_shown: false,
+            accesses_noted: false,
             swamped: false,
             heard: false,
         };
@@ -205,8 +208,16 @@ impl Executor {
         self.must_wait
     }
 
+    /// Whether its keys have counted as accessed, though it is to be run again.
+    pub fn accesses_noted(&self) -> bool {
+        self.accesses_noted
+    }
+
     fn climb(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         let start = reply.len();
+        if self.lane.is_none() {
+            self.accesses_noted = false;
+        }
         if is_http(args) {
             log::warn!(
                 "client {} at {} speaks HTTP: somebody may be using a browser to reach this server",
@@ -399,8 +410,7 @@ impl Executor {
         self.txn.be_brief(false);
         if matches!(done, Err(Stop::Slow)) {
             self.txn.forget_events(events);
-        }
-        if session.tracks_reads() {
+        } else if session.tracks_reads() {
             self.track(session, command, args);
         }
         if !self.in_unit() {
@@ -417,7 +427,9 @@ impl Executor {
             && !self.in_unit()
             && !session.tracks_reads()
             && self.txn.pending_bytes() == 0
-            && command.key_indices(args).is_some_and(|keys| !keys.is_empty())
+            && command
+                .key_indices(args)
+                .is_some_and(|keys| !keys.is_empty())
     }
 
     fn read_apart(
@@ -432,7 +444,10 @@ impl Executor {
         self.begin(false)?;
         let indices = command.key_indices(args).unwrap_or_default();
         self.prefetch(indices.iter().map(|&i| (session.db(), args[i])));
-        self.note_key_accesses(session, command, args);
+        if !self.accesses_noted {
+            self.note_key_accesses(session, command, args);
+            self.accesses_noted = true;
+        }
         let (db, server, events) = (session.db(), &self.server, self.txn.events());
         let done = self.txn.read_apart(|view| {
             let mut ctx = ReadCtx {

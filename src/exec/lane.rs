@@ -54,13 +54,13 @@ impl Executor {
             self.fail(&error, &mut reply);
             self.suppress(&mut job.session, &mut reply, 0);
             drop(args);
-            answer(&self.server, job.session, reply, &Ok(()));
+            answer(&self.server, job.session, reply, &Ok(()), &mut || {});
         }
     }
 
     /// Runs one request to its end, on a lane, in a tick of its own. Gives it
-    /// back if it cannot be run now. The client's thread gets the reply before
-    /// it hears of anything that the request did.
+    /// back if it cannot be run now. What the request did is on its way to other clients
+    /// before the reply is, and to the client itself after it.
     pub fn run_job(&mut self, mut job: Job) -> Option<Job> {
         let lane = self.lane.clone()?;
         let mut reply = Reply::new(job.session.resp3);
@@ -68,17 +68,19 @@ impl Executor {
         lane.begin();
         self.start_tick();
         self.request_shown = job.shown;
+        self.accesses_noted = job.noted;
         let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
         job.shown = self.request_shown;
+        job.noted = self.accesses_noted;
+        debug_assert_ne!(outcome, Outcome::Slow, "there is no other place for it");
         let (again, mut done) = match outcome {
             Outcome::Paused => (Some(job), None),
             Outcome::Done | Outcome::Blocked | Outcome::Slow => (None, Some(job.session)),
         };
         let server = self.server.clone();
-        let finished = self.finish_tick_with(|finished| {
-            if let Some(session) = done.take() {
-                answer(&server, session, reply, finished);
-            }
+        let finished = self.finish_tick_with(|finished, spread| match done.take() {
+            Some(session) => answer(&server, session, reply, finished, spread),
+            None => spread(),
         });
         loop {
             let postponed = lane.end();
@@ -102,8 +104,15 @@ impl Executor {
     }
 }
 
-/// A request is over: its reply and the session go to the client's thread.
-fn answer(server: &Server, mut session: Session, mut reply: Reply, finished: &Result<(), Error>) {
+/// A request is over: its reply and the session go to the client's thread, once `spread`
+/// has sent what others hear of it.
+fn answer(
+    server: &Server,
+    mut session: Session,
+    mut reply: Reply,
+    finished: &Result<(), Error>,
+    spread: &mut dyn FnMut(),
+) {
     if let Err(error) = finished {
         // As on an IO thread: what it changed of the session stands.
         session.close_after_reply = true;
@@ -116,7 +125,7 @@ fn answer(server: &Server, mut session: Session, mut reply: Reply, finished: &Re
         overflowed: reply.overflowed,
         reply: reply.buf,
     };
-    server.lanes.finish(done);
+    server.lanes.finish(done, spread);
     server.wake_threads([thread]);
 }
 
@@ -171,7 +180,12 @@ mod tests {
         assert_eq!(before.1, client.logged());
         assert_eq!(client.run("EXISTS to"), Value::Int(0));
         assert_eq!(client.run("SCARD small"), Value::Int(2));
-        for line in ["SRANDMEMBER large", "SSCAN large 0", "SCARD large", "DEL large"] {
+        for line in [
+            "SRANDMEMBER large",
+            "SSCAN large 0",
+            "SCARD large",
+            "DEL large",
+        ] {
             let mut reply = Reply::new(false);
             let outcome = on_io_thread(&mut client, line, &mut reply);
             assert_eq!(outcome, Outcome::Done, "{line}");

@@ -1,23 +1,27 @@
-//! Lanes: threads that run scripts which take long (see [`crate::state::lanes`]).
+//! Lanes: threads that run what takes long (see [`crate::state::lanes`]).
 
 use crate::exec::Executor;
 use crate::state::Server;
+use crate::state::lanes::PAUSE_CHECK;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How soon a request is tried again that could not be run, as clients are paused
-/// or somebody has its keys.
-const PAUSE_CHECK: Duration = Duration::from_millis(10);
 
 /// Runs requests until the server stops.
 pub(super) fn run(server: Arc<Server>) {
+    let lanes = &server.lanes;
     let mut executor = Executor::on_lane(server.clone());
-    while let Some(mut job) = server.lanes.next() {
-        while let Some(again) = executor.run_job(job) {
-            if server.lanes.wait_for_end(PAUSE_CHECK) {
+    let mut in_vain = 0;
+    while let Some(job) = lanes.next() {
+        let Some(again) = executor.run_job(job) else {
+            in_vain = 0;
+            continue;
+        };
+        in_vain += 1;
+        let all_tried = lanes.try_later(again);
+        if all_tried.is_some_and(|all| in_vain >= all) {
+            in_vain = 0;
+            if lanes.wait_for_end(PAUSE_CHECK) {
                 return;
             }
-            job = again;
         }
     }
 }

@@ -601,6 +601,8 @@ impl Connection {
             request,
             reply_limit: self.reply.limit.saturating_sub(self.unsent()),
             shown: false,
+            noted: executor.accesses_noted(),
+            tried: false,
         };
         match executor.server().lanes.submit(job) {
             Ok(()) => {

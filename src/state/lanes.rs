@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// Requests that may wait for a lane.
 const QUEUE: usize = 16 * 1024;
+/// How soon requests are tried again that could not be run, at the latest.
+pub const PAUSE_CHECK: Duration = Duration::from_millis(10);
 
 /// A request that takes long.
 #[derive(Debug)]
@@ -33,6 +35,10 @@ pub struct Job {
     pub reply_limit: usize,
     /// Whether MONITOR clients have seen it.
     pub shown: bool,
+    /// Whether its keys count as accessed already.
+    pub noted: bool,
+    /// Whether a lane has tried to run it.
+    pub tried: bool,
 }
 
 /// What came of a [`Job`].
@@ -113,6 +119,8 @@ pub struct Lanes {
     /// How many run a script; looked at often.
     running: AtomicUsize,
     jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
+    /// How many of them were tried in vain.
+    tried: AtomicUsize,
     /// What the threads of clients have not taken yet; at most one a client.
     done: Mutex<Vec<Done>>,
     done_count: AtomicUsize,
@@ -127,6 +135,7 @@ impl Default for Lanes {
             all: RwLock::default(),
             running: AtomicUsize::new(0),
             jobs: bounded(QUEUE),
+            tried: AtomicUsize::new(0),
             done: Mutex::default(),
             done_count: AtomicUsize::new(0),
             ended: Default::default(),
@@ -151,7 +160,13 @@ impl Lanes {
     /// # Errors
     /// The queue is full; here it is again.
     pub fn submit(&self, job: Job) -> Result<(), Box<Job>> {
-        match self.jobs.0.try_send(Some(job)) {
+        let tried = job.tried;
+        let sent = self.jobs.0.try_send(Some(job));
+        if !tried {
+            // For lanes that had only such before them as were tried already.
+            self.ended.1.notify_one();
+        }
+        match sent {
             Ok(()) | Err(TrySendError::Full(None) | TrySendError::Disconnected(None)) => Ok(()),
             Err(TrySendError::Full(Some(job)) | TrySendError::Disconnected(Some(job))) => {
                 Err(Box::new(job))
@@ -166,7 +181,29 @@ impl Lanes {
         if job.is_none() {
             self.wake_for_stop();
         }
+        self.taken(job.as_ref());
         job
+    }
+
+    fn taken(&self, job: Option<&Job>) {
+        if job.is_some_and(|job| job.tried) {
+            self.tried.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A request could not be run now, as clients are paused or somebody has its keys:
+    /// it goes behind all that wait. How many those are if all of them were tried, too.
+    pub fn try_later(&self, mut job: Job) -> Option<usize> {
+        job.tried = true;
+        self.tried.fetch_add(1, Ordering::Relaxed);
+        while let Err(back) = self.submit(job) {
+            if self.wait_for_end(PAUSE_CHECK) {
+                return None;
+            }
+            job = *back;
+        }
+        let tried = self.tried.load(Ordering::Relaxed);
+        (self.jobs.1.len() <= tried).then_some(tried)
     }
 
     /// Wakes a lane, which wakes the next: also one that has only just started. A
@@ -185,6 +222,7 @@ impl Lanes {
             // The server stops, and this was for a lane.
             self.wake_for_stop();
         }
+        self.taken(taken.as_ref());
         taken
     }
 
@@ -193,7 +231,7 @@ impl Lanes {
         self.ended.1.notify_all();
     }
 
-    /// Waits until some request is over, but not for long. Whether the server
+    /// Waits until some request is over or comes, but not for long. Whether the server
     /// stops.
     pub fn wait_for_end(&self, at_most: Duration) -> bool {
         let mut nobody = self.ended.0.lock();
@@ -201,11 +239,13 @@ impl Lanes {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// A request is over; the client's thread has to be woken.
-    pub fn finish(&self, done: Done) {
+    /// A request is over; the client's thread has to be woken. It cannot have the reply
+    /// before `spread` has returned, nor anything of what that sends before the reply.
+    pub fn finish(&self, done: Done, spread: &mut dyn FnMut()) {
         let mut all = self.done.lock();
         all.push(done);
         self.done_count.store(all.len(), Ordering::Release);
+        spread();
     }
 
     /// What was finished for the clients of an IO thread.
@@ -330,7 +370,51 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::clients::ClientFlags;
+    use crate::state::{ClientId, ClientInfo};
     use std::sync::mpsc::channel;
+
+    #[test]
+    fn who_cannot_run_now_lets_others_go_first() {
+        let job = |name: &[u8]| {
+            let addr = || "127.0.0.1:1".into();
+            let flags = ClientFlags::empty();
+            let info = ClientInfo::new(ClientId(1), addr(), addr(), -1, 0, 0, flags);
+            Job {
+                session: Session::new(Arc::new(info), true),
+                request: Request::new(&[name]),
+                reply_limit: 0,
+                shown: false,
+                noted: false,
+                tried: false,
+            }
+        };
+        let lanes = Lanes::default();
+        let next = || {
+            let job = lanes.next().unwrap();
+            let name = job.request.args()[0].to_vec();
+            (job, name)
+        };
+        lanes.submit(job(b"first")).unwrap();
+        assert_eq!(lanes.try_later(next().0), Some(1));
+        lanes.submit(job(b"second")).unwrap();
+        let (first, name) = next();
+        assert_eq!(name, b"first");
+        assert_eq!(
+            lanes.try_later(first),
+            None,
+            "there is one that was not tried"
+        );
+        let (second, name) = next();
+        assert_eq!(name, b"second");
+        assert_eq!(lanes.try_later(second), Some(2));
+        assert_eq!(
+            [next().1, next().1],
+            [b"first".to_vec(), b"second".to_vec()]
+        );
+        lanes.submit(job(b"third")).unwrap();
+        assert_eq!(lanes.try_later(next().0), Some(1));
+    }
 
     /// Who was added after the stop used to wait for ever, and the server with it.
     #[test]

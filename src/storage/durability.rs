@@ -113,9 +113,9 @@ impl Durability {
         }
     }
 
-    /// Whether no commit after the one of this number has changed the keys of a stripe
-    /// and is seen by this thread already, in whatever way.
-    pub(super) fn is_unchanged_since(&self, number: u64, stripe: Stripe) -> bool {
+    /// Whether no commit after the one of this number is noted to have changed the keys of
+    /// a stripe.
+    pub(super) fn is_as_of(&self, number: u64, stripe: Stripe) -> bool {
         self.last_changes.of_stripe[stripe.index()].load(Ordering::Acquire) <= number
     }
 
@@ -141,7 +141,8 @@ impl Engine {
         if on && !self.durability.fsync_each.load(Ordering::Relaxed) {
             // The operating system had it, which counted as durable.
             let last = &self.durability.last_changes;
-            last.of_all.store(self.durability.written(), Ordering::Release);
+            last.of_all
+                .store(self.durability.written(), Ordering::Release);
         }
         self.durability.fsync_each.store(on, Ordering::Release);
     }

@@ -371,7 +371,8 @@ impl<'a> Scan<'a> {
                 _ => None,
             },
         };
-        self.patience.spend(row.map_or(0, |(_, value)| value.len()))?;
+        self.patience
+            .spend(row.map_or(0, |(_, value)| value.len()))?;
         Ok(row)
     }
 

@@ -25,6 +25,7 @@
 //! - `notify`: keyspace events
 //! - `streams`: streams over replication, and waits that end by expiry
 //! - `tracking`: client-side caches
+//! - `lanes`: what takes long, beside clients that write
 //! - `layers`: house rules of the sources
 #![allow(clippy::unwrap_used)]
 
@@ -35,6 +36,7 @@ mod differential;
 mod durability;
 mod failure;
 mod hostile;
+mod lanes;
 mod layers;
 mod lifecycle;
 mod linear;

@@ -65,7 +65,10 @@ impl Executor {
         }
         let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
         let mut hashes: KeyHashes = indices.iter().map(hash).collect();
-        self.note_accesses(session, command, &hashes);
+        if !self.accesses_noted {
+            self.note_accesses(session, command, &hashes);
+            self.accesses_noted = true;
+        }
         if let Some(other) = command.other_db.and_then(|other_db| other_db(args)) {
             let there = indices.iter().map(|&i| self.txn.key_hash(other, args[i]));
             hashes.extend(there);

@@ -81,14 +81,14 @@ impl Executor {
     /// Nothing of the tick may be told to anyone: every reply must become the
     /// returned error.
     pub fn finish_tick(&mut self) -> Result<(), Error> {
-        self.finish_tick_with(|_| {})
+        self.finish_tick_with(|_, spread| spread())
     }
 
-    /// Like [`Executor::finish_tick`]; `answer` is called once it is known how it
-    /// ended, and before other clients hear of anything.
+    /// Like [`Executor::finish_tick`]; once it is known how it ended, `tell` is called
+    /// with what sends the news.
     pub(in crate::exec) fn finish_tick_with(
         &mut self,
-        answer: impl FnOnce(&Result<(), Error>),
+        tell: impl FnOnce(&Result<(), Error>, &mut dyn FnMut()),
     ) -> Result<(), Error> {
         let finished = self.commit_tick().and_then(|wants_disk| {
             if wants_disk {
@@ -96,9 +96,12 @@ impl Executor {
             }
             Ok(())
         });
-        answer(&finished);
-        let news = self.news();
-        self.spread(news, finished.as_ref().err());
+        let mut news = Some(self.news());
+        tell(&finished, &mut || {
+            if let Some(news) = news.take() {
+                self.spread(news, finished.as_ref().err());
+            }
+        });
         finished
     }
 

@@ -144,9 +144,11 @@ impl View {
         }
     }
 
-    /// A hot meta row, if it surely is what it was at that moment: whoever had changed
-    /// the key before has let it go, so its hot row was brought up to date; and whoever
-    /// has changed it since has noted that before its hot row was changed.
+    /// A hot meta row, if it surely is what it was at that moment. Nobody has its stripe
+    /// before the look: who had changed the key before the moment has brought the hot row
+    /// up to date. Nobody has it after the look, either: who has changed the key since, so
+    /// that others may have made a hot row of what he wrote, has noted that. Turns that are
+    /// exclusive, of which no stripe tells, are not possible while this one lasts.
     fn hot_at(
         &self,
         moment: &Moment,
@@ -161,8 +163,8 @@ impl View {
             return None;
         }
         let row = engine.hot.look(hot_hash, row_key, SmallVec::from_slice);
-        let number = moment.last_commit;
-        let holds = engine.durability.is_unchanged_since(number, stripe);
+        let holds = !engine.locks.is_taken(stripe)
+            && engine.durability.is_as_of(moment.last_commit, stripe);
         row.ok().filter(|_| holds)
     }
 

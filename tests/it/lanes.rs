@@ -1,0 +1,166 @@
+//! What lanes read, beside clients that write.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::support::{Conn, Server, Value, args};
+
+/// More words than a request may have that an IO thread runs, and more rows.
+const MANY: usize = 5000;
+
+fn words(first: &str, each: impl Fn(usize) -> Vec<String>) -> Vec<Vec<u8>> {
+    let rest = (0..MANY).flat_map(each);
+    let all = std::iter::once(first.to_owned()).chain(rest);
+    all.map(String::into_bytes).collect()
+}
+
+/// Says so also when the test fails: nobody then goes on for ever.
+struct DoneAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for DoneAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn all_are(reply: &Value, len: usize) -> bool {
+    let items = reply.items();
+    items.len() == len && items.iter().all(|item| *item == items[0])
+}
+
+/// A writer sets thousands of keys, and all items of a list, to the same number again and
+/// again: who reads all sees one number, and never an older one than before or than what
+/// was acknowledged.
+#[test]
+fn a_long_read_sees_one_moment() {
+    let server = Server::start(&[]);
+    let mget = words("MGET", |n| vec![format!("key{n}")]);
+    let set_all = |conn: &mut Conn, to: u64| {
+        let to = to.to_string();
+        let mset = words("MSET", |n| vec![format!("key{n}"), to.clone()]);
+        let mut push = words("RPUSH", |_| vec![to.clone()]);
+        push.insert(1, b"list".to_vec());
+        assert_eq!(conn.call(&mset), Value::ok());
+        conn.must("MULTI");
+        conn.must("DEL list");
+        assert_eq!(conn.call(&push), Value::simple("QUEUED"));
+        conn.must("EXEC");
+    };
+    let mut writer = server.connect();
+    set_all(&mut writer, 0);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = || {
+            let mut conn = server.connect();
+            let mut last = [0, 0];
+            while !done.load(Ordering::Relaxed) {
+                let requests = [&mget, &args("LRANGE list 0 -1")];
+                for (request, last) in requests.into_iter().zip(&mut last) {
+                    let reply = conn.call(request);
+                    assert!(all_are(&reply, MANY), "torn");
+                    let seen: u64 = reply.items()[0].text().parse().unwrap();
+                    assert!(seen >= *last, "{seen} after {last}");
+                    *last = seen;
+                }
+            }
+        };
+        let _end = DoneAtEnd(&done);
+        let readers = [scope.spawn(reader), scope.spawn(reader)];
+        for round in 1..60 {
+            set_all(&mut writer, round);
+            let now = writer.call(&mget);
+            assert!(all_are(&now, MANY));
+            assert_eq!(
+                now.items()[0].text(),
+                round.to_string(),
+                "not what was written"
+            );
+            if readers.iter().any(|reader| reader.is_finished()) {
+                break;
+            }
+        }
+    });
+}
+
+/// Requests that go to a lane keep their place among those of their client, and so do
+/// writes that read much before.
+#[test]
+fn long_requests_keep_their_place_in_a_pipeline() {
+    let server = Server::start(&["--io-threads", "1"]);
+    let mut conn = server.connect();
+    let mut add = words("SADD", |n| vec![format!("member{n}")]);
+    add.insert(1, b"large".to_vec());
+    let many = MANY as i64;
+    for round in 0..20 {
+        let pipeline = [
+            args("SET before 1"),
+            add.clone(),
+            args("SMEMBERS large"),
+            args("SADD large another"),
+            args("SUNIONSTORE union large other"),
+            args("SORT large ALPHA LIMIT 0 1"),
+            args("INCR before"),
+            args("SREM large another"),
+            args("COPY large copy"),
+            args("DEL large"),
+            args("SCARD copy"),
+            args("DEL copy union before"),
+        ];
+        let replies = conn.pipeline(&pipeline);
+        assert_eq!(replies[2].items().len(), MANY, "{round}");
+        let rest = replies.into_iter().enumerate().filter(|(n, _)| *n != 2);
+        let expected = [
+            Value::ok(),
+            Value::Int(many),
+            Value::Int(1),
+            Value::Int(many + 1),
+            Value::Array(vec![Value::bulk("another")]),
+            Value::Int(2),
+            Value::Int(1),
+            Value::Int(1),
+            Value::Int(1),
+            Value::Int(many),
+            Value::Int(3),
+        ];
+        assert_eq!(rest.map(|(_, reply)| reply).collect::<Vec<_>>(), expected);
+    }
+}
+
+/// Who hears that a write was answered, and asks then, has been told of it before: also
+/// if a lane has run it.
+#[test]
+fn what_a_lane_has_done_is_told_before_its_reply() {
+    let server = Server::start(&["--notify-keyspace-events", "KEA"]);
+    let mut writer = server.connect();
+    let mut add = words("SADD", |n| vec![format!("member{n}")]);
+    add.insert(1, b"large".to_vec());
+    writer.call(&add);
+    let mut reader = server.connect();
+    reader.hello3();
+    reader.must("CLIENT TRACKING ON");
+    let mut subscriber = server.connect();
+    subscriber.hello3();
+    subscriber
+        .send(&args("PSUBSCRIBE __keyevent@0__:* done"))
+        .unwrap();
+    for pattern in ["subscription", "another"] {
+        assert!(
+            matches!(subscriber.read().unwrap(), Value::Push(_)),
+            "{pattern}"
+        );
+    }
+    for round in 0..100 {
+        reader.must("SCARD to");
+        assert_eq!(writer.cmd("SUNIONSTORE to large"), Value::Int(MANY as i64));
+        reader.send(&args("PING")).unwrap();
+        assert!(matches!(reader.read().unwrap(), Value::Push(_)), "{round}");
+        assert_eq!(reader.read().unwrap(), Value::simple("PONG"));
+        writer.must("DEL to");
+        writer.must("PUBLISH done x");
+        let channels = [(); 3].map(|()| match subscriber.read().unwrap() {
+            Value::Push(parts) => parts[2].text(),
+            other => panic!("{other:?}"),
+        });
+        let expected = ["__keyevent@0__:sunionstore", "__keyevent@0__:del", "done"];
+        assert_eq!(channels, expected, "{round}");
+    }
+}
