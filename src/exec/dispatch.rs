@@ -25,7 +25,7 @@ use crate::state::lanes::Lane;
 use crate::state::pubsub::Outbox;
 use crate::state::session::ReplyMode;
 use crate::state::{Server, Session};
-use crate::storage::{DbIndex, Expected, Txn};
+use crate::storage::{DbIndex, Expected, Txn, View};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -257,7 +257,7 @@ impl Executor {
             self.show_request(session, command, args);
         }
         self.commands += 1;
-        let lookups = self.txn.lookups();
+        let (lookups, events) = (self.txn.lookups(), self.txn.events());
         let done = self.perform(session, found, args, reply);
         if session.waiting.is_some() {
             self.record.tell(&self.server);
@@ -271,6 +271,7 @@ impl Executor {
         if matches!(done, Err(Stop::Slow)) {
             self.record.take_back(before);
             self.txn.set_lookups(lookups);
+            self.txn.forget_events(events);
             reply.truncate(start);
             return self.leave_to_lane(session, args, reply, start);
         }
@@ -382,74 +383,45 @@ impl Executor {
         reply: &mut Reply,
         run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult,
     ) -> Result<(), Stop> {
-        if self.reads_apart(session, command, args) {
-            let (start, lookups) = (reply.len(), self.txn.lookups());
-            match self.read_apart(session, command, args, reply, run) {
-                // Only with the locks.
-                Err(Stop::Slow) => {
-                    reply.truncate(start);
-                    self.txn.set_lookups(lookups);
-                }
-                done => return done,
+        if self.may_read_apart(session) {
+            let (start, before) = (reply.len(), (self.txn.lookups(), self.txn.events()));
+            let done = self.read_once(session, command, args, reply, run, true);
+            if !matches!(done, Err(Stop::Slow)) {
+                return done;
             }
+            // Only with the locks.
+            reply.truncate(start);
+            self.txn.set_lookups(before.0);
+            self.txn.forget_events(before.1);
         }
-        let mark = self.lock(session, command, args)?;
-        self.be_brief();
-        let events = self.txn.events();
-        let done = run(
-            &mut ReadCtx {
-                view: self.txn.reading(),
-                reply,
-                db: session.db(),
-                server: &self.server,
-                session,
-            },
-            args,
-        )
-        .map_err(Stop::from);
-        self.txn.be_brief(false);
-        if matches!(done, Err(Stop::Slow)) {
-            self.txn.forget_events(events);
-        } else if session.tracks_reads() {
-            self.track(session, command, args);
-        }
-        if !self.in_unit() {
-            // Only read: nobody needs to wait for these keys until the commit.
-            self.txn.unlock_since(mark);
-        }
-        done
+        self.read_once(session, command, args, reply, run, false)
     }
 
     /// Whether a command that only reads may do so without its keys' locks, which others
     /// would have to wait for. Who tracks what he reads must hear of every change after.
-    fn reads_apart(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
+    fn may_read_apart(&self, session: &Session) -> bool {
         self.lane.is_some()
             && !self.in_unit()
             && !session.tracks_reads()
             && self.txn.pending_bytes() == 0
-            && command
-                .key_indices(args)
-                .is_some_and(|keys| !keys.is_empty())
     }
 
-    fn read_apart(
+    fn read_once(
         &mut self,
         session: &Session,
         command: &Command,
         args: &[&[u8]],
         reply: &mut Reply,
         run: fn(&mut ReadCtx<'_>, &[&[u8]]) -> CmdResult,
+        apart: bool,
     ) -> Result<(), Stop> {
-        self.touched_keys = true;
-        self.begin(false)?;
-        let indices = command.key_indices(args).unwrap_or_default();
-        self.prefetch(indices.iter().map(|&i| (session.db(), args[i])));
-        if !self.accesses_noted {
-            self.note_key_accesses(session, command, args);
-            self.accesses_noted = true;
-        }
-        let (db, server, events) = (session.db(), &self.server, self.txn.events());
-        let done = self.txn.read_apart(|view| {
+        let mark = match apart {
+            true => self.begin_apart(session, command, args)?,
+            false => self.lock(session, command, args)?,
+        };
+        self.be_brief();
+        let (db, server) = (session.db(), &self.server);
+        let mut look = |view: &mut View| {
             let mut ctx = ReadCtx {
                 view,
                 reply,
@@ -458,9 +430,18 @@ impl Executor {
                 session,
             };
             run(&mut ctx, args).map_err(Stop::from)
-        });
-        if matches!(done, Err(Stop::Slow)) {
-            self.txn.forget_events(events);
+        };
+        let done = match apart {
+            true => self.txn.read_apart(look),
+            false => look(self.txn.reading()),
+        };
+        self.txn.be_brief(false);
+        if session.tracks_reads() && !matches!(done, Err(Stop::Slow)) {
+            self.track(session, command, args);
+        }
+        if !self.in_unit() {
+            // Only read: nobody needs to wait for these keys until the commit.
+            self.txn.unlock_since(mark);
         }
         done
     }

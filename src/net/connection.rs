@@ -596,14 +596,9 @@ impl Connection {
 
     /// A lane runs the request; what follows waits for its answer.
     fn leave_to_lane(&mut self, executor: &Executor, request: Request) -> Outcome {
-        let job = Job {
-            session: self.session.leave(),
-            request,
-            reply_limit: self.reply.limit.saturating_sub(self.unsent()),
-            shown: false,
-            noted: executor.accesses_noted(),
-            tried: false,
-        };
+        let reply_limit = self.reply.limit.saturating_sub(self.unsent());
+        let noted = executor.accesses_noted();
+        let job = Job::new(self.session.leave(), request, reply_limit, noted);
         match executor.server().lanes.submit(job) {
             Ok(()) => {
                 let info = &self.session.info;

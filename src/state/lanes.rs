@@ -41,6 +41,20 @@ pub struct Job {
     pub tried: bool,
 }
 
+impl Job {
+    /// One that no lane has begun; `noted`: see there.
+    pub fn new(session: Session, request: Request, reply_limit: usize, noted: bool) -> Job {
+        Job {
+            session,
+            request,
+            reply_limit,
+            shown: false,
+            noted,
+            tried: false,
+        }
+    }
+}
+
 /// What came of a [`Job`].
 #[derive(Debug)]
 pub struct Done {
@@ -380,14 +394,8 @@ mod tests {
             let addr = || "127.0.0.1:1".into();
             let flags = ClientFlags::empty();
             let info = ClientInfo::new(ClientId(1), addr(), addr(), -1, 0, 0, flags);
-            Job {
-                session: Session::new(Arc::new(info), true),
-                request: Request::new(&[name]),
-                reply_limit: 0,
-                shown: false,
-                noted: false,
-                tried: false,
-            }
+            let session = Session::new(Arc::new(info), true);
+            Job::new(session, Request::new(&[name]), 0, false)
         };
         let lanes = Lanes::default();
         let next = || {

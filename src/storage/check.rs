@@ -179,7 +179,15 @@ impl Engine {
         for (prefix, stretches) in self.tallies.stretches(keyspace.id) {
             let mut counted = vec![0; stretches.len()];
             let end = keys::after_prefix(&prefix).unwrap_or_default();
-            let mut rows = open_rows(self, keyspace, &prefix, &end, Direction::Forward, None);
+            let mut rows = open_rows(
+                self,
+                None,
+                keyspace,
+                &prefix,
+                &end,
+                Direction::Forward,
+                None,
+            );
             while let Some(key) = rows.key() {
                 let place = key.get(prefix.len()..).unwrap_or_default();
                 let begun = stretches.partition_point(|(from, _)| from.as_slice() <= place);

@@ -644,13 +644,6 @@ impl Moment {
     pub(super) fn apply_to(&self, reads: &mut ReadOptions) {
         reads.set_snapshot(&self.rows);
     }
-
-    /// Options for reads of this moment, which they must not outlive.
-    pub(super) fn reads(&self) -> ReadOptions {
-        let mut reads = ReadOptions::default();
-        self.apply_to(&mut reads);
-        reads
-    }
 }
 
 #[allow(unsafe_code)]

@@ -10,7 +10,7 @@
 //! Reads of sorted sets and lists begin with the rows of a hot run, if there is
 //! one ([`super::runs`]), and leave one behind for the next reader.
 
-use super::engine::{Engine, Keyspace};
+use super::engine::{Engine, Keyspace, Moment};
 use super::patience::Patience;
 use super::runs::{self, READ_AHEAD, Run};
 use super::txn::View;
@@ -174,52 +174,38 @@ impl View {
             match bound {
                 None => scan.begin_with_run(view, keyspace, from, to),
                 Some(_) => {
-                    let rows = view.open_rows(keyspace, from, to, direction, bound);
+                    let rows = open_rows(
+                        &view.engine,
+                        view.moment.as_ref(),
+                        keyspace,
+                        from,
+                        to,
+                        direction,
+                        bound,
+                    );
                     scan.stored = Stored::Rows(rows);
                 }
             }
         }
         Ok(scan)
     }
-
-    /// As the function of this name; of the moment that is read, if there is one.
-    pub(super) fn open_rows(
-        &self,
-        keyspace: &Keyspace,
-        from: &[u8],
-        to: &[u8],
-        direction: Direction,
-        bound: Option<u64>,
-    ) -> DBRawIteratorWithThreadMode<'_, Db> {
-        let mut read = ReadOptions::default();
-        if let Some(moment) = &self.moment {
-            moment.apply_to(&mut read);
-        }
-        open_rows_with(read, &self.engine, keyspace, (from, to), direction, bound)
-    }
 }
 
-/// An iterator over the committed rows in `[from, to)`, at the first of them.
+/// An iterator over the committed rows in `[from, to)`, at the first of them; over those
+/// of a moment, which it must not outlive, if there is one.
 pub(super) fn open_rows<'a>(
     engine: &'a Engine,
+    moment: Option<&'a Moment>,
     keyspace: &Keyspace,
     from: &[u8],
     to: &[u8],
     direction: Direction,
     bound: Option<u64>,
 ) -> DBRawIteratorWithThreadMode<'a, Db> {
-    let read = ReadOptions::default();
-    open_rows_with(read, engine, keyspace, (from, to), direction, bound)
-}
-
-fn open_rows_with<'a>(
-    mut read: ReadOptions,
-    engine: &'a Engine,
-    keyspace: &Keyspace,
-    (from, to): (&[u8], &[u8]),
-    direction: Direction,
-    bound: Option<u64>,
-) -> DBRawIteratorWithThreadMode<'a, Db> {
+    let mut read = ReadOptions::default();
+    if let Some(moment) = moment {
+        moment.apply_to(&mut read);
+    }
     // Rows of one map share their prefix; its Bloom filter helps forward reads.
     let one_prefix = direction == Direction::Forward && is_one_map(from, to);
     read.set_total_order_seek(!one_prefix);
@@ -251,7 +237,9 @@ impl<'a> Scan<'a> {
         let engine: &Engine = &view.engine;
         let direction = self.direction;
         if view.moment.is_some() || !runs::is_worth_it(from, to) {
-            self.stored = Stored::Rows(view.open_rows(keyspace, from, to, direction, None));
+            let moment = view.moment.as_ref();
+            let rows = open_rows(engine, moment, keyspace, from, to, direction, None);
+            self.stored = Stored::Rows(rows);
             return;
         }
         let prefix = &from[..ELEMENT_PREFIX_LEN];
@@ -311,7 +299,7 @@ impl<'a> Scan<'a> {
         }
         if from < to {
             let (engine, keyspace) = (runs.engine, runs.keyspace);
-            let rows = open_rows(engine, keyspace, from, to, self.direction, None);
+            let rows = open_rows(engine, None, keyspace, from, to, self.direction, None);
             runs.record = run.extends(self.direction);
             self.stored = Stored::Rows(rows);
             self.record();
@@ -383,7 +371,7 @@ impl<'a> Scan<'a> {
         if let Some(mut runs) = self.runs.take() {
             runs.leave();
             let (engine, keyspace) = (runs.engine, runs.keyspace);
-            let rows = open_rows(engine, keyspace, from, &runs.to, self.direction, None);
+            let rows = open_rows(engine, None, keyspace, from, &runs.to, self.direction, None);
             self.stored = Stored::Rows(rows);
         } else if let Stored::Rows(rows) = &mut self.stored {
             rows.seek(from);

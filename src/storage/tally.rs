@@ -18,7 +18,7 @@
 
 use super::engine::Engine;
 use super::runs;
-use super::scan::Direction;
+use super::scan::{Direction, open_rows};
 use super::txn::{Txn, View};
 use super::{DbIndex, Result, StorageError};
 use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
@@ -538,7 +538,15 @@ impl View {
             };
             let from = row_key(&tally.stretch(at).from);
             let to = tally.end_of(at).map_or_else(|| end.clone(), row_key);
-            let mut rows = self.open_rows(&keyspace, &from, &to, Direction::Forward, None);
+            let mut rows = open_rows(
+                engine,
+                None,
+                &keyspace,
+                &from,
+                &to,
+                Direction::Forward,
+                None,
+            );
             tally.recount(at, || {
                 self.patience.spend(0)?;
                 let found = rows.key().and_then(|key| key.get(ELEMENT_PREFIX_LEN..));

@@ -351,7 +351,7 @@ impl Txn {
     pub fn read_apart<R>(&mut self, read: impl FnOnce(&mut View) -> R) -> R {
         debug_assert!(self.overlay.is_empty() && self.pass.is_some());
         let moment = self.engine.moment();
-        self.view.point_reads = moment.reads();
+        moment.apply_to(&mut self.view.point_reads);
         self.view.moment = Some(moment);
         let done = read(self.reading());
         self.view.point_reads = ReadOptions::default();

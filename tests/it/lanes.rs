@@ -13,6 +13,13 @@ fn words(first: &str, each: impl Fn(usize) -> Vec<String>) -> Vec<Vec<u8>> {
     all.map(String::into_bytes).collect()
 }
 
+/// A set of many members.
+fn add_large() -> Vec<Vec<u8>> {
+    let mut add = words("SADD", |n| vec![format!("member{n}")]);
+    add.insert(1, b"large".to_vec());
+    add
+}
+
 /// Says so also when the test fails: nobody then goes on for ever.
 struct DoneAtEnd<'a>(&'a AtomicBool);
 
@@ -87,8 +94,7 @@ fn a_long_read_sees_one_moment() {
 fn long_requests_keep_their_place_in_a_pipeline() {
     let server = Server::start(&["--io-threads", "1"]);
     let mut conn = server.connect();
-    let mut add = words("SADD", |n| vec![format!("member{n}")]);
-    add.insert(1, b"large".to_vec());
+    let add = add_large();
     let many = MANY as i64;
     for round in 0..20 {
         let pipeline = [
@@ -131,9 +137,7 @@ fn long_requests_keep_their_place_in_a_pipeline() {
 fn what_a_lane_has_done_is_told_before_its_reply() {
     let server = Server::start(&["--notify-keyspace-events", "KEA"]);
     let mut writer = server.connect();
-    let mut add = words("SADD", |n| vec![format!("member{n}")]);
-    add.insert(1, b"large".to_vec());
-    writer.call(&add);
+    writer.call(&add_large());
     let mut reader = server.connect();
     reader.hello3();
     reader.must("CLIENT TRACKING ON");

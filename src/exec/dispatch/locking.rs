@@ -65,10 +65,7 @@ impl Executor {
         }
         let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
         let mut hashes: KeyHashes = indices.iter().map(hash).collect();
-        if !self.accesses_noted {
-            self.note_accesses(session, command, &hashes);
-            self.accesses_noted = true;
-        }
+        self.note_request(session, command, &hashes);
         if let Some(other) = command.other_db.and_then(|other_db| other_db(args)) {
             let there = indices.iter().map(|&i| self.txn.key_hash(other, args[i]));
             hashes.extend(there);
@@ -86,11 +83,44 @@ impl Executor {
         locked.map_err(|error| self.not_locked(error, waits))
     }
 
-    pub(super) fn note_key_accesses(&self, session: &Session, command: &Command, args: &[&[u8]]) {
+    /// Begins a command that reads its keys without their locks; what
+    /// [`Executor::lock`] would return.
+    ///
+    /// # Errors
+    /// [`Stop::Slow`]: it does not say which keys, or none.
+    pub(super) fn begin_apart(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        args: &[&[u8]],
+    ) -> Result<usize, Stop> {
+        let indices = command.key_indices(args).unwrap_or_default();
+        if indices.is_empty() {
+            return Err(Stop::Slow);
+        }
+        self.touched_keys = true;
+        self.begin(false)?;
+        let db = session.db();
+        self.prefetch(indices.iter().map(|&i| (db, args[i])));
+        let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
+        let hashes: KeyHashes = indices.iter().map(hash).collect();
+        self.note_request(session, command, &hashes);
+        Ok(usize::MAX)
+    }
+
+    fn note_key_accesses(&self, session: &Session, command: &Command, args: &[&[u8]]) {
         let indices = command.key_indices(args).unwrap_or_default();
         let db = session.db();
         let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
         self.note_accesses(session, command, &indices.iter().map(hash).collect());
+    }
+
+    /// As [`Executor::note_accesses`], once however often a request is begun.
+    fn note_request(&mut self, session: &Session, command: &Command, hashes: &KeyHashes) {
+        if !self.accesses_noted {
+            self.note_accesses(session, command, hashes);
+            self.accesses_noted = true;
+        }
     }
 
     /// OBJECT IDLETIME and FREQ tell what is noted here.
