@@ -1,12 +1,13 @@
 //! Hot rows: copies in memory of rows that were read or written lately, so
 //! that a look-up of a popular key never descends into RocksDB.
 //!
-//! A fixed number of sets, each behind a lock of its own and bounded in bytes;
-//! within a set the rows that nobody has read since the hand passed them go
-//! first. The rows of a set stand in one piece of memory: to find one takes two
-//! steps that wait for memory, the set and the row. A row's place is given by a hash of its key that only this process
-//! knows, mixed with its keyspace's seed: clearing a keyspace is giving it
-//! another seed.
+//! A fixed number of sets, each behind a lock of its own. Together they are bounded
+//! in bytes: whoever brings in too much has a hand go on from set to set, past
+//! which go the rows that nobody has read since it came by last (CLOCK). The rows of
+//! a set stand in one piece of memory: to find one takes two steps that wait for
+//! memory, the set and the row. A row's place is given by a hash of its key that
+//! only this process knows, mixed with its keyspace's seed: clearing a keyspace is
+//! giving it another seed.
 //!
 //! Rows that are read by point have a place: see [`is_cacheable`]; and runs of
 //! rows that are read by range: see [`super::runs`].
@@ -29,19 +30,24 @@ use crate::base::prefetch;
 use crate::encoding::keys::RowKey;
 use crate::encoding::tag;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Rows of a set, at the most.
 const WAYS: usize = 16;
-/// Bytes of a set that the number of sets is made for.
-const SET_BYTES: u64 = 4096;
-/// No set holds more, so that places in it are numbers of 16 bits.
-const SET_BYTES_MAX: u32 = 60_000;
+/// Bytes that there is a set for, its own among them: sixteen rows of keys with some
+/// hundred bytes each. Smaller ones do not use all of the budget, of larger ones a
+/// set has fewer.
+const SET_BYTES: u64 = 2048;
 /// What a row has before its key: `hash (8) ‖ key length (2) ‖ value length (2) ‖
 /// room for the value (2)`, in the order of the machine.
 const HEAD: usize = 14;
-/// Rows up to this size, key and value, have a place.
+/// Rows up to this size, key and value, have a place: of sixteen of them, each
+/// begins at a number of 16 bits.
 const ROW_MAX: usize = 1536;
+/// Sets that the hand passes at a time, at the most; and those of them after which
+/// it takes what was read lately, too, if nothing else was found.
+const PASSES: usize = 256;
+const SPARED: usize = 16;
 
 /// The directions of a map's runs, as [`super::runs::names`] orders them.
 const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
@@ -98,7 +104,11 @@ struct Slot(Mutex<Set>);
 #[derive(Debug)]
 pub struct HotRows {
     sets: Box<[Slot]>,
-    set_bytes: AtomicU32,
+    /// Bytes that all may take, and those they take: [`HotRows::fixed`] not counted.
+    budget: AtomicU64,
+    held: AtomicU64,
+    /// How many sets the hand has passed.
+    hand: AtomicUsize,
 }
 
 /// Whether rows with this key are kept here: those of keys, fields, members,
@@ -121,26 +131,71 @@ pub fn is_cacheable(key: &[u8]) -> bool {
 impl HotRows {
     /// Room for about `budget` bytes; none at all if that is too little.
     pub fn new(budget: u64) -> HotRows {
-        let sets = match budget / SET_BYTES {
-            0 => 0,
-            sets => 1 << sets.min(1 << 24).ilog2(),
-        };
+        let sets = (budget / SET_BYTES).min(1 << 26);
         let hot = HotRows {
             sets: (0..sets).map(|_| Slot::default()).collect(),
-            set_bytes: AtomicU32::new(0),
+            budget: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            hand: AtomicUsize::new(0),
         };
         hot.set_budget(budget);
         hot
     }
 
-    /// Changes how many bytes may be held; what is too much goes when its set
-    /// is written to next.
+    /// Changes how many bytes may be taken; what is too much goes when others
+    /// come in.
     pub fn set_budget(&self, budget: u64) {
-        let each = budget / (self.sets.len().max(1) as u64);
-        let each = u32::try_from(each)
-            .unwrap_or(SET_BYTES_MAX)
-            .min(SET_BYTES_MAX);
-        self.set_bytes.store(each, Ordering::Relaxed);
+        let budget = budget.saturating_sub(self.fixed());
+        self.budget.store(budget, Ordering::Relaxed);
+    }
+
+    /// Bytes of the sets without their rows.
+    fn fixed(&self) -> u64 {
+        size_of_val(&*self.sets) as u64
+    }
+
+    /// Calls `change` with a set, under its lock; and makes room if it needs more
+    /// memory after that.
+    #[inline]
+    fn change<R>(&self, set: &Mutex<Set>, change: impl FnOnce(&mut Set) -> R) -> R {
+        let mut set = set.lock();
+        let before = set.memory.capacity();
+        let result = change(&mut set);
+        let after = set.memory.capacity();
+        // Under the lock: nobody subtracts what has not been added yet.
+        if after < before {
+            let less = (before - after) as u64;
+            self.held.fetch_sub(less, Ordering::Relaxed);
+        } else if after > before {
+            let more = (after - before) as u64;
+            let held = self.held.fetch_add(more, Ordering::Relaxed) + more;
+            drop(set);
+            if held > self.budget.load(Ordering::Relaxed) {
+                self.make_room();
+            }
+        }
+        result
+    }
+
+    /// Has the hand go on until no more is held than may be.
+    #[cold]
+    fn make_room(&self) {
+        let mut spared = 0;
+        for _ in 0..self.sets.len().min(PASSES) {
+            let held = self.held.load(Ordering::Relaxed);
+            if held <= self.budget.load(Ordering::Relaxed) {
+                return;
+            }
+            let passed = self.hand.fetch_add(1, Ordering::Relaxed);
+            let mut set = self.sets[passed % self.sets.len()].0.lock();
+            let before = set.memory.capacity();
+            spared += usize::from(set.rows > 0);
+            if set.sweep(spared > SPARED) {
+                spared = 0;
+            }
+            let freed = before - set.memory.capacity();
+            self.held.fetch_sub(freed as u64, Ordering::Relaxed);
+        }
     }
 
     /// Calls `look` with the row's value, under the lock of its set. If it is
@@ -202,19 +257,20 @@ impl HotRows {
         let Some(set) = self.set(hash) else {
             return;
         };
-        let mut set = set.lock();
-        if set.version != seen.0 {
-            return;
-        }
-        if let Some(at) = set.find(hash, name) {
-            let used = set.is_used(at);
-            set.used &= !(1 << at);
-            if used && !continues {
+        self.change(set, |set| {
+            if set.version != seen.0 {
                 return;
             }
-            set.remove(at);
-        }
-        set.insert(hash, name, run, self.set_bytes.load(Ordering::Relaxed));
+            if let Some(at) = set.find(hash, name) {
+                let used = set.is_used(at);
+                set.used &= !(1 << at);
+                if used && !continues {
+                    return;
+                }
+                set.remove(at);
+            }
+            set.insert(hash, name, run);
+        });
     }
 
     /// Brings the runs of a map up to date after a commit that has written one of
@@ -247,27 +303,28 @@ impl HotRows {
         let Some(set) = self.set(hash) else {
             return;
         };
-        let mut set = set.lock();
-        set.version = set.version.wrapping_add(1);
-        for (name, direction) in names.iter().zip(DIRECTIONS) {
-            let Some(at) = set.find(hash, name) else {
-                continue;
-            };
-            let Some(run) = change(direction, set.row(at).value) else {
-                continue;
-            };
-            if !run.is_empty() && set.overwrite(at, &run) {
-                continue;
-            }
-            let used = set.is_used(at);
-            set.remove(at);
-            if !run.is_empty() {
-                set.insert(hash, name, &run, self.set_bytes.load(Ordering::Relaxed));
-                if let Some(at) = set.find(hash, name) {
-                    set.used |= u16::from(used) << at;
+        self.change(set, |set| {
+            set.version = set.version.wrapping_add(1);
+            for (name, direction) in names.iter().zip(DIRECTIONS) {
+                let Some(at) = set.find(hash, name) else {
+                    continue;
+                };
+                let Some(run) = change(direction, set.row(at).value) else {
+                    continue;
+                };
+                if !run.is_empty() && set.overwrite(at, &run) {
+                    continue;
+                }
+                let used = set.is_used(at);
+                set.remove(at);
+                if !run.is_empty() {
+                    set.insert(hash, name, &run);
+                    if let Some(at) = set.find(hash, name) {
+                        set.used |= u16::from(used) << at;
+                    }
                 }
             }
-        }
+        });
     }
 
     /// Has the processor fetch the set of a row with this hash.
@@ -290,11 +347,12 @@ impl HotRows {
         let Some(set) = self.set(hash) else {
             return;
         };
-        let mut set = set.lock();
-        // Another reader may have been faster.
-        if set.version == seen.0 && set.find(hash, key).is_none() {
-            set.insert(hash, key, value, self.set_bytes.load(Ordering::Relaxed));
-        }
+        self.change(set, |set| {
+            // Another reader may have been faster.
+            if set.version == seen.0 && set.find(hash, key).is_none() {
+                set.insert(hash, key, value);
+            }
+        });
     }
 
     /// Brings a row up to date that a commit has written (`None`: deleted).
@@ -302,35 +360,33 @@ impl HotRows {
         let Some(set) = self.set(hash) else {
             return;
         };
-        let mut set = set.lock();
-        set.version = set.version.wrapping_add(1);
-        let found = set.find(hash, key);
-        if let (Some(at), Some(value)) = (found, value)
-            && set.overwrite(at, value)
-        {
-            return;
-        }
-        if let Some(at) = found {
-            set.remove(at);
-        }
-        if let Some(value) = value {
-            set.insert(hash, key, value, self.set_bytes.load(Ordering::Relaxed));
-        }
+        self.change(set, |set| {
+            set.version = set.version.wrapping_add(1);
+            let found = set.find(hash, key);
+            if let (Some(at), Some(value)) = (found, value)
+                && set.overwrite(at, value)
+            {
+                return;
+            }
+            if let Some(at) = found {
+                set.remove(at);
+            }
+            if let Some(value) = value {
+                set.insert(hash, key, value);
+            }
+        });
     }
 
-    /// Rows held, and their bytes: about, if there are many sets, of which only
-    /// some are looked at.
+    /// Rows held, about, if there are many sets, of which only some are looked at;
+    /// and the bytes that they and the sets take.
     pub fn usage(&self) -> (u64, u64) {
         let step = (self.sets.len() / USAGE_SETS).max(1);
         let sample = self.sets.iter().step_by(step);
-        let (rows, bytes) = sample.fold((0, 0), |(rows, bytes), set| {
-            let set = set.0.lock();
-            (
-                rows + u64::from(set.rows),
-                bytes + set.memory.capacity() as u64,
-            )
+        let (sets, rows) = sample.fold((0, 0), |(sets, rows), set| {
+            (sets + 1, rows + u64::from(set.0.lock().rows))
         });
-        (rows * step as u64, bytes * step as u64)
+        let rows = rows * self.sets.len() as u64 / std::cmp::max(sets, 1);
+        (rows, self.fixed() + self.held.load(Ordering::Relaxed))
     }
 
     /// Calls `each` with hash, key and value of every row.
@@ -344,10 +400,9 @@ impl HotRows {
     }
 
     fn set(&self, hash: u64) -> Option<&Mutex<Set>> {
-        // The number of sets is a power of two, or 0.
-        let mask = self.sets.len().wrapping_sub(1);
-        let slot = self.sets.get((hash >> 16) as usize & mask);
-        slot.map(|slot| &slot.0)
+        // The upper half of the hash as a fraction, of so many sets.
+        let at = ((hash >> 32) * self.sets.len() as u64) >> 32;
+        self.sets.get(at as usize).map(|slot| &slot.0)
     }
 }
 
@@ -437,20 +492,18 @@ impl Set {
         }
     }
 
-    fn insert(&mut self, hash: u64, key: &[u8], value: &[u8], set_bytes: u32) {
-        let room = value.len().next_multiple_of(8);
-        let size = HEAD + key.len() + room;
-        // What is over is room for gaps.
-        let most = (set_bytes - set_bytes / 8) as usize;
-        if key.len() + value.len() > ROW_MAX || size > most {
+    fn insert(&mut self, hash: u64, key: &[u8], value: &[u8]) {
+        if key.len() + value.len() > ROW_MAX {
             return;
         }
-        while usize::from(self.rows) == WAYS || self.live() + size > most {
+        let room = value.len().next_multiple_of(8);
+        let size = HEAD + key.len() + room;
+        if usize::from(self.rows) == WAYS {
             self.evict();
         }
-        let capacity = self.memory.capacity();
-        if self.memory.len() + size > capacity || capacity > set_bytes as usize {
-            self.rebuild(size, set_bytes as usize);
+        if self.memory.len() + size > self.memory.capacity() {
+            let needed = self.live() + size;
+            self.rebuild(needed + needed / 4);
         }
         let at = usize::from(self.rows);
         self.marks[at] = mark(hash);
@@ -472,10 +525,9 @@ impl Set {
         self.memory.len() - self.gaps as usize
     }
 
-    /// Closes the gaps and makes room for `more` bytes and some, `most` in all.
-    fn rebuild(&mut self, more: usize, most: usize) {
-        let needed = self.live() + more;
-        let mut memory = Vec::with_capacity((needed + needed / 2).min(most).max(needed));
+    /// Closes the gaps; there is room for `capacity` bytes then.
+    fn rebuild(&mut self, capacity: usize) {
+        let mut memory = Vec::with_capacity(capacity);
         for at in 0..usize::from(self.rows) {
             let start = usize::from(self.starts[at]);
             let row = &self.memory[start..start + self.row(at).size()];
@@ -497,6 +549,23 @@ impl Set {
             self.hand = (at + 1) as u8;
         }
     }
+
+    /// The hand passes: drops what nobody has read since it did last, or all; tells
+    /// whether it has found something.
+    fn sweep(&mut self, all: bool) -> bool {
+        let before = self.rows;
+        for at in (0..usize::from(self.rows)).rev() {
+            if all || !self.is_used(at) {
+                self.remove(at);
+            }
+        }
+        self.used = 0;
+        let found = self.rows < before;
+        if found && self.rows > 0 {
+            self.rebuild(self.live());
+        }
+        found
+    }
 }
 
 #[cfg(test)]
@@ -512,7 +581,7 @@ mod tests {
         let hot = HotRows::new(1 << 20);
         let seen = get(&hot, 7, b"\x01k").unwrap_err();
         // The commit writes a row that is not here, even in the same set only.
-        hot.update(7 + (1 << 63), b"\x01other", Some(b"v"));
+        hot.update(7 + (1 << 20), b"\x01other", Some(b"v"));
         hot.offer(7, b"\x01k", b"old", seen);
         let seen = get(&hot, 7, b"\x01k").unwrap_err();
         hot.offer(7, b"\x01k", b"new", seen);
@@ -533,7 +602,7 @@ mod tests {
 
     #[test]
     fn values_grow_and_shrink_within_the_bound() {
-        let hot = HotRows::new(SET_BYTES);
+        let hot = HotRows::new(2 * SET_BYTES);
         for len in [0, 1, 64, 63, 20, 1000, 1535, 3, 0] {
             let value = vec![b'v'; len];
             hot.update(1, b"\x01", Some(&value));
@@ -542,7 +611,7 @@ mod tests {
         }
         hot.update(1, b"\x01", Some(&[0; ROW_MAX]));
         assert!(get(&hot, 1, b"\x01").is_err());
-        assert_eq!(hot.usage(), (0, 0));
+        assert_eq!(hot.usage(), (0, hot.fixed()));
     }
 
     #[test]
@@ -558,11 +627,31 @@ mod tests {
             assert_eq!(found, Ok(b"here".to_vec()));
             assert!(hot.usage().1 <= budget);
         }
+        // With what was read lately, too.
+        for i in 0..10_000u64 {
+            let _ = get(&hot, hash(i), &i.to_be_bytes());
+        }
         hot.set_budget(budget / 4);
         for i in 0..10_000u64 {
             hot.update(hash(i), &i.to_be_bytes(), Some(&[1; 100]));
         }
         assert!(hot.usage().1 <= budget / 4);
+    }
+
+    #[test]
+    fn rows_of_any_size_use_the_budget() {
+        let budget = 1 << 20;
+        for (value, share) in [(40, 0.45), (90, 0.7), (400, 0.8), (1500, 0.8)] {
+            let hot = HotRows::new(budget);
+            for i in 0..50_000u64 {
+                let hash = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                hot.update(hash, &i.to_be_bytes(), Some(&vec![1; value]));
+            }
+            let (rows, bytes) = hot.usage();
+            assert!(bytes <= budget, "{value}: {bytes}");
+            let used = rows * (HEAD + 8 + value) as u64;
+            assert!(used as f64 > share * budget as f64, "{value}: {used}");
+        }
     }
 
     #[test]
