@@ -55,7 +55,10 @@ impl Executor {
             self.check_still_master()?;
         }
         let start = reply.len();
-        let attempt = self.attempt(session, command, args, reply, run)?;
+        self.begin_patience();
+        let attempt = self.attempt(session, command, args, reply, run);
+        self.end_patience();
+        let attempt = attempt?;
         if command.is_read() && session.tracks_reads() {
             self.track(session, command, args);
         }

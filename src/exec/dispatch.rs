@@ -419,7 +419,7 @@ impl Executor {
             true => self.begin_apart(session, command, args)?,
             false => self.lock(session, command, args)?,
         };
-        self.be_brief();
+        self.begin_patience();
         let (db, server) = (session.db(), &self.server);
         let mut look = |view: &mut View| {
             let mut ctx = ReadCtx {
@@ -435,7 +435,7 @@ impl Executor {
             true => self.txn.read_apart(look),
             false => look(self.txn.reading()),
         };
-        self.txn.be_brief(false);
+        self.end_patience();
         if session.tracks_reads() && !matches!(done, Err(Stop::Slow)) {
             self.track(session, command, args);
         }
@@ -460,7 +460,7 @@ impl Executor {
         let savepoint = self.txn.savepoint();
         self.txn.start_command();
         self.txn.set_origin(session.info.id.0);
-        self.be_brief();
+        self.begin_patience();
         let db = session.db();
         let done = run(
             &mut WriteCtx {
@@ -472,7 +472,7 @@ impl Executor {
             },
             args,
         );
-        self.txn.be_brief(false);
+        self.end_patience();
         match &done {
             Ok(()) => {
                 session.wrote |= self.txn.dirty() > 0;
@@ -489,12 +489,25 @@ impl Executor {
         Ok(done?)
     }
 
-    /// Other clients wait while an IO thread runs a command: what takes long is left
-    /// to a lane, unless scripts occupy those. Units are not, here: they would be run
-    /// again from their beginning.
-    fn be_brief(&mut self) {
-        let brief = self.slices && !self.in_unit() && !self.server.lanes.any_running();
-        self.txn.be_brief(brief);
+    /// Whether others wait while this thread runs a command, so that what takes long is
+    /// left to a lane. It is not where scripts occupy those.
+    pub(super) fn must_be_brief(&self) -> bool {
+        self.slices && !self.server.lanes.any_running()
+    }
+
+    /// A command begins that is left to a lane if it takes long. A unit is as a whole,
+    /// by whoever runs it.
+    pub(super) fn begin_patience(&self) {
+        if !self.in_unit() {
+            self.txn.be_brief(self.must_be_brief());
+        }
+    }
+
+    /// It is over.
+    pub(super) fn end_patience(&self) {
+        if !self.in_unit() {
+            self.txn.be_brief(false);
+        }
     }
 
     /// Whether a command would write to keys that are on their way to another

@@ -194,6 +194,101 @@ mod tests {
     }
 
     #[test]
+    fn commands_that_may_wait_are_left_to_lanes_and_take_nothing() {
+        let mut client = Client::new();
+        for n in 0..300 {
+            client.run(&format!("XADD s {}-1 f v", n + 1));
+            client.run(&format!("RPUSH list {n}"));
+        }
+        client.run("XGROUP CREATE s g 0");
+        let before = client.logged();
+        let long = [
+            "XREAD BLOCK 0 STREAMS s 0",
+            "XREADGROUP GROUP g c COUNT 200 STREAMS s >",
+            "BLMPOP 0 1 list LEFT COUNT 200",
+        ];
+        for line in long {
+            let mut reply = Reply::new(false);
+            assert_eq!(
+                on_io_thread(&mut client, line, &mut reply),
+                Outcome::Slow,
+                "{line}"
+            );
+            assert!(reply.is_empty(), "{line}");
+        }
+        assert_eq!(client.logged(), before);
+        assert_eq!(client.run("LLEN list"), Value::Int(300));
+        for line in [
+            "XREAD COUNT 50 STREAMS s 0",
+            "BLMPOP 0 1 list LEFT COUNT 50",
+        ] {
+            let mut reply = Reply::new(false);
+            assert_eq!(
+                on_io_thread(&mut client, line, &mut reply),
+                Outcome::Done,
+                "{line}"
+            );
+        }
+        let mut lane = client.another().on_lane();
+        for (line, count) in [(long[0], 300), (long[1], 200)] {
+            let Value::Array(streams) = lane.run(line) else {
+                panic!("no array");
+            };
+            let Value::Array(stream) = &streams[0] else {
+                panic!("no stream");
+            };
+            assert!(matches!(&stream[1], Value::Array(entries) if entries.len() == count));
+        }
+        client.check();
+    }
+
+    #[test]
+    fn transactions_and_scripts_that_read_long_are_left_to_lanes_as_a_whole() {
+        let mut client = Client::new();
+        for n in 0..80 {
+            client.run(&format!("RPUSH list {n}"));
+        }
+        let queue = |client: &mut Client| {
+            for line in ["MULTI", "SET a 1", "LRANGE list 0 -1", "LRANGE list 0 -1"] {
+                client.run(line);
+            }
+        };
+        queue(&mut client);
+        let before = client.logged();
+        let mut reply = Reply::new(false);
+        let outcome = on_io_thread(&mut client, "EXEC", &mut reply);
+        assert_eq!((outcome, reply.is_empty()), (Outcome::Slow, true));
+        assert_eq!(client.logged(), before);
+        // It is still there, and can be run as a whole.
+        assert!(matches!(client.run("EXEC"), Value::Array(replies) if replies.len() == 3));
+        assert_eq!(client.run("GET a"), Value::Bulk(b"1".to_vec()));
+        // What cannot be taken back is not begun twice.
+        queue(&mut client);
+        client.run("CONFIG GET port");
+        let outcome = on_io_thread(&mut client, "EXEC", &mut reply);
+        assert_eq!((outcome, reply.is_empty()), (Outcome::Done, false));
+
+        let script = "redis.call('INCR', KEYS[2]) for i = 1, 3 do \
+                      redis.pcall('LRANGE', KEYS[1], 0, -1) end return 7";
+        let request: [&[u8]; 5] = [b"EVAL", script.as_bytes(), b"2", b"list", b"b"];
+        let mut reply = Reply::new(false);
+        let mut on_io = Executor::of_thread(client.server(), 0);
+        on_io.start_tick();
+        let outcome = on_io.run(client.parts().1, &request, &mut reply);
+        on_io.finish_tick().unwrap();
+        assert_eq!((outcome, reply.is_empty()), (Outcome::Slow, true));
+        assert_eq!(client.run("EXISTS b"), Value::Int(0));
+        assert_eq!(client.args(&request), Value::Int(7));
+        assert_eq!(client.run("GET b"), Value::Bulk(b"1".to_vec()));
+        // Three short walks do not add up if they are not in one unit.
+        for _ in 0..3 {
+            let outcome = on_io_thread(&mut client, "LRANGE list 0 -1", &mut reply);
+            assert_eq!(outcome, Outcome::Done);
+        }
+        client.check();
+    }
+
+    #[test]
     fn lanes_read_without_the_keys_that_they_read() {
         let mut client = Client::new();
         for n in 0..300 {

@@ -308,11 +308,20 @@ impl Executor {
                 read_only,
                 replicates: true,
                 running: on_lane.as_ref().map(|on| on.running.clone()),
+                reads_long: false,
             };
             let (keys, args) = (given.keys, given.args);
+            if !inside {
+                let brief = host.executor.must_be_brief();
+                host.executor.txn.be_brief(brief);
+            }
             let done = scripts
                 .lua
                 .run(code.which(), keys, args, limits, &mut host, reply);
+            let reads_long = host.reads_long;
+            if !inside {
+                self.txn.be_brief(false);
+            }
             if on_lane.is_some_and(|on| on.running.started.elapsed() < SLICE / 2) {
                 code.is_slow().store(false, Ordering::Relaxed);
             }
@@ -338,6 +347,10 @@ impl Executor {
                         return Err(killed(&place).into());
                     }
                     self.roll_back_unit()?;
+                    let why = match reads_long {
+                        true => Trip::Time,
+                        false => why,
+                    };
                     match why {
                         Trip::Killed if inside => return Err(Stop::Conflict),
                         Trip::Killed => return Err(killed(&place).into()),
@@ -417,6 +430,8 @@ struct ScriptHost<'a> {
     replicates: bool,
     /// Learns that it writes: it cannot be killed then.
     running: Option<Arc<Running>>,
+    /// It was halted because a command reads more than an IO thread has time for.
+    reads_long: bool,
 }
 
 impl ScriptHost<'_> {
@@ -486,7 +501,11 @@ impl Host for ScriptHost<'_> {
                 reply.error_bytes(&error.wire());
                 Ok(())
             }
-            Err(Stop::Conflict | Stop::Slow) => Err(Halted),
+            Err(Stop::Slow) => {
+                self.reads_long = true;
+                Err(Halted)
+            }
+            Err(Stop::Conflict) => Err(Halted),
         }
     }
 

@@ -23,6 +23,16 @@ const WATCH_INSIDE: Error = Error::text("ERR WATCH inside MULTI is not allowed")
 const ABORTED: Error = Error::text("EXECABORT Transaction discarded because of previous errors.");
 const NOT_INSIDE: Error = Error::text("ERR Command not allowed inside a transaction");
 
+/// What kinds of commands are in a queue.
+#[derive(Default)]
+struct Queued {
+    /// Scripts, which may have to be taken back and run again.
+    scripts: bool,
+    /// What is no matter of keys and cannot be taken back, libraries of functions for
+    /// one. Such commands are not for scripts either.
+    lasting: bool,
+}
+
 /// Whether a command runs at once even after MULTI.
 fn runs_inside_multi(command: &Command) -> bool {
     let own = [Own::Multi, Own::Exec, Own::Discard, Own::Watch];
@@ -160,7 +170,10 @@ impl Executor {
             reply.null_array();
             return Ok(());
         }
-        let once = self.runs_once(&multi.queue);
+        let Queued { scripts, lasting } = self.look_through(&multi.queue);
+        // What must not be begun twice.
+        let once = scripts && lasting;
+        let brief = self.must_be_brief() && !lasting;
         if once && self.slices {
             return Err(Stop::Slow);
         }
@@ -187,7 +200,10 @@ impl Executor {
                 reply.null_array();
                 return Ok(self.end_unit()?);
             }
-            match self.run_queue(session, &multi.queue, reply) {
+            self.txn.be_brief(brief);
+            let done = self.run_queue(session, &multi.queue, reply);
+            self.txn.be_brief(false);
+            match done {
                 Err(Stop::Conflict) if !alone => {
                     // A script touched a key that it did not declare.
                     self.roll_back_unit()?;
@@ -208,21 +224,17 @@ impl Executor {
         }
     }
 
-    /// Whether a queue must not be begun twice: scripts may have to be taken back
-    /// and run again, but what is no matter of keys cannot be taken back, libraries
-    /// of functions for one. Such commands are not for scripts either.
-    fn runs_once(&self, queue: &[Request]) -> bool {
-        let (mut scripts, mut lasting) = (false, false);
+    fn look_through(&self, queue: &[Request]) -> Queued {
+        let mut queued = Queued::default();
         for request in queue {
-            let found = self.resolve(&request.args());
-            let command = found.ok().map(|found| found.command);
-            scripts |= command.is_some_and(|c| matches!(c.handler, Handler::Own(Own::Script(_))));
-            lasting |= command.is_some_and(|c| {
-                let of_keys = matches!(c.handler, Handler::Blocking(_) | Handler::Own(_));
-                !of_keys && c.flags.contains(Flags::NOSCRIPT)
-            });
+            let Ok(Registered { command, .. }) = self.resolve(&request.args()) else {
+                continue;
+            };
+            queued.scripts |= matches!(command.handler, Handler::Own(Own::Script(_)));
+            let of_keys = matches!(command.handler, Handler::Blocking(_) | Handler::Own(_));
+            queued.lasting |= !of_keys && command.flags.contains(Flags::NOSCRIPT);
         }
-        scripts && lasting
+        queued
     }
 
     /// What the queued commands will touch.

@@ -217,21 +217,25 @@ impl IoThread {
             self.come_back(done);
         }
         for client in self.executor.server().waiters.take_ended(self.number) {
-            let Some(&token) = self.by_client.get(&client) else {
-                continue;
-            };
-            let Some(connection) = self.connections.get_mut(&token) else {
-                continue;
-            };
-            let Some(waiter) = connection.end_wait(&self.executor) else {
-                continue;
-            };
-            if let Some(deadline_ms) = waiter.deadline_ms {
-                self.deadlines.remove(&(deadline_ms, client));
+            if let Some(&token) = self.by_client.get(&client) {
+                self.end_wait(token);
             }
-            self.send(token);
-            self.look_again(token);
         }
+    }
+
+    /// Answers a client if its wait is over.
+    fn end_wait(&mut self, token: Token) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        let Some(waiter) = connection.end_wait(&self.executor) else {
+            return;
+        };
+        if let Some(deadline_ms) = waiter.deadline_ms {
+            self.deadlines.remove(&(deadline_ms, waiter.client.id));
+        }
+        self.send(token);
+        self.look_again(token);
     }
 
     /// Puts a connection aside until its wait is over. Its socket may have been
@@ -490,15 +494,25 @@ impl IoThread {
             return self.forget(&mut done.session);
         };
         connection.come_back(done, &self.executor);
+        let waits = connection.session.waiting.is_some();
         if let Some(token) = token {
             self.reply_in_tick(token);
             self.look_again(token);
+            if waits {
+                self.begin_wait(token);
+                // It may be over already: that was said when the session was not here.
+                self.end_wait(token);
+            }
         }
     }
 
-    /// Takes a client that is gone from here off the lists of those that are sent messages.
+    /// Takes a client that is gone from here off the lists of those that are sent messages
+    /// or keys.
     fn forget(&self, session: &mut Session) {
         let server = self.executor.server();
+        if let Some(waiter) = &session.waiting {
+            server.waiters.abandon(waiter);
+        }
         server.pubsub.leave_all(server, session);
         server.tracking.stop(session);
     }
@@ -564,11 +578,10 @@ impl IoThread {
         self.by_client.remove(&id);
         self.forget(&mut connection.session);
         let server = self.executor.server();
-        if let Some(waiter) = &connection.session.waiting {
-            server.waiters.abandon(waiter);
-            if let Some(deadline_ms) = waiter.deadline_ms {
-                self.deadlines.remove(&(deadline_ms, id));
-            }
+        if let Some(waiter) = &connection.session.waiting
+            && let Some(deadline_ms) = waiter.deadline_ms
+        {
+            self.deadlines.remove(&(deadline_ms, id));
         }
         server.clients.remove(id);
     }

@@ -1,5 +1,5 @@
 //! Lanes: the threads on which scripts run that take long, KEYS where there are many,
-//! and requests of thousands of words.
+//! requests of thousands of words, and what reads thousands of rows.
 //!
 //! A script starts on the IO thread that has its client, for a slice of time. If
 //! that is not enough, what it did is taken back, and the client's request goes

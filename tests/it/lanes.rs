@@ -168,3 +168,40 @@ fn what_a_lane_has_done_is_told_before_its_reply() {
         assert_eq!(channels, expected, "{round}");
     }
 }
+
+/// Some clients find much to pop, and all but one find nothing any more once a lane
+/// looks: they wait on, for what comes next or until their time is over.
+#[test]
+fn who_finds_nothing_left_on_a_lane_waits() {
+    let server = Server::start(&[]);
+    let mut writer = server.connect();
+    let mut push = words("RPUSH", |n| vec![n.to_string()]);
+    push.insert(1, b"list".to_vec());
+    let mut clients: [Conn; 4] = std::array::from_fn(|_| server.connect());
+    for round in 0..60 {
+        let gives_up = round % 4 == 3;
+        let timeout = if gives_up { "0.05" } else { "0" };
+        writer.call(&push);
+        let pop = args(&format!("BLMPOP {timeout} 1 list LEFT COUNT {MANY}"));
+        for client in &mut clients {
+            client.send(&pop).unwrap();
+        }
+        if !gives_up {
+            for _ in 1..clients.len() {
+                writer.call(&push);
+            }
+        }
+        let mut served = 0;
+        for client in &mut clients {
+            let reply = client.read().unwrap();
+            if reply == Value::NullArray {
+                continue;
+            }
+            assert_eq!(reply.items()[1].items().len(), MANY, "round {round}");
+            served += 1;
+        }
+        assert_eq!(served, if gives_up { 1 } else { clients.len() });
+        assert_eq!(writer.must("LLEN list"), Value::Int(0));
+    }
+    assert_eq!(writer.info_number("clients", "blocked_clients"), 0);
+}

@@ -187,12 +187,11 @@ impl Executor {
     /// Whether a request of many words is run on a lane.
     fn is_for_lanes(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
         let waits = matches!(command.handler, Handler::Blocking(_));
-        let free = self.slices && !self.server.lanes.any_running();
         let most = match command.handler {
             Handler::Read(_) if !session.tracks_reads() => usize::MAX,
             _ => FEW_KEYS,
         };
         let keys = || command.key_indices(args).map_or(0, |keys| keys.len());
-        free && !waits && (1..=most).contains(&keys())
+        self.must_be_brief() && !waits && (1..=most).contains(&keys())
     }
 }
