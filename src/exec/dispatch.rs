@@ -9,7 +9,7 @@ pub use tick::{Ended, Parked};
 
 use super::blocking::WaitingRoom;
 use super::monitor;
-use super::record::Record;
+use super::record::{Record, Slow};
 use super::scripts::ThreadScripts;
 use super::unit::{Stop, Unit};
 use crate::base::clock;
@@ -24,6 +24,7 @@ use crate::state::config::Config;
 use crate::state::lanes::Lane;
 use crate::state::pubsub::Outbox;
 use crate::state::session::ReplyMode;
+use crate::state::slowlog::Entry;
 use crate::state::{Server, Session};
 use crate::storage::{DbIndex, Expected, Txn, View};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -610,10 +611,9 @@ impl Executor {
         let now_us = clock::mono_us();
         let usec = now_us.saturating_sub(self.last_us);
         self.last_us = now_us;
-        let stats = &self.server.stats;
         match self.in_unit() {
             true => self.record.call(&self.server, found.index, usec, failed),
-            false => stats.ran(found.index, usec, failed),
+            false => self.server.stats.ran(found.index, usec, failed),
         }
         let (ms, threshold_ms) = (usec / 1000, self.config.latency_monitor_threshold_ms);
         if threshold_ms > 0 && ms >= threshold_ms {
@@ -621,21 +621,22 @@ impl Executor {
                 true => "fast-command",
                 false => "command",
             };
-            self.server.latency.add(class, ms, self.now_ms / 1000);
+            self.note_slow(Slow::Latency(class, ms, self.now_ms / 1000));
         }
         let limit = self.config.slowlog_log_slower_than_us;
         let slow = limit >= 0 && usec >= limit as u64;
         if slow && !found.command.flags.contains(Flags::SKIP_SLOWLOG) {
-            stats.slow_commands.add(1);
             let hidden = secrets::visible(found.command, args);
-            self.server.slowlog.add(
-                &hidden,
-                usec,
-                self.now_ms / 1000,
-                &session.info.addr,
-                &session.info.names.lock().name,
-                self.config.slowlog_max_len as usize,
-            );
+            let (at_s, info) = (self.now_ms / 1000, &session.info);
+            let entry = Entry::new(&hidden, usec, at_s, &info.addr, &info.names.lock().name);
+            self.note_slow(Slow::Log(entry, self.config.slowlog_max_len as usize));
+        }
+    }
+
+    fn note_slow(&mut self, slow: Slow) {
+        self.record.slow(&self.server, slow);
+        if !self.in_unit() {
+            self.record.count(&self.server);
         }
     }
 }

@@ -64,6 +64,12 @@ impl Executor {
     pub fn run_job(&mut self, mut job: Job) -> Option<Job> {
         let lane = self.lane.clone()?;
         let mut reply = Reply::new(job.session.resp3);
+        if self.server.clients.get(job.session.info.id).is_none() {
+            // Who is gone, or was killed, asks for nothing any more.
+            answer(&self.server, job.session, reply, &Ok(()), &mut || {});
+            self.server.lanes.ended();
+            return None;
+        }
         reply.limit = job.reply_limit;
         lane.begin();
         self.start_tick();
@@ -75,7 +81,11 @@ impl Executor {
         debug_assert_ne!(outcome, Outcome::Slow, "there is no other place for it");
         let (again, mut done) = match outcome {
             Outcome::Paused => (Some(job), None),
-            Outcome::Done | Outcome::Blocked | Outcome::Slow => (None, Some(job.session)),
+            Outcome::Slow => {
+                reply.error("ERR this takes too long here");
+                (None, Some(job.session))
+            }
+            Outcome::Done | Outcome::Blocked => (None, Some(job.session)),
         };
         let server = self.server.clone();
         let finished = self.finish_tick_with(|finished, spread| match done.take() {
@@ -116,6 +126,9 @@ fn answer(
     if let Err(error) = finished {
         // As on an IO thread: what it changed of the session stands.
         session.close_after_reply = true;
+        if let Some(waiter) = session.waiting.take() {
+            server.waiters.abandon(&waiter);
+        }
         reply.truncate(0);
         reply.error(&error.to_string());
     }
@@ -134,6 +147,7 @@ mod tests {
     use super::*;
     use crate::exec::testing::Client;
     use crate::resp::Value;
+    use crate::state::request::Request;
 
     /// How an IO thread gets on with one request.
     fn on_io_thread(client: &mut Client, line: &str, reply: &mut Reply) -> Outcome {
@@ -284,6 +298,62 @@ mod tests {
         for _ in 0..3 {
             let outcome = on_io_thread(&mut client, "LRANGE list 0 -1", &mut reply);
             assert_eq!(outcome, Outcome::Done);
+        }
+        client.check();
+    }
+
+    #[test]
+    fn what_is_taken_back_is_told_once_and_still_watched() {
+        let mut client = Client::new();
+        client.run("CONFIG SET slowlog-log-slower-than 0 maxmemory-policy allkeys-lfu");
+        client.run("CONFIG SET lfu-log-factor 0");
+        for n in 0..200 {
+            client.run(&format!("RPUSH list {n}"));
+        }
+        client.run("SET k 1");
+        let mut other = client.another();
+        let mut exec = |client: &mut Client, meanwhile: &str| {
+            for line in ["WATCH k", "MULTI", "GET k", "UNWATCH", "LRANGE list 0 -1"] {
+                client.run(line);
+            }
+            let outcome = on_io_thread(client, "EXEC", &mut Reply::new(false));
+            assert_eq!(outcome, Outcome::Slow);
+            other.run(meanwhile);
+            client.run("EXEC")
+        };
+        assert_eq!(exec(&mut client, "SET k 2"), Value::Null);
+        client.run("SLOWLOG RESET");
+        let freq = |client: &mut Client| match client.run("OBJECT FREQ k") {
+            Value::Int(freq) => freq,
+            other => panic!("{other:?}"),
+        };
+        let before = freq(&mut client);
+        assert!(matches!(exec(&mut client, "PING"), Value::Array(replies) if replies.len() == 3));
+        assert_eq!(freq(&mut client), before + 1);
+        let slow = client.server().slowlog.newest(None);
+        let gets = slow.iter().filter(|entry| entry.args[0] == b"GET");
+        assert_eq!(gets.count(), 1);
+        client.check();
+    }
+
+    #[test]
+    fn nothing_is_done_for_who_is_gone() {
+        let mut client = Client::new();
+        client.run("RPUSH list a b");
+        let server = client.server();
+        for gone in [true, false] {
+            let mut another = client.another();
+            let id = another.parts().1.info.id;
+            let session = another.parts().1.leave();
+            if gone {
+                server.clients.remove(id);
+            }
+            let request = Request::new(&[b"LPOP".as_slice(), b"list"]);
+            let job = Job::new(session, request, usize::MAX, false);
+            let mut lane = client.another().on_lane();
+            assert!(lane.parts().0.run_job(job).is_none());
+            let left = if gone { 2 } else { 1 };
+            assert_eq!(client.run("LLEN list"), Value::Int(left));
         }
         client.check();
     }

@@ -1,17 +1,20 @@
 //! What is told of commands besides their replies: calls and errors for the
-//! statistics, lines for MONITOR clients. It is held back while the commands can
+//! statistics, how slow they were, lines for MONITOR clients. It is held back while the commands can
 //! still be taken back and run again, in a unit or on a lane: so each is counted
 //! and shown once. What no bound could hold (a script that runs for hours) is told
-//! before its unit ends.
+//! before its unit ends; a unit of which that is true is not taken back for what it reads.
 
 use super::monitor;
 use crate::commands::Error;
 use crate::state::Server;
+use crate::state::slowlog::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Calls and errors that are held back at most.
 const MAX_HELD: usize = 64 << 10;
+/// Slow commands that are held back at most.
+const MAX_SLOW: usize = 1 << 10;
 /// Bytes of lines that are held back at most.
 const MAX_LINE_BYTES: usize = 1 << 20;
 /// For how long a lane holds lines back.
@@ -26,10 +29,20 @@ struct Call {
     failed: bool,
 }
 
+/// A command that took long.
+#[derive(Debug)]
+pub(super) enum Slow {
+    /// For SLOWLOG, which keeps so many.
+    Log(Entry, usize),
+    /// For LATENCY: the class of event, milliseconds, and when, in Unix seconds.
+    Latency(&'static str, u64, u64),
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     calls: Vec<Call>,
+    slow: Vec<Slow>,
     /// Codes of error replies.
     errors: Vec<String>,
     lines: Vec<Arc<[u8]>>,
@@ -43,6 +56,7 @@ pub(super) struct Record {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark {
     calls: usize,
+    slow: usize,
     errors: usize,
     lines: usize,
     told: u64,
@@ -53,6 +67,7 @@ impl Record {
     pub fn mark(&self) -> Mark {
         Mark {
             calls: self.calls.len(),
+            slow: self.slow.len(),
             errors: self.errors.len(),
             lines: self.lines.len(),
             told: self.told,
@@ -66,6 +81,12 @@ impl Record {
             usec,
             failed,
         });
+        self.bound(server, false);
+    }
+
+    /// Notes that it took long.
+    pub fn slow(&mut self, server: &Server, slow: Slow) {
+        self.slow.push(slow);
         self.bound(server, false);
     }
 
@@ -88,6 +109,7 @@ impl Record {
     fn bound(&mut self, server: &Server, soon: bool) {
         let old = || self.since.is_some_and(|since| since.elapsed() >= MAX_AGE);
         if self.calls.len() + self.errors.len() >= MAX_HELD
+            || self.slow.len() >= MAX_SLOW
             || self.line_bytes >= MAX_LINE_BYTES
             || (soon && old())
         {
@@ -95,11 +117,17 @@ impl Record {
         }
     }
 
+    /// Whether all was told since `mark`, so that it cannot be taken back any more.
+    pub fn was_told_since(&self, mark: &Mark) -> bool {
+        mark.told != self.told
+    }
+
     /// Forgets what was noted since `mark` and not told yet.
     pub fn take_back(&mut self, mark: Mark) {
         let kept = |len| if mark.told == self.told { len } else { 0 };
         let (calls, errors, lines) = (kept(mark.calls), kept(mark.errors), kept(mark.lines));
         self.calls.truncate(calls);
+        self.slow.truncate(kept(mark.slow));
         self.errors.truncate(errors);
         self.lines.truncate(lines);
         self.line_bytes = self.lines.iter().map(|line| line.len()).sum();
@@ -117,6 +145,15 @@ impl Record {
         }
         for code in self.errors.drain(..) {
             server.stats.error(&code);
+        }
+        for slow in self.slow.drain(..) {
+            match slow {
+                Slow::Log(entry, max_len) => {
+                    server.stats.slow_commands.add(1);
+                    server.slowlog.add(entry, max_len);
+                }
+                Slow::Latency(class, ms, unix_s) => server.latency.add(class, ms, unix_s),
+            }
         }
     }
 

@@ -114,6 +114,8 @@ impl Executor {
             Own::Discard => session.end_multi(),
             Own::Watch if session.multi().is_some() => return Err(WATCH_INSIDE.into()),
             Own::Watch => self.watch(session, command, args)?,
+            // EXEC ends all watches, and has looked at them; it may have to do so again.
+            Own::Unwatch if self.in_unit() => {}
             Own::Unwatch => session.unwatch(),
             Own::Populate => self.populate(session, args)?,
             Own::Script(call) => return self.script(call, session, command, args, reply),

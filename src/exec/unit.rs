@@ -134,7 +134,12 @@ pub(super) struct Unit {
     /// What was counted and shown when it began.
     record: Mark,
     lookups: Lookups,
+    /// The hashes of keys that count as accessed once it stands.
+    accessed: Vec<u64>,
 }
+
+/// Accesses that a unit holds back at most: what takes more is told early.
+const MAX_ACCESSES: usize = 64 << 10;
 
 impl Executor {
     /// Begins a unit. May commit what earlier commands of the tick left pending.
@@ -174,8 +179,20 @@ impl Executor {
             mark,
             record: self.record.mark(),
             lookups: self.txn.lookups(),
+            accessed: Vec::new(),
         });
         Ok(())
+    }
+
+    /// Keys that a command of the unit asks for.
+    pub(super) fn note_accesses_in_unit(&mut self, hashes: impl Iterator<Item = u64>) {
+        if let Some(unit) = &mut self.unit {
+            unit.accessed.extend(hashes);
+            if unit.accessed.len() >= MAX_ACCESSES {
+                let accessed = std::mem::take(&mut unit.accessed);
+                self.touch(&accessed);
+            }
+        }
     }
 
     /// Whether a unit runs.
@@ -215,6 +232,11 @@ impl Executor {
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         debug_assert!(self.in_unit());
+        let told = |unit: &Unit| self.record.was_told_since(&unit.record);
+        if self.unit.as_ref().is_some_and(told) {
+            // What clients know of it must not happen twice.
+            self.txn.be_brief(false);
+        }
         let start = reply.len();
         let denied_before = std::mem::replace(&mut session.deny_blocking, true);
         let done = self.perform(session, found, args, reply);
@@ -241,6 +263,7 @@ impl Executor {
         };
         debug_assert!(!unit.conflict, "a unit with a conflict must be rolled back");
         self.record.count(&self.server);
+        self.touch(&unit.accessed);
         let unchanged = self.txn.is_unchanged_since(&unit.savepoint);
         self.txn.log_as_unit(&unit.savepoint);
         self.announce_changes();

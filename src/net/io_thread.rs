@@ -497,11 +497,13 @@ impl IoThread {
         let waits = connection.session.waiting.is_some();
         if let Some(token) = token {
             self.reply_in_tick(token);
-            self.look_again(token);
-            if waits {
-                self.begin_wait(token);
-                // It may be over already: that was said when the session was not here.
-                self.end_wait(token);
+            match waits {
+                true => {
+                    self.begin_wait(token);
+                    // It may be over already: that was said when the session was not here.
+                    self.end_wait(token);
+                }
+                false => self.look_again(token),
             }
         }
     }

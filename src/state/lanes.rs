@@ -29,7 +29,7 @@ pub const PAUSE_CHECK: Duration = Duration::from_millis(10);
 pub struct Job {
     /// The client's session, which comes back with the reply.
     pub session: Session,
-    /// EVAL, FCALL, EXEC and their like.
+    /// What the client asked for.
     pub request: Request,
     /// Bytes that the reply may have.
     pub reply_limit: usize,

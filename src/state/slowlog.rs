@@ -31,28 +31,27 @@ pub struct SlowLog {
     inner: Mutex<(u64, VecDeque<Entry>)>,
 }
 
-impl SlowLog {
-    /// Adds a command as the newest; keeps at most `max_len`.
-    pub fn add(
-        &self,
-        args: &[&[u8]],
-        usec: u64,
-        unix_s: u64,
-        addr: &str,
-        name: &[u8],
-        max_len: usize,
-    ) {
-        let mut inner = self.inner.lock();
-        let id = inner.0;
-        inner.0 += 1;
-        inner.1.push_front(Entry {
-            id,
+impl Entry {
+    /// A command that took so long, without a number yet.
+    pub fn new(args: &[&[u8]], usec: u64, unix_s: u64, addr: &str, name: &[u8]) -> Entry {
+        Entry {
+            id: 0,
             unix_s,
             usec,
             args: shorten(args),
             addr: addr.to_owned(),
             name: name.to_vec(),
-        });
+        }
+    }
+}
+
+impl SlowLog {
+    /// Adds a command as the newest; keeps at most `max_len`.
+    pub fn add(&self, mut entry: Entry, max_len: usize) {
+        let mut inner = self.inner.lock();
+        entry.id = inner.0;
+        inner.0 += 1;
+        inner.1.push_front(entry);
         inner.1.truncate(max_len);
     }
 

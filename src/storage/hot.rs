@@ -108,10 +108,10 @@ struct Slot(Mutex<Set>);
 /// See the module.
 #[derive(Debug)]
 pub struct HotRows {
-    /// The sets, so many at a time, as soon as one of them is needed.
+    /// The sets, so many at a time, as soon as one of them is looked into.
     pages: Box<[OnceLock<Box<[Slot]>>]>,
     page_sets: usize,
-    /// Bytes that all may take, and those they take: [`HotRows::fixed`] not counted.
+    /// Bytes that the rows of all may take, and those they take.
     budget: AtomicU64,
     held: AtomicU64,
     /// How many sets the hand has passed.
@@ -152,15 +152,18 @@ impl HotRows {
     }
 
     /// Changes how many bytes may be taken; what is too much goes when others
-    /// come in.
+    /// come in. The number of sets stays: with much less than at first they take half of
+    /// it or more, with much more they are full.
     pub fn set_budget(&self, budget: u64) {
-        let budget = budget.saturating_sub(self.fixed());
-        self.budget.store(budget, Ordering::Relaxed);
+        let sets = (self.sets() * size_of::<Slot>()) as u64;
+        let rows = budget.saturating_sub(sets).max(budget / 2);
+        self.budget.store(rows, Ordering::Relaxed);
     }
 
-    /// Bytes of the sets without their rows.
+    /// Bytes of the sets that are in use, without their rows.
     fn fixed(&self) -> u64 {
-        (self.sets() * size_of::<Slot>()) as u64
+        let pages = self.pages.iter().filter_map(OnceLock::get);
+        pages.map(|page| size_of_val(&**page) as u64).sum()
     }
 
     fn sets(&self) -> usize {
@@ -208,6 +211,7 @@ impl HotRows {
             let passed = self.hand.fetch_add(1, Ordering::Relaxed);
             let (page, at) = (passed / self.page_sets, passed % self.page_sets);
             let Some(page) = self.pages[page % self.pages.len()].get() else {
+                self.hand.fetch_add(self.page_sets - at, Ordering::Relaxed);
                 continue;
             };
             let mut set = page[at].0.lock();
@@ -422,6 +426,7 @@ impl HotRows {
     fn set(&self, hash: u64) -> Option<&Mutex<Set>> {
         // The upper half of the hash as a fraction, of so many sets.
         let at = (((hash >> 32) * self.sets() as u64) >> 32) as usize;
+        // If a page has less than that, there is but one.
         let page = self.pages.get(at / PAGE_SETS)?;
         let page = page.get_or_init(|| (0..self.page_sets).map(|_| Slot::default()).collect());
         page.get(at % PAGE_SETS).map(|slot| &slot.0)

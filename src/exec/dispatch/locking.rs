@@ -108,27 +108,29 @@ impl Executor {
         Ok(usize::MAX)
     }
 
-    fn note_key_accesses(&self, session: &Session, command: &Command, args: &[&[u8]]) {
+    fn note_key_accesses(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
+        if !is_access(session, command) {
+            return;
+        }
         let indices = command.key_indices(args).unwrap_or_default();
         let db = session.db();
         let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
-        self.note_accesses(session, command, &indices.iter().map(hash).collect());
+        let hashes: KeyHashes = indices.iter().map(hash).collect();
+        self.note_accesses_in_unit(hashes.into_iter());
     }
 
-    /// As [`Executor::note_accesses`], once however often a request is begun.
+    /// Notes the accesses of a request, once however often it is begun.
     fn note_request(&mut self, session: &Session, command: &Command, hashes: &KeyHashes) {
         if !self.accesses_noted {
-            self.note_accesses(session, command, hashes);
+            if is_access(session, command) {
+                self.touch(hashes);
+            }
             self.accesses_noted = true;
         }
     }
 
-    /// OBJECT IDLETIME and FREQ tell what is noted here.
-    fn note_accesses(&self, session: &Session, command: &Command, hashes: &KeyHashes) {
-        let spared = session.info.flags().contains(ClientFlags::NO_TOUCH);
-        if command.flags.contains(Flags::NO_TOUCH) || spared && command.name != "touch" {
-            return;
-        }
+    /// Notes that keys were accessed: OBJECT IDLETIME and FREQ tell that.
+    pub(in crate::exec) fn touch(&self, hashes: &[u64]) {
         let lfu = self.config.lfu();
         for hash in hashes {
             self.server.accesses.touch(*hash, self.now_ms, lfu);
@@ -194,4 +196,10 @@ impl Executor {
         let keys = || command.key_indices(args).map_or(0, |keys| keys.len());
         self.must_be_brief() && !waits && (1..=most).contains(&keys())
     }
+}
+
+/// Whether a command counts as an access to its keys.
+fn is_access(session: &Session, command: &Command) -> bool {
+    let spared = session.info.flags().contains(ClientFlags::NO_TOUCH);
+    !command.flags.contains(Flags::NO_TOUCH) && (!spared || command.name == "touch")
 }
