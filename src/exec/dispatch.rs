@@ -496,8 +496,8 @@ impl Executor {
         self.slices && !self.server.lanes.any_running()
     }
 
-    /// A command begins that is left to a lane if it takes long. A unit is as a whole,
-    /// by whoever runs it.
+    /// A command begins that is left to a lane if it takes long; in a unit, that is as a
+    /// whole.
     pub(super) fn begin_patience(&self) {
         if !self.in_unit() {
             self.txn.be_brief(self.must_be_brief());

@@ -67,7 +67,6 @@ impl Executor {
         if self.server.clients.get(job.session.info.id).is_none() {
             // Who is gone, or was killed, asks for nothing any more.
             answer(&self.server, job.session, reply, &Ok(()), &mut || {});
-            self.server.lanes.ended();
             return None;
         }
         reply.limit = job.reply_limit;
@@ -151,12 +150,24 @@ mod tests {
 
     /// How an IO thread gets on with one request.
     fn on_io_thread(client: &mut Client, line: &str, reply: &mut Reply) -> Outcome {
-        let mut executor = Executor::of_thread(client.server(), 0);
         let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        args_on_io_thread(client, &args, reply)
+    }
+
+    fn args_on_io_thread(client: &mut Client, args: &[&[u8]], reply: &mut Reply) -> Outcome {
+        let mut executor = Executor::of_thread(client.server(), 0);
         executor.start_tick();
-        let outcome = executor.run(client.parts().1, &args, reply);
+        let outcome = executor.run(client.parts().1, args, reply);
         executor.finish_tick().unwrap();
         outcome
+    }
+
+    /// The items of a reply.
+    fn items(reply: Value) -> Vec<Value> {
+        match reply {
+            Value::Array(items) => items,
+            other => panic!("{other:?} is no array"),
+        }
     }
 
     #[test]
@@ -245,12 +256,7 @@ mod tests {
         }
         let mut lane = client.another().on_lane();
         for (line, count) in [(long[0], 300), (long[1], 200)] {
-            let Value::Array(streams) = lane.run(line) else {
-                panic!("no array");
-            };
-            let Value::Array(stream) = &streams[0] else {
-                panic!("no stream");
-            };
+            let stream = items(items(lane.run(line)).remove(0));
             assert!(matches!(&stream[1], Value::Array(entries) if entries.len() == count));
         }
         client.check();
@@ -274,7 +280,7 @@ mod tests {
         assert_eq!((outcome, reply.is_empty()), (Outcome::Slow, true));
         assert_eq!(client.logged(), before);
         // It is still there, and can be run as a whole.
-        assert!(matches!(client.run("EXEC"), Value::Array(replies) if replies.len() == 3));
+        assert_eq!(items(client.run("EXEC")).len(), 3);
         assert_eq!(client.run("GET a"), Value::Bulk(b"1".to_vec()));
         // What cannot be taken back is not begun twice.
         queue(&mut client);
@@ -286,10 +292,7 @@ mod tests {
                       redis.pcall('LRANGE', KEYS[1], 0, -1) end return 7";
         let request: [&[u8]; 5] = [b"EVAL", script.as_bytes(), b"2", b"list", b"b"];
         let mut reply = Reply::new(false);
-        let mut on_io = Executor::of_thread(client.server(), 0);
-        on_io.start_tick();
-        let outcome = on_io.run(client.parts().1, &request, &mut reply);
-        on_io.finish_tick().unwrap();
+        let outcome = args_on_io_thread(&mut client, &request, &mut reply);
         assert_eq!((outcome, reply.is_empty()), (Outcome::Slow, true));
         assert_eq!(client.run("EXISTS b"), Value::Int(0));
         assert_eq!(client.args(&request), Value::Int(7));
@@ -328,7 +331,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let before = freq(&mut client);
-        assert!(matches!(exec(&mut client, "PING"), Value::Array(replies) if replies.len() == 3));
+        assert_eq!(items(exec(&mut client, "PING")).len(), 3);
         assert_eq!(freq(&mut client), before + 1);
         let slow = client.server().slowlog.newest(None);
         let gets = slow.iter().filter(|entry| entry.args[0] == b"GET");
@@ -380,10 +383,7 @@ mod tests {
         assert_eq!(lane.run("MGET a b"), ones);
         assert_eq!(lane.run("LLEN list"), Value::Int(300));
         for line in ["LRANGE list 0 -1", "ZRANGE z 0 -1"] {
-            let Value::Array(all) = lane.run(line) else {
-                panic!("no array");
-            };
-            assert_eq!(all.len(), 300, "{line}");
+            assert_eq!(items(lane.run(line)).len(), 300, "{line}");
         }
         executor.finish_tick().unwrap();
         assert_eq!(lane.run("LLEN list"), Value::Int(1));

@@ -1,8 +1,8 @@
 //! What is told of commands besides their replies: calls and errors for the
-//! statistics, how slow they were, lines for MONITOR clients. It is held back while the commands can
-//! still be taken back and run again, in a unit or on a lane: so each is counted
-//! and shown once. What no bound could hold (a script that runs for hours) is told
-//! before its unit ends; a unit of which that is true is not taken back for what it reads.
+//! statistics, how slow they were, lines for MONITOR clients. It is held back while
+//! the commands can still be taken back and run again, in a unit or on a lane: so each
+//! is counted and shown once. What no bound could hold (a script that runs for hours) is
+//! told before its unit ends, which is not taken back for what it reads after that.
 
 use super::monitor;
 use crate::commands::Error;

@@ -311,17 +311,10 @@ impl Executor {
                 reads_long: false,
             };
             let (keys, args) = (given.keys, given.args);
-            if !inside {
-                let brief = host.executor.must_be_brief();
-                host.executor.txn.be_brief(brief);
-            }
             let done = scripts
                 .lua
                 .run(code.which(), keys, args, limits, &mut host, reply);
             let reads_long = host.reads_long;
-            if !inside {
-                self.txn.be_brief(false);
-            }
             if on_lane.is_some_and(|on| on.running.started.elapsed() < SLICE / 2) {
                 code.is_slow().store(false, Ordering::Relaxed);
             }
@@ -347,18 +340,15 @@ impl Executor {
                         return Err(killed(&place).into());
                     }
                     self.roll_back_unit()?;
-                    let why = match reads_long {
-                        true => Trip::Time,
-                        false => why,
-                    };
-                    match why {
-                        Trip::Killed if inside => return Err(Stop::Conflict),
-                        Trip::Killed => return Err(killed(&place).into()),
-                        Trip::Time => {
-                            code.is_slow().store(true, Ordering::Relaxed);
-                            return Err(Stop::Slow);
-                        }
-                        Trip::Halted => {}
+                    if why == Trip::Time || reads_long {
+                        code.is_slow().store(true, Ordering::Relaxed);
+                        return Err(Stop::Slow);
+                    }
+                    if why == Trip::Killed {
+                        return Err(match inside {
+                            true => Stop::Conflict,
+                            false => killed(&place).into(),
+                        });
                     }
                     code.runs_alone().store(true, Ordering::Relaxed);
                     if inside || alone {

@@ -175,7 +175,6 @@ impl Executor {
         let Queued { scripts, lasting } = self.look_through(&multi.queue);
         // What must not be begun twice.
         let once = scripts && lasting;
-        let brief = self.must_be_brief() && !lasting;
         if once && self.slices {
             return Err(Stop::Slow);
         }
@@ -202,10 +201,11 @@ impl Executor {
                 reply.null_array();
                 return Ok(self.end_unit()?);
             }
-            self.txn.be_brief(brief);
-            let done = self.run_queue(session, &multi.queue, reply);
-            self.txn.be_brief(false);
-            match done {
+            if lasting {
+                // It cannot be taken back, however long it takes.
+                self.txn.be_brief(false);
+            }
+            match self.run_queue(session, &multi.queue, reply) {
                 Err(Stop::Conflict) if !alone => {
                     // A script touched a key that it did not declare.
                     self.roll_back_unit()?;

@@ -135,7 +135,7 @@ pub(super) struct Unit {
     record: Mark,
     lookups: Lookups,
     /// The hashes of keys that count as accessed once it stands.
-    accessed: Vec<u64>,
+    accessed: KeyHashes,
 }
 
 /// Accesses that a unit holds back at most: what takes more is told early.
@@ -179,8 +179,10 @@ impl Executor {
             mark,
             record: self.record.mark(),
             lookups: self.txn.lookups(),
-            accessed: Vec::new(),
+            accessed: KeyHashes::new(),
         });
+        // It has so much patience as a whole.
+        self.txn.be_brief(self.must_be_brief());
         Ok(())
     }
 
@@ -307,7 +309,10 @@ impl Executor {
                 unit.depth -= 1;
                 None
             }
-            _ => self.unit.take(),
+            _ => {
+                self.txn.be_brief(false);
+                self.unit.take()
+            }
         }
     }
 

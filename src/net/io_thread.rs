@@ -490,21 +490,19 @@ impl IoThread {
     /// A lane has run a client's request.
     fn come_back(&mut self, mut done: Done) {
         let token = self.by_client.get(&done.session.info.id).copied();
-        let Some(connection) = token.and_then(|token| self.connections.get_mut(&token)) else {
+        let found = token.and_then(|token| Some((token, self.connections.get_mut(&token)?)));
+        let Some((token, connection)) = found else {
             return self.forget(&mut done.session);
         };
         connection.come_back(done, &self.executor);
         let waits = connection.session.waiting.is_some();
-        if let Some(token) = token {
-            self.reply_in_tick(token);
-            match waits {
-                true => {
-                    self.begin_wait(token);
-                    // It may be over already: that was said when the session was not here.
-                    self.end_wait(token);
-                }
-                false => self.look_again(token),
-            }
+        self.reply_in_tick(token);
+        if waits {
+            self.begin_wait(token);
+            // It may be over already: that was said when the session was not here.
+            self.end_wait(token);
+        } else {
+            self.look_again(token);
         }
     }
 

@@ -208,10 +208,10 @@ impl HotRows {
             if held <= self.budget.load(Ordering::Relaxed) {
                 return;
             }
-            let passed = self.hand.fetch_add(1, Ordering::Relaxed);
-            let (page, at) = (passed / self.page_sets, passed % self.page_sets);
-            let Some(page) = self.pages[page % self.pages.len()].get() else {
-                self.hand.fetch_add(self.page_sets - at, Ordering::Relaxed);
+            let (page, at) = place(self.hand.fetch_add(1, Ordering::Relaxed) % self.sets());
+            let Some(page) = self.pages[page].get() else {
+                let rest = self.page_sets - 1 - at;
+                self.hand.fetch_add(rest, Ordering::Relaxed);
                 continue;
             };
             let mut set = page[at].0.lock();
@@ -425,12 +425,17 @@ impl HotRows {
 
     fn set(&self, hash: u64) -> Option<&Mutex<Set>> {
         // The upper half of the hash as a fraction, of so many sets.
-        let at = (((hash >> 32) * self.sets() as u64) >> 32) as usize;
-        // If a page has less than that, there is but one.
-        let page = self.pages.get(at / PAGE_SETS)?;
+        let (page, at) = place((((hash >> 32) * self.sets() as u64) >> 32) as usize);
+        let page = self.pages.get(page)?;
         let page = page.get_or_init(|| (0..self.page_sets).map(|_| Slot::default()).collect());
-        page.get(at % PAGE_SETS).map(|slot| &slot.0)
+        page.get(at).map(|slot| &slot.0)
     }
+}
+
+/// The page of a set, and its number there. A page has fewer sets than others only if
+/// it is the only one.
+fn place(set: usize) -> (usize, usize) {
+    (set / PAGE_SETS, set % PAGE_SETS)
 }
 
 /// What a row with this hash is marked with: never 0.
