@@ -11,9 +11,8 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// What jemalloc looks for by this name when it starts: what is freed will soon be
-/// wanted again, but is not kept for so long that it adds up. No huge pages: with
-/// look-ups prefetched they save nothing, and what is given back of them page by page
-/// comes back whole.
+/// wanted again, but is not kept for so long that it adds up. Huge pages only where
+/// [they stay](kedis::base::huge_pages): what is given back of one breaks it.
 #[allow(unsafe_code)] // a name that no other symbol of the program has
 #[unsafe(export_name = "malloc_conf")]
 static MALLOC_CONF: &[u8; 37] = b"dirty_decay_ms:3000,muzzy_decay_ms:0\0";

@@ -7,6 +7,7 @@ pub mod clock;
 mod float;
 pub mod glob;
 pub mod hash;
+pub mod huge_pages;
 pub mod longdouble;
 pub mod lzf;
 pub mod num;

@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(client.run("EXISTS to"), Value::Int(0));
         assert_eq!(client.run("SCARD small"), Value::Int(2));
         for line in [
-            "SRANDMEMBER large",
+            "SISMEMBER large m1",
             "SSCAN large 0",
             "SCARD large",
             "DEL large",

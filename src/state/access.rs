@@ -5,6 +5,7 @@
 //! does not know it can say since when it was not used at the least: since the
 //! server started, or since the oldest key that stands where this one would.
 
+use crate::base::huge_pages::HugeVec;
 use crate::base::prefetch;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -69,7 +70,7 @@ impl Lfu {
 /// See the module.
 #[derive(Debug)]
 pub struct Accesses {
-    sets: Box<[Set]>,
+    sets: HugeVec<Set>,
     started_s: u32,
 }
 

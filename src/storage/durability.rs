@@ -11,6 +11,7 @@ use super::engine::{Engine, fail_point};
 use super::locks::{STRIPES, Stripe};
 use super::syncs::{Gathering, LONGEST_WAIT, SyncQueue};
 use super::{Result, StorageError};
+use crate::base::huge_pages::HugeVec;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +32,7 @@ pub struct CommitNumber(u64);
 
 /// The last commits that may have changed keys.
 struct LastChanges {
-    of_stripe: Box<[AtomicU64]>,
+    of_stripe: HugeVec<AtomicU64>,
     /// Of any key.
     of_all: AtomicU64,
 }

@@ -22,6 +22,7 @@
 //! A stripe is one word; threads that wait for one sleep in a bucket that
 //! several stripes share.
 
+use crate::base::huge_pages::HugeVec;
 use crate::base::prefetch;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -75,7 +76,7 @@ struct Bucket {
 pub struct Locks {
     /// The holder's number or [`SHARED`] and a number of threads, either perhaps
     /// with [`WAITED_FOR`]; 0 if free.
-    words: Box<[AtomicU32]>,
+    words: HugeVec<AtomicU32>,
     buckets: Box<[Bucket]>,
 }
 

@@ -47,6 +47,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// Files that may use `unsafe`, each for a reason written there.
 const UNSAFE: &[&str] = &[
+    "src/base/huge_pages.rs",
     "src/base/prefetch.rs",
     "src/lua/patterns.rs",
     "src/lua/raw.rs",

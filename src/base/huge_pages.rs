@@ -1,0 +1,245 @@
+//! Memory in huge pages, for what is looked up in no order.
+//!
+//! A look-up at a random place waits for memory twice: for what stands there, and, if
+//! the processor does not remember where that page is, for its address. It remembers
+//! some thousand pages: of 4 KiB they are less than its caches hold, of 2 MiB more than
+//! there is.
+//!
+//! An arena of jemalloc's has such memory. It gives nothing back by itself: a huge page
+//! of which a part is gone consists of small ones. Where the system has no huge pages
+//! this is memory like any other.
+
+use allocator_api2::alloc::{AllocError, Allocator};
+use allocator_api2::vec::Vec;
+use std::alloc::Layout;
+use std::ffi::{c_int, c_uint, c_void};
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use tikv_jemalloc_ctl::raw;
+use tikv_jemalloc_sys::{
+    MALLOCX_ALIGN, MALLOCX_ARENA, MALLOCX_TCACHE_NONE, extent_hooks_t, mallocx, sdallocx,
+};
+
+/// Size of a huge page in bytes.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// A vector in huge pages.
+#[derive(Debug)]
+pub struct HugeVec<T>(Vec<T, HugePages>);
+
+impl<T> HugeVec<T> {
+    /// An empty one with room for so many.
+    pub fn with_capacity(capacity: usize) -> HugeVec<T> {
+        HugeVec(Vec::with_capacity_in(capacity, HugePages))
+    }
+}
+
+impl<T> Default for HugeVec<T> {
+    fn default() -> Self {
+        HugeVec(Vec::new_in(HugePages))
+    }
+}
+
+impl<T> Deref for HugeVec<T> {
+    type Target = Vec<T, HugePages>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for HugeVec<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl<T> FromIterator<T> for HugeVec<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut all = HugeVec::default();
+        all.extend(items);
+        all
+    }
+}
+
+/// Allocates in huge pages.
+#[derive(Debug, Clone, Copy)]
+pub struct HugePages;
+
+/// How jemalloc gets memory from the system without us.
+static DEFAULT: AtomicPtr<extent_hooks_t> = AtomicPtr::new(ptr::null_mut());
+
+/// What tells jemalloc which arena is meant; 0 for any.
+fn arena() -> c_int {
+    static ARENA: OnceLock<c_int> = OnceLock::new();
+    *ARENA.get_or_init(|| {
+        open_arena().map_or_else(
+            |error| {
+                log::warn!("no memory in huge pages: {error}");
+                0
+            },
+            |arena| MALLOCX_ARENA(arena as usize) | MALLOCX_TCACHE_NONE,
+        )
+    })
+}
+
+#[allow(unsafe_code)]
+fn open_arena() -> tikv_jemalloc_ctl::Result<c_uint> {
+    // SAFETY: the types are those that jemalloc documents for these names. The hooks
+    // that it is given stay for good.
+    unsafe {
+        let arena: c_uint = raw::read(b"arenas.create\0")?;
+        let name = format!("arena.{arena}.extent_hooks\0");
+        let default: *mut extent_hooks_t = raw::read(name.as_bytes())?;
+        DEFAULT.store(default, Ordering::Release);
+        let hooks = Box::leak(Box::new(extent_hooks_t {
+            alloc: Some(map),
+            ..*default
+        }));
+        raw::write(name.as_bytes(), ptr::from_mut(hooks))?;
+        let name = format!("arena.{arena}.dirty_decay_ms\0");
+        raw::write::<isize>(name.as_bytes(), -1)?;
+        Ok(arena)
+    }
+}
+
+/// Has jemalloc get memory as it always does, and asks the system for huge pages there.
+#[allow(unsafe_code)]
+unsafe extern "C" fn map(
+    _: *mut extent_hooks_t,
+    at: *mut c_void,
+    size: usize,
+    alignment: usize,
+    zero: *mut bool,
+    commit: *mut bool,
+    arena: c_uint,
+) -> *mut c_void {
+    let default = DEFAULT.load(Ordering::Acquire);
+    let alignment = match at.is_null() {
+        true => alignment.max(HUGE_PAGE),
+        false => alignment,
+    };
+    // SAFETY: jemalloc calls this with what its own function takes, which is asked for a
+    // stricter alignment only; a hint on memory that is ours changes nothing in it.
+    unsafe {
+        let Some(alloc) = (*default).alloc else {
+            return ptr::null_mut();
+        };
+        let memory = alloc(default, at, size, alignment, zero, commit, arena);
+        if !memory.is_null() {
+            libc::madvise(memory, size, libc::MADV_HUGEPAGE);
+        }
+        memory
+    }
+}
+
+// SAFETY: what jemalloc returns is at least of that size and alignment, belongs to
+// nobody else until it is given back, and does not move.
+#[allow(unsafe_code)]
+unsafe impl Allocator for HugePages {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        let memory = match layout.size() {
+            0 => ptr::without_provenance_mut(layout.align()),
+            // SAFETY: the size is not 0, the alignment a power of two.
+            size => unsafe { mallocx(size, arena() | MALLOCX_ALIGN(layout.align())) },
+        };
+        let memory = NonNull::new(memory.cast()).ok_or(AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(memory, layout.size()))
+    }
+
+    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
+        if layout.size() > 0 {
+            let flags = arena() | MALLOCX_ALIGN(layout.align());
+            // SAFETY: it is from `allocate`, with the same layout.
+            unsafe { sdallocx(memory.as_ptr().cast(), layout.size(), flags) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn vectors_grow_and_shrink_where_huge_pages_are_asked_for() {
+        let mut bytes: HugeVec<u8> = (0..100).collect();
+        let words: HugeVec<u64> = (0..10_000).collect();
+        for byte in 100..200 {
+            bytes.push(byte);
+        }
+        assert!(bytes.iter().copied().eq(0..200));
+        assert!(words.iter().copied().eq(0..10_000));
+        bytes.truncate(1);
+        bytes.shrink_to_fit();
+        assert_eq!(bytes[..], [0]);
+        if fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
+            assert!(advised(bytes.as_ptr()));
+            assert!(advised(words.as_ptr()));
+        }
+    }
+
+    #[derive(Clone, Default)]
+    #[repr(align(128))]
+    struct Aligned([u8; 3]);
+
+    #[test]
+    fn alignment_is_kept() {
+        let empty = HugeVec::<Aligned>::default();
+        assert!(empty.as_ptr().is_aligned());
+        for len in [1, 2, 3, 1000] {
+            let items: HugeVec<Aligned> = (0..len).map(|i| Aligned([i as u8; 3])).collect();
+            assert!(items.as_ptr().is_aligned());
+            assert!(
+                items
+                    .iter()
+                    .zip(0..len)
+                    .all(|(item, i)| item.0 == [i as u8; 3])
+            );
+        }
+    }
+
+    #[test]
+    fn threads_share_the_arena() {
+        let grown = |seed: usize| {
+            let mut all = Vec::new();
+            for i in 0..2_000 {
+                let len = (i * seed) % 700;
+                all.push((0..len as u32).collect::<HugeVec<u32>>());
+                if i % 3 == 0 {
+                    all.swap_remove(i * seed % all.len());
+                }
+            }
+            all.iter()
+                .all(|items| items.iter().copied().eq(0..items.len() as u32))
+        };
+        let fine = std::thread::scope(|scope| {
+            let threads = [7, 11, 13, 17].map(|seed| scope.spawn(move || grown(seed)));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(fine, [true; 4]);
+    }
+
+    /// Whether the system was asked for huge pages at this address.
+    fn advised<T>(at: *const T) -> bool {
+        let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut inside = false;
+        for line in maps.lines() {
+            let range = line
+                .split(' ')
+                .next()
+                .and_then(|range| range.split_once('-'));
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            if let Some((from, to)) = range.and_then(|(a, b)| Some((number(a)?, number(b)?))) {
+                inside = (from..to).contains(&at.addr());
+            } else if inside && let Some(flags) = line.strip_prefix("VmFlags:") {
+                return flags.split_whitespace().any(|flag| flag == "hg");
+            }
+        }
+        panic!("no mapping at {at:?}");
+    }
+}
