@@ -5,9 +5,12 @@
 //! some thousand pages: of 4 KiB they are less than its caches hold, of 2 MiB more than
 //! there is.
 //!
-//! An arena of jemalloc's has such memory. It gives nothing back by itself: a huge page
-//! of which a part is gone consists of small ones. Where the system has no huge pages
-//! this is memory like any other.
+//! An arena of jemalloc's has such memory. It gives nothing back until it is
+//! [told to](give_back), since a huge page of which a part is gone consists of small
+//! ones. It must stay so: the system would make it whole again by and by, and take the
+//! memory for what nobody uses.
+//!
+//! Where the system has no huge pages this is memory like any other, but for that.
 
 use allocator_api2::alloc::{AllocError, Allocator};
 use allocator_api2::vec::Vec;
@@ -17,7 +20,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use tikv_jemalloc_ctl::raw;
+use tikv_jemalloc_ctl::{Access, AsName, raw};
 use tikv_jemalloc_sys::{
     MALLOCX_ALIGN, MALLOCX_ARENA, MALLOCX_TCACHE_NONE, extent_hooks_t, mallocx, sdallocx,
 };
@@ -33,6 +36,22 @@ impl<T> HugeVec<T> {
     /// An empty one with room for so many.
     pub fn with_capacity(capacity: usize) -> HugeVec<T> {
         HugeVec(Vec::with_capacity_in(capacity, HugePages))
+    }
+}
+
+impl<T: Copy> HugeVec<T> {
+    /// Appends all items in one go; that of [`Vec`] goes one by one.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub fn extend_from_slice(&mut self, items: &[T]) {
+        self.reserve(items.len());
+        let len = self.len();
+        // SAFETY: there is room behind the items so far, which nobody else can name.
+        unsafe {
+            let end = self.as_mut_ptr().add(len);
+            ptr::copy_nonoverlapping(items.as_ptr(), end, items.len());
+            self.set_len(len + items.len());
+        }
     }
 }
 
@@ -70,22 +89,50 @@ impl<T> FromIterator<T> for HugeVec<T> {
 #[derive(Debug, Clone, Copy)]
 pub struct HugePages;
 
-/// How jemalloc gets memory from the system without us.
-static DEFAULT: AtomicPtr<extent_hooks_t> = AtomicPtr::new(ptr::null_mut());
+/// Bytes that the arena keeps although nobody uses them, as of jemalloc's last epoch.
+pub fn unused_bytes() -> u64 {
+    let Some(arena) = arena() else {
+        return 0;
+    };
+    let name = format!("stats.arenas.{arena}.pdirty\0");
+    let figures = [name.as_bytes(), b"arenas.page\0"];
+    let read = |name: &[u8]| Access::<usize>::read(name.name()).unwrap_or(0) as u64;
+    figures.map(read).iter().product()
+}
 
-/// What tells jemalloc which arena is meant; 0 for any.
-fn arena() -> c_int {
-    static ARENA: OnceLock<c_int> = OnceLock::new();
+/// Gives back what nobody uses.
+pub fn give_back() {
+    if let Some(arena) = arena() {
+        let name = format!("arena.{arena}.dirty_decay_ms\0");
+        // At once; and from now on nothing again.
+        for decay_ms in [0, -1] {
+            let set = Access::<isize>::write(name.as_bytes().name(), decay_ms);
+            set.unwrap_or_else(|error| log::warn!("{name}: {error}"));
+        }
+    }
+}
+
+/// The number of the arena, if there is one.
+pub fn arena() -> Option<c_uint> {
+    static ARENA: OnceLock<Option<c_uint>> = OnceLock::new();
     *ARENA.get_or_init(|| {
-        open_arena().map_or_else(
-            |error| {
-                log::warn!("no memory in huge pages: {error}");
-                0
-            },
-            |arena| MALLOCX_ARENA(arena as usize) | MALLOCX_TCACHE_NONE,
-        )
+        let opened = open_arena();
+        let failed = opened.inspect_err(|error| log::warn!("no memory in huge pages: {error}"));
+        failed.ok()
     })
 }
+
+/// What tells jemalloc which arena is meant.
+#[inline]
+fn flags(layout: Layout) -> c_int {
+    let arena = arena().map_or(0, |arena| {
+        MALLOCX_ARENA(arena as usize) | MALLOCX_TCACHE_NONE
+    });
+    arena | MALLOCX_ALIGN(layout.align())
+}
+
+/// How jemalloc gets memory from the system and gives it back without us.
+static DEFAULT: AtomicPtr<extent_hooks_t> = AtomicPtr::new(ptr::null_mut());
 
 #[allow(unsafe_code)]
 fn open_arena() -> tikv_jemalloc_ctl::Result<c_uint> {
@@ -98,6 +145,8 @@ fn open_arena() -> tikv_jemalloc_ctl::Result<c_uint> {
         DEFAULT.store(default, Ordering::Release);
         let hooks = Box::leak(Box::new(extent_hooks_t {
             alloc: Some(map),
+            purge_lazy: None,
+            purge_forced: Some(purge),
             ..*default
         }));
         raw::write(name.as_bytes(), ptr::from_mut(hooks))?;
@@ -137,6 +186,37 @@ unsafe extern "C" fn map(
     }
 }
 
+/// Has jemalloc give a part of its memory back, and tells the system to leave the huge
+/// pages broken of which that are parts.
+#[allow(unsafe_code)]
+unsafe extern "C" fn purge(
+    _: *mut extent_hooks_t,
+    at: *mut c_void,
+    size: usize,
+    offset: usize,
+    length: usize,
+    arena: c_uint,
+) -> bool {
+    let default = DEFAULT.load(Ordering::Acquire);
+    let from = at.addr() + offset;
+    for edge in [from, from + length] {
+        if !edge.is_multiple_of(HUGE_PAGE) {
+            let page = edge - edge % HUGE_PAGE;
+            // SAFETY: a hint, also on memory that is not ours.
+            unsafe {
+                libc::madvise(at.with_addr(page), HUGE_PAGE, libc::MADV_NOHUGEPAGE);
+            }
+        }
+    }
+    // SAFETY: jemalloc calls this with what its own function takes.
+    unsafe {
+        match (*default).purge_forced {
+            Some(purge) => purge(default, at, size, offset, length, arena),
+            None => true,
+        }
+    }
+}
+
 // SAFETY: what jemalloc returns is at least of that size and alignment, belongs to
 // nobody else until it is given back, and does not move.
 #[allow(unsafe_code)]
@@ -145,7 +225,7 @@ unsafe impl Allocator for HugePages {
         let memory = match layout.size() {
             0 => ptr::without_provenance_mut(layout.align()),
             // SAFETY: the size is not 0, the alignment a power of two.
-            size => unsafe { mallocx(size, arena() | MALLOCX_ALIGN(layout.align())) },
+            size => unsafe { mallocx(size, flags(layout)) },
         };
         let memory = NonNull::new(memory.cast()).ok_or(AllocError)?;
         Ok(NonNull::slice_from_raw_parts(memory, layout.size()))
@@ -153,9 +233,8 @@ unsafe impl Allocator for HugePages {
 
     unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
         if layout.size() > 0 {
-            let flags = arena() | MALLOCX_ALIGN(layout.align());
             // SAFETY: it is from `allocate`, with the same layout.
-            unsafe { sdallocx(memory.as_ptr().cast(), layout.size(), flags) }
+            unsafe { sdallocx(memory.as_ptr().cast(), layout.size(), flags(layout)) }
         }
     }
 }
@@ -177,9 +256,40 @@ mod tests {
         bytes.truncate(1);
         bytes.shrink_to_fit();
         assert_eq!(bytes[..], [0]);
+        drop((bytes, words));
         if fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
-            assert!(advised(bytes.as_ptr()));
-            assert!(advised(words.as_ptr()));
+            // More than other tests may have given back.
+            let large: HugeVec<u8> = HugeVec::with_capacity(64 << 20);
+            let pages = (0..32).map(|n| large.as_ptr().wrapping_add(n * HUGE_PAGE));
+            assert!(pages.filter(|page| advised(*page)).count() > 0);
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_in_part_is_left_alone() {
+        const BYTES: usize = 100 << 10;
+        let pieces = (0..200u8).map(|n| (0..BYTES).map(|_| n).collect::<HugeVec<u8>>());
+        let mut pieces: Vec<_> = pieces.collect();
+        let mut nth = 0;
+        pieces.retain(|_| {
+            nth += 1;
+            nth % 2 == 0
+        });
+        give_back();
+        for (piece, n) in pieces.iter().zip((1..200).step_by(2)) {
+            assert!(piece.iter().all(|byte| *byte == n));
+            assert!(!advised(piece.as_ptr()), "{n}");
+        }
+    }
+
+    #[test]
+    fn slices_are_appended_whole() {
+        let mut items = HugeVec::default();
+        for len in [0, 1, 3, 1000, 0, 7] {
+            let before = items.len();
+            items.extend_from_slice(&vec![len as u16; len]);
+            assert_eq!(items.len(), before + len);
+            assert!(items[before..].iter().all(|item| *item == len as u16));
         }
     }
 

@@ -5,6 +5,7 @@ use super::help;
 use super::info::human_bytes;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx};
+use crate::base::huge_pages;
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::memory;
@@ -226,6 +227,7 @@ fn malloc_stats(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 
 fn purge(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     memory::purge();
+    huge_pages::give_back();
     ctx.reply.ok();
     Ok(())
 }

@@ -3,10 +3,12 @@
 //! Caches and memtables know what they take. What comes on top of that is only seen
 //! from outside: buffers of clients and of compactions, code, what the allocator needs
 //! for itself. The block cache may take what all others leave; pages that nothing uses
-//! count for nobody, since they are given back within seconds.
+//! count for nobody, since they are given back within seconds. Those that are kept for
+//! huge ones count, until there are so many that they are given back, too.
 
 use super::memory::{self, Figures};
 use super::{Server, process};
+use crate::base::huge_pages;
 
 /// This part of the budget is kept free, since memory can grow between two looks, and
 /// for pages that nothing uses.
@@ -20,8 +22,13 @@ impl Server {
         let most = budget - budget / SPARE;
         let figures = self.memory.figures();
         let mut used = figures.rss;
+        let many = budget / SPARE;
+        if used > most && figures.kept > many {
+            huge_pages::give_back();
+            used = process::rss_bytes().unwrap_or(used);
+        }
         // The allocator knows of no limit.
-        if used > most && unused(&figures) > budget / SPARE {
+        if used > most && unused(&figures) > many {
             memory::purge();
             used = process::rss_bytes().unwrap_or(used);
         } else {
@@ -32,9 +39,9 @@ impl Server {
     }
 }
 
-/// Bytes of pages that the allocator keeps for later.
+/// Bytes of pages that the allocator has for a while only.
 fn unused(figures: &Figures) -> u64 {
-    let needed = figures.active + figures.metadata;
+    let needed = figures.active + figures.metadata + figures.kept;
     figures.resident.saturating_sub(needed)
 }
 

@@ -4,10 +4,10 @@
 //! costs; so they are kept for [`FRESH_US`] and shared by all who ask.
 
 use super::process;
-use crate::base::clock;
+use crate::base::{clock, huge_pages};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tikv_jemalloc_ctl::{arenas, epoch, stats};
+use tikv_jemalloc_ctl::{Access, AsName, arenas, epoch, stats};
 
 /// How long a snapshot is good for, in microseconds.
 const FRESH_US: u64 = 100_000;
@@ -23,6 +23,8 @@ pub struct Figures {
     pub resident: u64,
     /// What the allocator needs for itself.
     pub metadata: u64,
+    /// Pages that it keeps in memory for [what stands in huge ones](huge_pages).
+    pub kept: u64,
     /// Address space that the allocator keeps for later.
     pub retained: u64,
     /// Pages of the process that are in memory.
@@ -84,6 +86,7 @@ fn take() -> Figures {
         active: read(stats::active::read()),
         resident: read(stats::resident::read()),
         metadata: read(stats::metadata::read()),
+        kept: huge_pages::unused_bytes(),
         retained: read(stats::retained::read()),
         rss: process::rss_bytes().unwrap_or(0),
     }
@@ -113,15 +116,15 @@ pub fn allocator_report(figures: &Figures) -> String {
     )
 }
 
-/// Gives unused pages back to the system: a decay time of zero makes every
-/// arena do that at once, and the old decay time is restored.
+/// Gives unused pages back to the system, but for those that are kept for huge ones: a
+/// decay time of zero makes every arena do that at once, and the old decay time is
+/// restored.
 pub fn purge() {
-    use tikv_jemalloc_ctl::{Access, AsName};
     /// The decay time that is found is the old one, not another purge's zero.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one_at_a_time = ONE_AT_A_TIME.lock();
     let arenas = arenas::narenas::read().unwrap_or(0);
-    for arena in 0..arenas {
+    for arena in (0..arenas).filter(|arena| huge_pages::arena() != Some(*arena)) {
         let name = format!("arena.{arena}.dirty_decay_ms\0");
         let decay_ms = name.as_bytes().name();
         // Arenas that nothing uses yet refuse, and have nothing to purge.
