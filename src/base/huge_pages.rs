@@ -7,8 +7,9 @@
 //!
 //! An arena of jemalloc's has such memory. It gives nothing back until it is
 //! [told to](give_back), since a huge page of which a part is gone consists of small
-//! ones. It must stay so: the system would make it whole again by and by, and take the
-//! memory for what nobody uses.
+//! ones. From then on these have to stay small: left to itself, the system makes the
+//! huge page whole again by and by, with memory that nobody uses and that jemalloc
+//! does not count.
 //!
 //! Where the system has no huge pages this is memory like any other, but for that.
 
@@ -107,7 +108,7 @@ pub fn give_back() {
         // At once; and from now on nothing again.
         for decay_ms in [0, -1] {
             let set = Access::<isize>::write(name.as_bytes().name(), decay_ms);
-            set.unwrap_or_else(|error| log::warn!("{name}: {error}"));
+            set.unwrap_or_else(|error| log::warn!("huge pages are not given back: {error}"));
         }
     }
 }
@@ -260,8 +261,8 @@ mod tests {
         if fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
             // More than other tests may have given back.
             let large: HugeVec<u8> = HugeVec::with_capacity(64 << 20);
-            let pages = (0..32).map(|n| large.as_ptr().wrapping_add(n * HUGE_PAGE));
-            assert!(pages.filter(|page| advised(*page)).count() > 0);
+            let mut pages = (0..32).map(|n| large.as_ptr().wrapping_add(n * HUGE_PAGE));
+            assert!(pages.any(advised));
         }
     }
 

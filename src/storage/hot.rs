@@ -46,9 +46,10 @@ const SET_BYTES: u64 = 2048;
 const HEAD: usize = 14;
 /// Bytes that a set of rows has more than it needs, at the most.
 const MORE: usize = 512;
-/// Pages, the sets of one of which get memory at a time: as many, or not twice as many,
-/// unless a page had more sets than it may.
+/// Pages, of a power of two of sets that get memory together: this many or up to twice as
+/// many, so that what fills no page is next to nothing of the budget.
 const PAGES: usize = 128;
+/// Sets of a page, at the most; there are more pages then.
 const PAGE_SETS_MAX: usize = 4096;
 /// Rows up to this size, key and value, have a place: of sixteen of them, each
 /// begins at a number of 16 bits.
