@@ -34,10 +34,17 @@ pub struct Row<'a> {
 impl<'a> Row<'a> {
     /// Appends the row's value.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.first_entry.to_be_bytes());
-        out.extend_from_slice(&self.entries.to_be_bytes());
-        out.extend_from_slice(&self.unix_ms.to_be_bytes());
+        out.extend_from_slice(&self.head());
         out.extend_from_slice(self.bytes);
+    }
+
+    /// What the row's value has before the commands.
+    pub fn head(&self) -> [u8; HEADER_LEN] {
+        let mut head = [0; HEADER_LEN];
+        head[..8].copy_from_slice(&self.first_entry.to_be_bytes());
+        head[8..12].copy_from_slice(&self.entries.to_be_bytes());
+        head[12..].copy_from_slice(&self.unix_ms.to_be_bytes());
+        head
     }
 
     /// Reads a row's value.

@@ -10,7 +10,7 @@
 use super::engine::{ColumnFamily, CommitState, Db, Engine};
 use super::history::Following;
 use super::{DbIndex, Result, StorageError};
-use crate::encoding::binlog::{Row, key, position};
+use crate::encoding::binlog::{HEADER_LEN, Row, key, position};
 use crate::encoding::own::{self, State};
 use crate::resp::encode;
 use parking_lot::{Mutex, RwLock};
@@ -24,9 +24,11 @@ const FILES_STEP: u64 = 16 << 20;
 /// The effects of the commands of one pending batch, as RESP commands.
 #[derive(Debug, Default)]
 pub struct LogBuffer {
-    bytes: Vec<u8>,
+    /// The value of a row of the binlog: room for its head, then the commands.
+    /// Nothing until there is a command.
+    row: Vec<u8>,
     entries: u32,
-    /// The DB that the last SELECT in `bytes` chose.
+    /// The DB that the last SELECT in `row` chose.
     db: Option<DbIndex>,
     /// The link to a master logs what it receives instead, and nothing else.
     received: Option<Received>,
@@ -44,7 +46,7 @@ struct Received {
 /// Where [`LogBuffer::rollback`] goes back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSavepoint {
-    bytes: usize,
+    row_len: usize,
     entries: u32,
     db: Option<DbIndex>,
 }
@@ -52,7 +54,7 @@ pub struct LogSavepoint {
 impl LogBuffer {
     /// Bytes logged so far.
     pub fn len(&self) -> usize {
-        self.bytes.len() + self.received.as_ref().map_or(0, |r| r.values.len())
+        self.row.len() + self.received.as_ref().map_or(0, |r| r.values.len())
     }
 
     /// Whether nothing is logged.
@@ -87,26 +89,29 @@ impl LogBuffer {
         if self.received.is_some() {
             return;
         }
+        if self.row.is_empty() {
+            self.row.resize(HEADER_LEN, 0);
+        }
         if self.db != Some(db) {
             let mut digits = itoa::Buffer::new();
             let number = digits.format(db.0).as_bytes();
-            encode::command(&mut self.bytes, &[b"SELECT", number]);
+            encode::command(&mut self.row, &[b"SELECT", number]);
             self.db = Some(db);
         }
-        encode::command(&mut self.bytes, args);
+        encode::command(&mut self.row, args);
         self.entries += 1;
     }
 
     pub(super) fn savepoint(&self) -> LogSavepoint {
         LogSavepoint {
-            bytes: self.bytes.len(),
+            row_len: self.row.len(),
             entries: self.entries,
             db: self.db,
         }
     }
 
     pub(super) fn rollback(&mut self, to: LogSavepoint) {
-        self.bytes.truncate(to.bytes);
+        self.row.truncate(to.row_len);
         self.entries = to.entries;
         self.db = to.db;
     }
@@ -120,15 +125,35 @@ impl LogBuffer {
         }
         let mut multi = Vec::new();
         encode::command(&mut multi, &[b"MULTI"]);
-        let at = from.bytes + select_len(&self.bytes[from.bytes..]);
-        self.bytes.splice(at..at, multi);
-        encode::command(&mut self.bytes, &[b"EXEC"]);
+        let start = from.row_len.max(HEADER_LEN);
+        let at = start + select_len(&self.row[start..]);
+        self.row.splice(at..at, multi);
+        encode::command(&mut self.row, &[b"EXEC"]);
+    }
+
+    /// Completes the row, and lends its value.
+    fn complete(&mut self, first_entry: u64, unix_ms: u64) -> &[u8] {
+        if let Some((head, bytes)) = self.row.split_at_mut_checked(HEADER_LEN) {
+            let row = Row {
+                first_entry,
+                entries: self.entries,
+                unix_ms,
+                bytes,
+            };
+            head.copy_from_slice(&row.head());
+        }
+        &self.row
+    }
+
+    /// Bytes of the commands, which is by how much the row advances the position.
+    fn command_bytes(&self) -> u64 {
+        self.row.len().saturating_sub(HEADER_LEN) as u64
     }
 
     pub(super) fn clear(&mut self) {
         const KEEP_BYTES: usize = 1 << 20;
-        self.bytes.clear();
-        self.bytes.shrink_to(KEEP_BYTES);
+        self.row.clear();
+        self.row.shrink_to(KEEP_BYTES);
         self.entries = 0;
         self.db = None;
         if let Some(received) = &mut self.received {
@@ -352,7 +377,7 @@ impl Engine {
     pub(super) fn put_log(
         &self,
         commit: &mut CommitState,
-        log: &LogBuffer,
+        log: &mut LogBuffer,
         unix_ms: u64,
         batch: &mut WriteBatch,
     ) -> Result<()> {
@@ -363,18 +388,11 @@ impl Engine {
         if log.is_empty() || !self.binlog.is_enabled() || self.is_following() {
             return Ok(());
         }
-        let row = Row {
-            first_entry: commit.state.binlog_entry,
-            entries: log.entries,
-            unix_ms,
-            bytes: &log.bytes,
-        };
-        commit.scratch.clear();
-        row.encode(&mut commit.scratch);
         let at = commit.state.binlog_position;
         commit.history = self.renewed_history(at, batch)?;
-        batch.put_cf(&self.binlog_cf, key(at), &commit.scratch);
-        commit.state.binlog_position += log.bytes.len() as u64;
+        let row = log.complete(commit.state.binlog_entry, unix_ms);
+        batch.put_cf(&self.binlog_cf, key(at), row);
+        commit.state.binlog_position += log.command_bytes();
         commit.state.binlog_entry += u64::from(log.entries);
         Ok(())
     }

@@ -125,6 +125,13 @@ impl Overlay {
         }
     }
 
+    /// No less than what the rows take in a write batch, where each stands behind a
+    /// tag and the varints of its column family and of two lengths.
+    pub fn batch_bytes(&self) -> usize {
+        const BEFORE_A_ROW: usize = 1 + 3 * 5;
+        self.arena.len() + self.entries.len() * BEFORE_A_ROW
+    }
+
     /// Whether nothing is pending.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.ranges.is_empty()

@@ -82,7 +82,13 @@ pub struct Scan<'a> {
     traces: Option<Traces>,
 }
 
-/// Counts the traces of deleted rows that a read passes.
+/// Has RocksDB not count what this thread does, which it does unasked, every
+/// comparison of two keys, until told not to.
+pub(super) fn stop_counters() {
+    set_perf_stats(PerfStatsLevel::Disable);
+}
+
+/// Counts the traces of deleted rows that a read passes. A thread has one at a time.
 struct Traces {
     counters: PerfContext,
     at_start: u64,
@@ -111,6 +117,12 @@ impl Traces {
 
     fn passed(&self) -> u64 {
         self.total() - self.at_start
+    }
+}
+
+impl Drop for Traces {
+    fn drop(&mut self) {
+        stop_counters();
     }
 }
 

@@ -41,6 +41,10 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+/// Room in a batch for what stands beside the pending rows and the commands: its head,
+/// the state and the counts.
+const OTHER_ROWS_BYTES: usize = 256;
+
 /// How a pending batch changes the counts of a keyspace.
 #[derive(Clone, Copy)]
 struct Delta {
@@ -706,8 +710,9 @@ impl Txn {
     /// Writes all but the rows that were `sent` ahead of it.
     fn write_batch(&mut self, sent: &ahead::Sent, unqueued: &[ahead::Place]) -> Result<()> {
         let view = &self.view;
-        let mut batch =
-            WriteBatch::with_capacity_bytes(view.overlay.bytes() + view.log.len() + 256);
+        // One that grows copies what it has.
+        let bytes = view.overlay.batch_bytes() + view.log.len() + OTHER_ROWS_BYTES;
+        let mut batch = WriteBatch::with_capacity_bytes(bytes);
         let mut last: Option<&Arc<Keyspace>> = None;
         let mut cf_of = |id: KeyspaceId| match last {
             Some(ks) if ks.id == id => Ok(ks),
@@ -733,9 +738,11 @@ impl Txn {
         for (a, b) in &view.swaps {
             view.engine.put_map_rows(&[*a, *b], &mut batch);
         }
-        let engine = &view.engine;
+        let engine = &self.view.engine;
         let mut commit = engine.commit.lock();
-        engine.put_log(&mut commit, &view.log, view.now_ms, &mut batch)?;
+        let (log, now_ms) = (&mut self.view.log, self.view.now_ms);
+        engine.put_log(&mut commit, log, now_ms, &mut batch)?;
+        let view = &self.view;
         for delta in &view.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
                 engine.add_counts(&mut commit, keyspace, delta.keys, delta.expires);

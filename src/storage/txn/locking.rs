@@ -3,6 +3,7 @@
 use super::Txn;
 use crate::storage::gate::{Gate, Pass};
 use crate::storage::locks::{LONG, Locks, Owner, Stripe, TryLock};
+use crate::storage::scan::stop_counters;
 use crate::storage::wishes::Wish;
 use crate::storage::{DbIndex, Result, StorageError};
 use smallvec::SmallVec;
@@ -32,6 +33,7 @@ impl Txn {
     pub fn begin(&mut self, now_ms: u64) -> Result<()> {
         self.now_ms = now_ms;
         if self.pass.is_none() {
+            stop_counters();
             self.pass = Some(self.enter(Wish::Inside, Gate::enter)?);
         }
         self.see_new_keyspaces();
