@@ -52,9 +52,16 @@ pub struct LogSavepoint {
 }
 
 impl LogBuffer {
-    /// Bytes logged so far.
+    /// Bytes logged so far, heads of rows included.
     pub fn len(&self) -> usize {
         self.row.len() + self.received.as_ref().map_or(0, |r| r.values.len())
+    }
+
+    /// About what it takes in a write batch.
+    pub(super) fn batch_bytes(&self) -> usize {
+        const BEFORE_A_ROW: usize = 24;
+        let rows = self.received.as_ref().map_or(1, |r| r.rows.len());
+        self.len() + rows * BEFORE_A_ROW
     }
 
     /// Whether nothing is logged.
@@ -111,6 +118,7 @@ impl LogBuffer {
     }
 
     pub(super) fn rollback(&mut self, to: LogSavepoint) {
+        debug_assert!(to.row_len <= self.row.len(), "of an earlier row");
         self.row.truncate(to.row_len);
         self.entries = to.entries;
         self.db = to.db;
@@ -133,6 +141,7 @@ impl LogBuffer {
 
     /// Completes the row, and lends its value.
     fn complete(&mut self, first_entry: u64, unix_ms: u64) -> &[u8] {
+        debug_assert!(self.row.len() > HEADER_LEN, "no commands");
         if let Some((head, bytes)) = self.row.split_at_mut_checked(HEADER_LEN) {
             let row = Row {
                 first_entry,
@@ -580,6 +589,35 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::storage::{StorageConfig, Txn};
+
+    #[test]
+    fn a_row_holds_what_was_not_taken_back() {
+        let mut log = LogBuffer::default();
+        for n in 0..2u64 {
+            let start = log.savepoint();
+            log.append(DbIndex(0), &["DEL", "gone"]);
+            log.rollback(start);
+            assert!(log.is_empty());
+            assert_eq!((log.len(), log.command_bytes()), (0, 0));
+            log.append(DbIndex(3), &["DEL", "one"]);
+            let one = log.savepoint();
+            log.append(DbIndex(3), &["DEL", "two"]);
+            log.rollback(one);
+            log.append(DbIndex(3), &["DEL", "six"]);
+            log.wrap(start);
+            let row = Row::decode(log.complete(7 + n, 99)).unwrap();
+            assert_eq!((row.first_entry, row.entries, row.unix_ms), (7 + n, 2, 99));
+            let select = "*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n";
+            let (one, six) = (
+                "*2\r\n$3\r\nDEL\r\n$3\r\none\r\n",
+                "*2\r\n$3\r\nDEL\r\n$3\r\nsix\r\n",
+            );
+            let bytes = format!("{select}*1\r\n$5\r\nMULTI\r\n{one}{six}*1\r\n$4\r\nEXEC\r\n");
+            assert_eq!(row.bytes, bytes.as_bytes());
+            assert_eq!(log.command_bytes(), bytes.len() as u64);
+            log.clear();
+        }
+    }
 
     #[test]
     fn every_byte_of_the_log_is_in_one_row() {

@@ -125,11 +125,14 @@ impl Overlay {
         }
     }
 
-    /// No less than what the rows take in a write batch, where each stands behind a
-    /// tag and the varints of its column family and of two lengths.
+    /// No less than what all of it takes in a write batch, where each row stands behind
+    /// a tag and the varints of its column family and of two lengths.
     pub fn batch_bytes(&self) -> usize {
         const BEFORE_A_ROW: usize = 1 + 3 * 5;
-        self.arena.len() + self.entries.len() * BEFORE_A_ROW
+        let rows = self.entries.len() + self.ranges.len();
+        let ranges = self.ranges.iter();
+        let bounds: usize = ranges.map(|range| range.from.len() + range.to.len()).sum();
+        self.arena.len() + bounds + rows * BEFORE_A_ROW
     }
 
     /// Whether nothing is pending.
@@ -592,6 +595,24 @@ mod tests {
             1 => Just(Op::Rollback),
             3 => (0..32u8, 0..33u8).prop_map(|(a, b)| Op::Range(a, b)),
         ]
+    }
+
+    #[test]
+    fn a_write_batch_takes_no_more_than_its_room() {
+        let (mut overlay, mut batch) = (Overlay::default(), rocksdb::WriteBatch::default());
+        let head = batch.size_in_bytes();
+        for len in [0, 1, 127, 128, 20_000, 3_000_000] {
+            let (key, value) = (vec![b'k'; len.min(300)], vec![b'v'; len]);
+            overlay.put(KS, &key, &value);
+            batch.put(&key, &value);
+            overlay.delete(KS, &key);
+            batch.delete(&key);
+            overlay.delete_range(KS, b"a", &key);
+            batch.delete_range(b"a".as_slice(), &key);
+        }
+        // These are rows of the default column family, which has no number there.
+        let used = batch.size_in_bytes() - head + 5 * batch.len();
+        assert!(used <= overlay.batch_bytes(), "{used}");
     }
 
     /// What a stored row and the model's verdict amount to: `None` unknown, `Some(None)` deleted.

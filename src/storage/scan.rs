@@ -82,13 +82,14 @@ pub struct Scan<'a> {
     traces: Option<Traces>,
 }
 
-/// Has RocksDB not count what this thread does, which it does unasked, every
-/// comparison of two keys, until told not to.
+/// Switches RocksDB's counters off for this thread. They are on unless told otherwise,
+/// and count every comparison of two keys.
 pub(super) fn stop_counters() {
     set_perf_stats(PerfStatsLevel::Disable);
 }
 
-/// Counts the traces of deleted rows that a read passes. A thread has one at a time.
+/// Counts the traces of deleted rows that a read passes. A thread has one at a time:
+/// the end of one switches the counters off.
 struct Traces {
     counters: PerfContext,
     at_start: u64,
@@ -644,6 +645,48 @@ mod tests {
             lengths.dedup();
             assert!(lengths.is_sorted() && lengths.len() > 5, "{lengths:?}");
         }
+    }
+
+    #[test]
+    fn only_reads_with_a_bound_are_counted() {
+        const DB: DbIndex = DbIndex(0);
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let mut txn = Txn::new(engine);
+        let counters = PerfContext::default();
+        let compared = || counters.metric(PerfMetric::UserKeyComparisonCount);
+        let (from, to) = ([tag::META], [tag::META + 1]);
+        set_perf_stats(PerfStatsLevel::EnableCount);
+        txn.begin(1).unwrap();
+        let at_start = compared();
+        for n in 0..100u8 {
+            txn.put_row(DB, &keys::meta(&[n]), b"stored").unwrap();
+        }
+        txn.commit().unwrap();
+        for exclusive in [false, true] {
+            set_perf_stats(PerfStatsLevel::EnableCount);
+            match exclusive {
+                true => txn.begin_exclusive(1).unwrap(),
+                false => txn.begin(1).unwrap(),
+            }
+            for n in 0..99u8 {
+                txn.delete_row(DB, &keys::meta(&[n])).unwrap();
+            }
+            txn.commit().unwrap();
+        }
+        assert_eq!(compared(), at_start);
+        txn.begin(1).unwrap();
+        let mut scan = txn
+            .scan_within(DB, &from, &to, Direction::Forward, 1000)
+            .unwrap();
+        assert!(scan.next().unwrap().is_some());
+        assert!(scan.passed() >= 99 && compared() > at_start);
+        drop(scan);
+        let at_end = compared();
+        let mut scan = txn.scan(DB, &from, &to, Direction::Forward).unwrap();
+        assert!(scan.next().unwrap().is_some());
+        drop(scan);
+        assert_eq!(compared(), at_end);
     }
 
     #[test]

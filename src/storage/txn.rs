@@ -42,8 +42,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// Room in a batch for what stands beside the pending rows and the commands: its head,
-/// the state and the counts.
-const OTHER_ROWS_BYTES: usize = 256;
+/// and the state with the counts of some dozens of DBs.
+const OTHER_ROWS_BYTES: usize = 1024;
 
 /// How a pending batch changes the counts of a keyspace.
 #[derive(Clone, Copy)]
@@ -711,7 +711,7 @@ impl Txn {
     fn write_batch(&mut self, sent: &ahead::Sent, unqueued: &[ahead::Place]) -> Result<()> {
         let view = &self.view;
         // One that grows copies what it has.
-        let bytes = view.overlay.batch_bytes() + view.log.len() + OTHER_ROWS_BYTES;
+        let bytes = view.overlay.batch_bytes() + view.log.batch_bytes() + OTHER_ROWS_BYTES;
         let mut batch = WriteBatch::with_capacity_bytes(bytes);
         let mut last: Option<&Arc<Keyspace>> = None;
         let mut cf_of = |id: KeyspaceId| match last {

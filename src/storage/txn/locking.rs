@@ -33,7 +33,6 @@ impl Txn {
     pub fn begin(&mut self, now_ms: u64) -> Result<()> {
         self.now_ms = now_ms;
         if self.pass.is_none() {
-            stop_counters();
             self.pass = Some(self.enter(Wish::Inside, Gate::enter)?);
         }
         self.see_new_keyspaces();
@@ -45,6 +44,7 @@ impl Txn {
         wish: Wish,
         enter: impl Fn(&Gate, Owner, bool) -> std::result::Result<Pass, Owner>,
     ) -> Result<Pass> {
+        stop_counters();
         let gate = &self.engine.gate;
         let pass = match enter(gate, self.owner, false) {
             Ok(pass) => pass,
