@@ -9,6 +9,7 @@
 
 use super::engine::{ColumnFamily, CommitState, Db, Engine};
 use super::history::Following;
+use super::overlay::BATCH_FRAME;
 use super::{DbIndex, Result, StorageError};
 use crate::encoding::binlog::{HEADER_LEN, Row, key, position};
 use crate::encoding::own::{self, State};
@@ -59,14 +60,13 @@ impl LogBuffer {
 
     /// About what it takes in a write batch.
     pub(super) fn batch_bytes(&self) -> usize {
-        const BEFORE_A_ROW: usize = 24;
         let rows = self.received.as_ref().map_or(1, |r| r.rows.len());
-        self.len() + rows * BEFORE_A_ROW
+        self.len() + rows * (BATCH_FRAME + size_of::<u64>())
     }
 
     /// Whether nothing is logged.
     pub fn is_empty(&self) -> bool {
-        self.entries == 0 && self.received.as_ref().is_none_or(|r| r.rows.is_empty())
+        self.row.is_empty() && self.received.as_ref().is_none_or(|r| r.rows.is_empty())
     }
 
     /// From now on only received rows are logged.

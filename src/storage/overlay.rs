@@ -27,6 +27,10 @@ const INSERT_ONE_BY_ONE: usize = 16;
 /// Rows that are said to come before the first of them does.
 const EXPECTED: usize = 16;
 
+/// What a row has beside its key and value in a write batch, at the most: a tag, and the
+/// varints of its column family and of two lengths.
+pub(super) const BATCH_FRAME: usize = 1 + 3 * 5;
+
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     keyspace: KeyspaceId,
@@ -125,14 +129,12 @@ impl Overlay {
         }
     }
 
-    /// No less than what all of it takes in a write batch, where each row stands behind
-    /// a tag and the varints of its column family and of two lengths.
+    /// No less than what all of it takes in a write batch.
     pub fn batch_bytes(&self) -> usize {
-        const BEFORE_A_ROW: usize = 1 + 3 * 5;
         let rows = self.entries.len() + self.ranges.len();
         let ranges = self.ranges.iter();
         let bounds: usize = ranges.map(|range| range.from.len() + range.to.len()).sum();
-        self.arena.len() + bounds + rows * BEFORE_A_ROW
+        self.arena.len() + bounds + rows * BATCH_FRAME
     }
 
     /// Whether nothing is pending.

@@ -599,15 +599,20 @@ mod tests {
     use super::*;
     use crate::storage::{Engine, StorageConfig, Txn};
 
+    const DB: DbIndex = DbIndex(0);
+
+    fn empty_store() -> (tempfile::TempDir, Txn) {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        (dir, Txn::new(engine))
+    }
+
     /// A scan that gave up right after a pending row went on to step past that
     /// row, which it had dropped: RANDOMKEY after writes of the same tick ended
     /// the server.
     #[test]
     fn a_scan_can_give_up_at_any_row() {
-        const DB: DbIndex = DbIndex(0);
-        let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
-        let mut txn = Txn::new(engine);
+        let (_dir, mut txn) = empty_store();
         let row = |n: u32| keys::meta(format!("{n:03}").as_bytes());
         txn.begin(1).unwrap();
         for n in 0..100 {
@@ -649,20 +654,11 @@ mod tests {
 
     #[test]
     fn only_reads_with_a_bound_are_counted() {
-        const DB: DbIndex = DbIndex(0);
-        let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
-        let mut txn = Txn::new(engine);
+        let (_dir, mut txn) = empty_store();
         let counters = PerfContext::default();
         let compared = || counters.metric(PerfMetric::UserKeyComparisonCount);
         let (from, to) = ([tag::META], [tag::META + 1]);
-        set_perf_stats(PerfStatsLevel::EnableCount);
-        txn.begin(1).unwrap();
         let at_start = compared();
-        for n in 0..100u8 {
-            txn.put_row(DB, &keys::meta(&[n]), b"stored").unwrap();
-        }
-        txn.commit().unwrap();
         for exclusive in [false, true] {
             set_perf_stats(PerfStatsLevel::EnableCount);
             match exclusive {
@@ -672,6 +668,7 @@ mod tests {
             for n in 0..99u8 {
                 txn.delete_row(DB, &keys::meta(&[n])).unwrap();
             }
+            txn.put_row(DB, &keys::meta(&[99]), b"stored").unwrap();
             txn.commit().unwrap();
         }
         assert_eq!(compared(), at_start);

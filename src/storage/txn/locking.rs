@@ -44,6 +44,7 @@ impl Txn {
         wish: Wish,
         enter: impl Fn(&Gate, Owner, bool) -> std::result::Result<Pass, Owner>,
     ) -> Result<Pass> {
+        // Here every turn begins, on whatever thread.
         stop_counters();
         let gate = &self.engine.gate;
         let pass = match enter(gate, self.owner, false) {
