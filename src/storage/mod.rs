@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`engine`] | the open database: column families, own rows, durability, checkpoints |
 //! | [`options`] | how RocksDB is set up |
+//! | `memtable` | where rows stand until they are written out |
 //! | [`locks`] | key locks |
 //! | [`overlay`] | the pending batch |
 //! | [`hot`] | copies of popular rows, in memory |
@@ -45,6 +46,7 @@ pub mod history;
 pub mod hot;
 pub mod keyspace;
 pub mod locks;
+mod memtable;
 pub mod options;
 pub mod overlay;
 mod patience;

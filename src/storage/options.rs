@@ -2,6 +2,7 @@
 //! Bloom filters with a prefix extractor over `tag ‖ id`, LZ4 above and ZSTD in
 //! the last level, a WAL that is flushed by us once per tick.
 
+use super::memtable;
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options,
@@ -195,6 +196,8 @@ impl RocksOptions {
         db.set_stats_dump_period_sec(0);
         db.set_skip_stats_update_on_db_open(true);
         db.set_enable_pipelined_write(false);
+        // The memtable of DBs takes rows from one thread at a time.
+        db.set_allow_concurrent_memtable_write(false);
         if config.rate_limit > 0 {
             db.set_ratelimiter(config.rate_limit as i64, 100_000, 10);
         }
@@ -225,11 +228,7 @@ impl RocksOptions {
         // Walks and samples pass the traces of deleted rows one by one: a table
         // file with a stretch where every other row is such a trace is compacted soon.
         options.add_compact_on_deletion_collector_factory(256, 128, 0.5);
-        // Rows of a batch come sorted by tag and key: each search for a row's place
-        // in the memtable begins where the last one of its tag ended.
-        options.get_options_from_string(
-            "memtable_insert_with_hint_prefix_extractor=rocksdb.FixedPrefix.1",
-        )
+        options.get_options_from_string(memtable::option())
     }
 
     /// Long values in blob files, if they are wanted. Compactions move what is still used

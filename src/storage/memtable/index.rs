@@ -1,0 +1,589 @@
+//! The rows of one memtable in order: a linked list, and a B-tree that says where
+//! in the list a key belongs.
+//!
+//! A search in a skip list of 15,000 rows compares some 20 keys, each behind a
+//! pointer of its own. Here it reads three or four nodes: a node has a *mark* of each
+//! of its keys, the four bytes behind the prefix that all of them share, and the keys
+//! themselves are looked at only where marks are equal.
+//!
+//! **One writer, any number of readers, no locks.** Rows are added, never changed or
+//! removed, and the list is whole at every moment. Nodes change in place: their
+//! version is odd meanwhile, and who reads a node looks again if the version is not
+//! the one it began with (a *seqlock*; what is read in between may be of two states,
+//! but all pointers are to rows and nodes that live as long as the index). That the
+//! tree gets to know of a row after the list does is no matter: a reader takes the
+//! place that the tree names, which is before its key, and walks on from there.
+//!
+//! The order is RocksDB's bytewise one: by user key, the newest version first.
+
+#![allow(unsafe_code)]
+
+use std::cmp::Ordering;
+use std::hint;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+use std::{mem, slice, thread};
+
+/// Rows or children of a node. With 16 a memtable's tree has a level more and took
+/// the same time.
+const FAN_OUT: usize = 32;
+
+/// Words of the common prefix that stand in the node: with them its head fills a
+/// cache line. What a longer prefix has beyond is read from a row.
+const PREFIX_WORDS: usize = 5;
+
+/// Bytes of sequence number and type that end an internal key.
+const TRAILER: usize = 8;
+
+/// Where nodes get their memory. It stays until the index is dropped.
+pub trait Arena {
+    /// At least this many bytes, aligned for a word.
+    fn allocate(&self, bytes: usize) -> NonNull<u8>;
+}
+
+/// A row of the memtable as it stands in memory: the link, then the key as RocksDB
+/// writes it there (length of the internal key, internal key), then its value.
+#[repr(C)]
+pub struct Row {
+    next: AtomicPtr<Row>,
+    key: [u8; 0],
+}
+
+/// An internal key: user key, then sequence number and type.
+#[derive(Clone, Copy)]
+pub struct Key<'a>(&'a [u8]);
+
+impl<'a> Key<'a> {
+    /// The key in these bytes; there are at least the eight of its end.
+    pub fn new(internal: &'a [u8]) -> Self {
+        assert!(internal.len() >= TRAILER, "an internal key has a trailer");
+        Key(internal)
+    }
+
+    /// The key of a row.
+    ///
+    /// # Safety
+    /// The row is whole and lives for `'a`.
+    unsafe fn of(row: NonNull<Row>) -> Self {
+        // SAFETY: a row begins with its link and a length of up to five bytes, and
+        // as many bytes follow as that says. The pointer is the allocation's own.
+        unsafe {
+            let mut at = (&raw const (*row.as_ptr()).key).cast::<u8>();
+            let mut len = 0;
+            let mut shift = 0;
+            loop {
+                let byte = at.read();
+                at = at.add(1);
+                len |= usize::from(byte & 0x7f) << shift;
+                if byte < 0x80 {
+                    break;
+                }
+                shift += 7;
+            }
+            Key(slice::from_raw_parts(at, len))
+        }
+    }
+
+    fn user_len(self) -> usize {
+        self.0.len() - TRAILER
+    }
+
+    fn user(self) -> &'a [u8] {
+        &self.0[..self.user_len()]
+    }
+
+    fn trailer(self) -> u64 {
+        self.0
+            .last_chunk()
+            .map_or(0, |end| u64::from_le_bytes(*end))
+    }
+
+    /// Eight bytes of the user key as a number that orders like them; zeros stand
+    /// for what is behind its end.
+    #[inline]
+    fn word(self, from: usize) -> u64 {
+        let len = self.user_len();
+        // The trailer is behind it, so there are eight bytes in any case.
+        match self.0.get(from..).and_then(<[u8]>::first_chunk) {
+            Some(word) if from < len => u64::from_be_bytes(*word) & leading(len - from),
+            _ => 0,
+        }
+    }
+
+    /// What tells the key from others with which it shares so many bytes: four
+    /// bytes as a number. With eight a memtable has room for 7 % fewer rows.
+    #[inline]
+    fn mark(self, from: usize) -> u32 {
+        (self.word(from) >> 32) as u32
+    }
+
+    fn common_prefix(self, other: Self) -> usize {
+        let pairs = self.user().iter().zip(other.user());
+        pairs.take_while(|(a, b)| a == b).count()
+    }
+}
+
+impl Ord for Key<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let users = self.user().cmp(other.user());
+        users.then_with(|| other.trailer().cmp(&self.trailer()))
+    }
+}
+
+impl PartialOrd for Key<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Key<'_> {}
+
+/// A mask of the first so many bytes of a word.
+#[inline]
+fn leading(bytes: usize) -> u64 {
+    match bytes {
+        0..8 => !(u64::MAX >> (8 * bytes)),
+        _ => u64::MAX,
+    }
+}
+
+/// A node: rows in a leaf, children elsewhere, with what tells them apart.
+#[repr(C, align(64))]
+struct Node {
+    /// Odd while the node changes.
+    version: AtomicU32,
+    count: AtomicU32,
+    /// How many bytes all its keys have in common.
+    common: AtomicU32,
+    leaf: bool,
+    /// The first row that belongs here; null: there is no bound.
+    low: *mut Row,
+    /// The first words of the common prefix.
+    prefix: [AtomicU64; PREFIX_WORDS],
+    /// The mark of each key.
+    marks: [AtomicU32; FAN_OUT],
+    /// Rows, or nodes, whose keys are those of their first rows. The first child's
+    /// does not count: whatever is less than the second child's belongs to it.
+    slots: [AtomicPtr<u8>; FAN_OUT],
+}
+
+impl Node {
+    fn new(leaf: bool, low: *mut Row) -> Self {
+        Node {
+            version: AtomicU32::new(0),
+            count: AtomicU32::new(0),
+            common: AtomicU32::new(0),
+            leaf,
+            low,
+            prefix: [const { AtomicU64::new(0) }; PREFIX_WORDS],
+            marks: [const { AtomicU32::new(0) }; FAN_OUT],
+            slots: [const { AtomicPtr::new(ptr::null_mut()) }; FAN_OUT],
+        }
+    }
+
+    /// The first slot whose key counts.
+    fn first(&self) -> usize {
+        usize::from(!self.leaf)
+    }
+
+    fn len(&self) -> usize {
+        (self.count.load(Relaxed) as usize).min(FAN_OUT)
+    }
+
+    fn slot(&self, at: usize) -> *mut u8 {
+        self.slots[at % FAN_OUT].load(Acquire)
+    }
+
+    /// The key of a slot; nothing in one that was never filled.
+    fn key(&self, at: usize) -> Option<Key<'_>> {
+        let slot = self.slot(at);
+        let row = match self.leaf {
+            true => slot.cast::<Row>(),
+            // SAFETY: what stands in a slot of such a node is null or a node, which
+            // lives as long as this one.
+            false => unsafe { slot.cast::<Node>().as_ref() }?.low,
+        };
+        // SAFETY: rows that the tree knows are whole and live as long as it.
+        NonNull::new(row).map(|row| unsafe { Key::of(row) })
+    }
+
+    /// Where the key stands to the common prefix of so many bytes.
+    #[inline]
+    fn compare_prefix(&self, key: Key, common: usize) -> Option<Ordering> {
+        let mut left = common;
+        for (at, prefix) in self.prefix.iter().enumerate() {
+            if left == 0 {
+                return Some(Ordering::Equal);
+            }
+            let prefix = prefix.load(Relaxed);
+            let word = key.word(8 * at) & leading(left);
+            if word != prefix {
+                return Some(word.cmp(&prefix));
+            }
+            left = left.saturating_sub(8);
+        }
+        match left {
+            0 => Some(Ordering::Equal),
+            _ => self.compare_rest(key, common),
+        }
+    }
+
+    /// As [`Self::compare_prefix`], for one that does not stand in the node.
+    #[cold]
+    fn compare_rest(&self, key: Key, common: usize) -> Option<Ordering> {
+        let first = self.key(self.first())?.user();
+        let prefix = &first[..common.min(first.len())];
+        let user = key.user();
+        Some(user[..common.min(user.len())].cmp(prefix))
+    }
+
+    /// How many of `count` slots have keys less than this one, the first child always
+    /// among them. Nothing if the node is seen to be changing.
+    fn rank(&self, key: Key, count: usize) -> Option<usize> {
+        let first = self.first();
+        if count <= first {
+            return Some(first);
+        }
+        let common = self.common.load(Relaxed) as usize;
+        match self.compare_prefix(key, common)? {
+            Ordering::Less => return Some(first),
+            Ordering::Greater => return Some(count),
+            Ordering::Equal => {}
+        }
+        let mark = key.mark(common);
+        let less = |at: usize| self.marks[at % FAN_OUT].load(Relaxed) < mark;
+        let mut at = first;
+        let mut left = count - first;
+        while left > 1 {
+            let half = left / 2;
+            at = hint::select_unpredictable(less(at + half - 1), at + half, at);
+            left -= half;
+        }
+        at += usize::from(less(at));
+        // Among equal marks the keys decide.
+        let is_equal = |at: &usize| self.marks[at % FAN_OUT].load(Relaxed) == mark;
+        let mut end = at + (at..count).take_while(is_equal).count();
+        while at < end {
+            let middle = at.midpoint(end);
+            match self.key(middle)? < key {
+                true => at = middle + 1,
+                false => end = middle,
+            }
+        }
+        Some(at)
+    }
+
+    /// What stands before the key: the last slot with a lesser key, null if there is none.
+    fn before(&self, key: Key) -> *mut u8 {
+        self.read(|count| match self.rank(key, count)? {
+            0 => Some(ptr::null_mut()),
+            rank => Some(self.slot(rank - 1)),
+        })
+    }
+
+    /// The last slot; null if there is none.
+    fn last(&self) -> *mut u8 {
+        self.read(|count| match count {
+            0 => Some(ptr::null_mut()),
+            _ => Some(self.slot(count - 1)),
+        })
+    }
+
+    /// What `look` finds in the node, given its count, while it does not change.
+    fn read(&self, look: impl Fn(usize) -> Option<*mut u8>) -> *mut u8 {
+        let mut tries = 0;
+        loop {
+            let version = self.version.load(Acquire);
+            if version.is_multiple_of(2)
+                && let Some(found) = look(self.len())
+            {
+                fence(Acquire);
+                if self.version.load(Relaxed) == version {
+                    return found;
+                }
+            }
+            tries += 1;
+            match tries % 64 {
+                // The writer may have lost its processor.
+                0 => thread::yield_now(),
+                _ => hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Changes the node; for the one writer.
+    fn change(&self, change: impl FnOnce()) {
+        let version = self.version.load(Relaxed);
+        self.version.store(version.wrapping_add(1), Relaxed);
+        fence(Release);
+        change();
+        self.version.store(version.wrapping_add(2), Release);
+    }
+
+    /// Takes the slots of another node from `from` on, which may be this one.
+    fn take(&self, other: &Node, from: usize, count: usize) {
+        for at in 0..count {
+            self.slots[at].store(other.slot(from + at), Release);
+        }
+        self.describe(count);
+        self.count.store(count as u32, Relaxed);
+    }
+
+    /// Puts a row or a child, whose key this is, at a place; there is room for it.
+    fn put(&self, at: usize, slot: *mut u8, key: Key) {
+        let count = self.len();
+        let common = self.common.load(Relaxed) as usize;
+        let fits = count > self.first()
+            && key.user_len() >= common
+            && self.compare_prefix(key, common) == Some(Ordering::Equal);
+        for to in (at + 1..=count).rev() {
+            self.slots[to].store(self.slots[to - 1].load(Relaxed), Release);
+            self.marks[to].store(self.marks[to - 1].load(Relaxed), Relaxed);
+        }
+        self.slots[at].store(slot, Release);
+        match fits {
+            true => self.marks[at].store(key.mark(common), Relaxed),
+            false => self.describe(count + 1),
+        }
+        self.count.store(count as u32 + 1, Relaxed);
+    }
+
+    /// Finds the common prefix and the marks of `count` slots anew.
+    fn describe(&self, count: usize) {
+        let first = self.first();
+        if count <= first {
+            return;
+        }
+        let (Some(low), Some(high)) = (self.key(first), self.key(count - 1)) else {
+            unreachable!("slots of a node are filled");
+        };
+        let common = low.common_prefix(high);
+        self.common.store(common as u32, Relaxed);
+        for (at, word) in self.prefix.iter().enumerate() {
+            let left = common.saturating_sub(8 * at);
+            word.store(low.word(8 * at) & leading(left), Relaxed);
+        }
+        for at in first..count {
+            let mark = self.key(at).map_or(0, |key| key.mark(common));
+            self.marks[at].store(mark, Relaxed);
+        }
+    }
+}
+
+/// The rows of a memtable in order.
+pub struct Index<A> {
+    /// Stands before all rows.
+    head: Row,
+    root: AtomicPtr<Node>,
+    arena: A,
+}
+
+impl<A: Arena> Index<A> {
+    /// An index without rows.
+    pub fn new(arena: A) -> Self {
+        let index = Index {
+            head: Row {
+                next: AtomicPtr::new(ptr::null_mut()),
+                key: [],
+            },
+            root: AtomicPtr::new(ptr::null_mut()),
+            arena,
+        };
+        let root = index.node(true, ptr::null_mut());
+        index.root.store(ptr::from_ref(root).cast_mut(), Release);
+        index
+    }
+
+    /// Adds a row; its link need not be set.
+    ///
+    /// # Safety
+    /// The row is whole, has a key that no other row has, and stays until the index is
+    /// dropped. No other thread adds one meanwhile.
+    pub unsafe fn insert(&self, row: NonNull<Row>) {
+        // SAFETY: by the contract.
+        let key = unsafe { Key::of(row) };
+        let old = self.root();
+        let Some(right) = self.add(old, key, row) else {
+            return;
+        };
+        let root = self.node(false, ptr::null_mut());
+        root.slots[0].store(address(old), Release);
+        root.slots[1].store(address(right), Release);
+        root.describe(2);
+        root.count.store(2, Relaxed);
+        self.root.store(ptr::from_ref(root).cast_mut(), Release);
+    }
+
+    /// Adds a row below a node. If the node is split for it: its new neighbour to the right.
+    fn add(&self, node: &Node, key: Key, row: NonNull<Row>) -> Option<&Node> {
+        // Nobody else changes nodes, so what is read is of one state.
+        let rank = node.rank(key, node.len()).unwrap_or(node.first());
+        if node.leaf {
+            let before = match rank {
+                0 => &raw const self.head,
+                _ => node.slot(rank - 1).cast_const().cast::<Row>(),
+            };
+            let is_last = link(row, before);
+            return self.put(node, rank, row.as_ptr().cast(), key, row, is_last);
+        }
+        let right = self.add(self.child(node.slot(rank - 1)), key, row)?;
+        let Some(low) = NonNull::new(right.low) else {
+            unreachable!("only the first node of a level has no bound");
+        };
+        // SAFETY: rows that the tree knows are whole.
+        let key = unsafe { Key::of(low) };
+        self.put(node, rank, address(right), key, low, right.len() == 1)
+    }
+
+    /// The first row.
+    pub fn first(&self) -> Option<NonNull<Row>> {
+        NonNull::new(self.head.next.load(Acquire))
+    }
+
+    /// The first row whose key is not less than this one.
+    pub fn at_or_after(&self, key: Key) -> Option<NonNull<Row>> {
+        self.around(key).1
+    }
+
+    /// The last row whose key is less than this one.
+    pub fn before(&self, key: Key) -> Option<NonNull<Row>> {
+        self.real(self.around(key).0)
+    }
+
+    /// The last row.
+    pub fn last(&self) -> Option<NonNull<Row>> {
+        let mut at = self.descend(Node::last);
+        // SAFETY: rows of the list are whole.
+        while let Some(next) = NonNull::new(unsafe { (*at).next.load(Acquire) }) {
+            at = next.as_ptr();
+        }
+        self.real(at)
+    }
+
+    /// Goes down the tree, in each node to what `step` finds there.
+    fn descend(&self, step: impl Fn(&Node) -> *mut u8) -> *const Row {
+        let mut node = self.root();
+        loop {
+            let slot = step(node);
+            if node.leaf {
+                return match slot.is_null() {
+                    true => &raw const self.head,
+                    false => slot.cast_const().cast(),
+                };
+            }
+            node = self.child(slot);
+        }
+    }
+
+    /// The last row before the key, which may be the head, and the one after that.
+    fn around(&self, key: Key) -> (*const Row, Option<NonNull<Row>>) {
+        let mut at = self.descend(|node| node.before(key));
+        loop {
+            // SAFETY: rows of the list are whole.
+            let next = NonNull::new(unsafe { (*at).next.load(Acquire) });
+            match next {
+                // SAFETY: as above.
+                Some(row) if unsafe { Key::of(row) } < key => at = row.as_ptr(),
+                _ => return (at, next),
+            }
+        }
+    }
+
+    /// The row, unless it is the head.
+    fn real(&self, row: *const Row) -> Option<NonNull<Row>> {
+        match ptr::eq(row, &raw const self.head) {
+            true => None,
+            false => NonNull::new(row.cast_mut()),
+        }
+    }
+
+    fn root(&self) -> &Node {
+        self.child(self.root.load(Acquire).cast())
+    }
+
+    /// The node in a slot of a node that is not a leaf.
+    fn child(&self, slot: *mut u8) -> &Node {
+        // SAFETY: filled slots of such a node, and the root, are nodes of the arena,
+        // which lives as long as the index.
+        unsafe { &*slot.cast_const().cast::<Node>() }
+    }
+
+    fn node(&self, leaf: bool, low: *mut Row) -> &Node {
+        let align = mem::align_of::<Node>();
+        let memory = self.arena.allocate(mem::size_of::<Node>() + align);
+        let place = memory.as_ptr();
+        // SAFETY: there is a node's room behind the first place that is aligned for it.
+        unsafe {
+            let place = place.add(place.align_offset(align)).cast::<Node>();
+            place.write(Node::new(leaf, low));
+            &*place
+        }
+    }
+
+    /// Puts a row, or a node that begins with it, into a node. If that is split: its new
+    /// neighbour to the right. Until the node above knows that one, who looks for a row
+    /// there gets the last row of this node, and walks.
+    fn put(
+        &self,
+        node: &Node,
+        rank: usize,
+        slot: *mut u8,
+        key: Key,
+        row: NonNull<Row>,
+        is_last: bool,
+    ) -> Option<&Node> {
+        if node.len() < FAN_OUT {
+            node.change(|| node.put(rank, slot, key));
+            return None;
+        }
+        // Rows that come in order leave full nodes behind.
+        if is_last && rank == FAN_OUT {
+            let right = self.node(node.leaf, row.as_ptr());
+            right.put(0, slot, key);
+            return Some(right);
+        }
+        let keep = FAN_OUT / 2;
+        let low = match node.leaf {
+            true => node.slot(keep).cast(),
+            false => self.child(node.slot(keep)).low,
+        };
+        let right = self.node(node.leaf, low);
+        right.take(node, keep, FAN_OUT - keep);
+        if rank > keep {
+            right.put(rank - keep, slot, key);
+        }
+        node.change(|| {
+            node.take(node, 0, keep);
+            if rank <= keep {
+                node.put(rank, slot, key);
+            }
+        });
+        Some(right)
+    }
+}
+
+/// What stands for a node in a slot.
+fn address(node: &Node) -> *mut u8 {
+    ptr::from_ref(node).cast_mut().cast()
+}
+
+/// Links a row behind another one. Whether it is the last one now.
+fn link(row: NonNull<Row>, before: *const Row) -> bool {
+    // SAFETY: both are rows of the index, or its head; the tree's are all in the list.
+    unsafe {
+        let next = (*before).next.load(Relaxed);
+        (&raw mut (*row.as_ptr()).next).write(AtomicPtr::new(next));
+        (*before).next.store(row.as_ptr(), Release);
+        next.is_null()
+    }
+}
+
+#[cfg(test)]
+mod tests;
