@@ -82,7 +82,16 @@ class Rep final : public MemTableRep {
 
     bool Valid() const override { return row_ != nullptr; }
     const char* key() const override { return row_->key; }
-    void Next() override { row_ = Rep::Next(row_); }
+    void Next() override {
+      row_ = Rep::Next(row_);
+      // A flush takes rows of several memtables in turn, long after they were in a
+      // cache: the next one of this memtable can come while others are written.
+      if (row_ != nullptr) {
+        const char* next = reinterpret_cast<const char*>(Rep::Next(row_));
+        __builtin_prefetch(next);
+        __builtin_prefetch(next + 64);
+      }
+    }
     void Prev() override { row_ = rep_->Before(rocksdb::GetLengthPrefixedSlice(row_->key)); }
 
     void Seek(const Slice& internal, const char* key) override {
