@@ -112,7 +112,7 @@ impl<'a> Key<'a> {
     }
 
     /// What tells the key from others with which it shares so many bytes: four
-    /// bytes as a number. With eight a memtable has room for 7 % fewer rows.
+    /// bytes as a number. With eight a memtable has room for 3 % fewer rows.
     #[inline]
     fn mark(self, from: usize) -> u32 {
         (self.word(from) >> 32) as u32
