@@ -8,30 +8,34 @@ const SOURCE: &str = "src/storage/memtable/rep.cc";
 
 fn main() {
     println!("cargo:rerun-if-changed={SOURCE}");
-    println!("cargo:rerun-if-env-changed=ROCKSDB_LIB_DIR");
-    // Another build's classes could look otherwise than these headers say.
+    for name in ["ROCKSDB_LIB_DIR", "ROCKSDB_COMPILE"] {
+        println!("cargo:rerun-if-env-changed={name}");
+    }
+    // The classes of another build could look otherwise than these headers say.
     assert!(
-        env::var_os("ROCKSDB_LIB_DIR").is_none(),
+        env::var_os("ROCKSDB_LIB_DIR").is_none() || env::var_os("ROCKSDB_COMPILE").is_some(),
         "ROCKSDB_LIB_DIR is set, but Kedis needs the RocksDB of the package librocksdb-sys"
     );
     let Some(package) = env::var_os("DEP_ROCKSDB_CARGO_MANIFEST_DIR") else {
-        panic!("librocksdb-sys does not say where its sources are");
+        panic!("librocksdb-sys does not say where the sources are that it compiled");
     };
     let rocksdb = PathBuf::from(package).join("rocksdb");
     let platform = match env::var("CARGO_CFG_TARGET_OS").as_deref() {
+        Ok("linux") => "OS_LINUX",
         Ok("macos") => "OS_MACOSX",
-        Ok("freebsd") => "OS_FREEBSD",
-        _ => "OS_LINUX",
+        other => panic!("nobody has said how RocksDB is compiled for {other:?}"),
     };
     cc::Build::new()
         .cpp(true)
         .std("c++20")
         .include(rocksdb.join("include"))
         .include(&rocksdb)
-        // As RocksDB itself is compiled, since its classes depend on them.
+        // As RocksDB itself is compiled, since its classes and headers depend on them.
         .define("NDEBUG", None)
         .define("ROCKSDB_PLATFORM_POSIX", None)
         .define(platform, None)
+        .flag("-include")
+        .flag("cstdint")
         // What RocksDB passes and we have no use for.
         .flag_if_supported("-Wno-unused-parameter")
         .file(SOURCE)

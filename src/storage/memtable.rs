@@ -42,12 +42,15 @@ pub fn option() -> String {
 /// RocksDB's memory for one memtable.
 struct Memory(NonNull<c_void>);
 
-impl Arena for Memory {
+// SAFETY: RocksDB keeps a memtable's memory until it drops the memtable, which drops
+// the index first.
+#[allow(unsafe_code)]
+unsafe impl Arena for Memory {
     fn allocate(&self, bytes: usize) -> NonNull<u8> {
         // SAFETY: the allocator outlives the memtable, and so its index.
-        #[allow(unsafe_code)]
         let memory = unsafe { kedis_memtable_allocate(self.0.as_ptr(), bytes) };
-        NonNull::new(memory).unwrap_or_else(|| unreachable!("RocksDB throws if there is none"))
+        NonNull::new(memory)
+            .unwrap_or_else(|| unreachable!("RocksDB ends the process if there is none"))
     }
 }
 

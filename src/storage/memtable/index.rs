@@ -4,7 +4,7 @@
 //! A search in a skip list of 15,000 rows compares some 20 keys, each behind a
 //! pointer of its own. Here it reads three or four nodes: a node has a *mark* of each
 //! of its keys, the four bytes behind the prefix that all of them share, and the keys
-//! themselves are looked at only where marks are equal.
+//! themselves are looked at only where marks are equal, or the prefix is long.
 //!
 //! **One writer, any number of readers, no locks.** Rows are added, never changed or
 //! removed, and the list is whole at every moment. Nodes change in place: their
@@ -36,9 +36,12 @@ const PREFIX_WORDS: usize = 5;
 /// Bytes of sequence number and type that end an internal key.
 const TRAILER: usize = 8;
 
-/// Where nodes get their memory. It stays until the index is dropped.
-pub trait Arena {
-    /// At least this many bytes, aligned for a word.
+/// Where nodes get their memory.
+///
+/// # Safety
+/// What it gives is nobody else's, and stays until the arena is dropped.
+pub unsafe trait Arena {
+    /// At least this many bytes.
     fn allocate(&self, bytes: usize) -> NonNull<u8>;
 }
 
@@ -119,8 +122,12 @@ impl<'a> Key<'a> {
     }
 
     fn common_prefix(self, other: Self) -> usize {
-        let pairs = self.user().iter().zip(other.user());
-        pairs.take_while(|(a, b)| a == b).count()
+        let (a, b) = (self.user(), other.user());
+        let (chunks, others) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+        let whole = chunks.iter().zip(others).take_while(|(a, b)| a == b);
+        let start = 8 * whole.count();
+        let rest = a[start..].iter().zip(&b[start..]);
+        start + rest.take_while(|(a, b)| a == b).count()
     }
 }
 
@@ -189,7 +196,7 @@ impl Node {
     }
 
     /// The first slot whose key counts.
-    fn first(&self) -> usize {
+    fn first_keyed(&self) -> usize {
         usize::from(!self.leaf)
     }
 
@@ -214,7 +221,9 @@ impl Node {
         NonNull::new(row).map(|row| unsafe { Key::of(row) })
     }
 
-    /// Where the key stands to the common prefix of so many bytes.
+    /// Where the key stands to the common prefix of so many bytes. A shorter key may
+    /// be said to be equal to it: one that has only zeros less. Its mark is zero then,
+    /// so it is compared with whole keys, and the order is right.
     #[inline]
     fn compare_prefix(&self, key: Key, common: usize) -> Option<Ordering> {
         let mut left = common;
@@ -238,7 +247,7 @@ impl Node {
     /// As [`Self::compare_prefix`], for one that does not stand in the node.
     #[cold]
     fn compare_rest(&self, key: Key, common: usize) -> Option<Ordering> {
-        let first = self.key(self.first())?.user();
+        let first = self.key(self.first_keyed())?.user();
         let prefix = &first[..common.min(first.len())];
         let user = key.user();
         Some(user[..common.min(user.len())].cmp(prefix))
@@ -247,7 +256,7 @@ impl Node {
     /// How many of `count` slots have keys less than this one, the first child always
     /// among them. Nothing if the node is seen to be changing.
     fn rank(&self, key: Key, count: usize) -> Option<usize> {
-        let first = self.first();
+        let first = self.first_keyed();
         if count <= first {
             return Some(first);
         }
@@ -281,7 +290,7 @@ impl Node {
     }
 
     /// What stands before the key: the last slot with a lesser key, null if there is none.
-    fn before(&self, key: Key) -> *mut u8 {
+    fn slot_before(&self, key: Key) -> *mut u8 {
         self.read(|count| match self.rank(key, count)? {
             0 => Some(ptr::null_mut()),
             rank => Some(self.slot(rank - 1)),
@@ -289,7 +298,7 @@ impl Node {
     }
 
     /// The last slot; null if there is none.
-    fn last(&self) -> *mut u8 {
+    fn last_slot(&self) -> *mut u8 {
         self.read(|count| match count {
             0 => Some(ptr::null_mut()),
             _ => Some(self.slot(count - 1)),
@@ -340,7 +349,7 @@ impl Node {
     fn put(&self, at: usize, slot: *mut u8, key: Key) {
         let count = self.len();
         let common = self.common.load(Relaxed) as usize;
-        let fits = count > self.first()
+        let fits = count > self.first_keyed()
             && key.user_len() >= common
             && self.compare_prefix(key, common) == Some(Ordering::Equal);
         for to in (at + 1..=count).rev() {
@@ -357,7 +366,7 @@ impl Node {
 
     /// Finds the common prefix and the marks of `count` slots anew.
     fn describe(&self, count: usize) {
-        let first = self.first();
+        let first = self.first_keyed();
         if count <= first {
             return;
         }
@@ -423,23 +432,29 @@ impl<A: Arena> Index<A> {
 
     /// Adds a row below a node. If the node is split for it: its new neighbour to the right.
     fn add(&self, node: &Node, key: Key, row: NonNull<Row>) -> Option<&Node> {
-        // Nobody else changes nodes, so what is read is of one state.
-        let rank = node.rank(key, node.len()).unwrap_or(node.first());
+        let Some(rank) = node.rank(key, node.len()) else {
+            unreachable!("nobody else changes nodes");
+        };
         if node.leaf {
+            // Rows of other leaves than the first have their bound before them.
             let before = match rank {
                 0 => &raw const self.head,
                 _ => node.slot(rank - 1).cast_const().cast::<Row>(),
             };
             let is_last = link(row, before);
-            return self.put(node, rank, row.as_ptr().cast(), key, row, is_last);
+            return self.put_or_split(node, rank, row.as_ptr().cast(), key, row, is_last);
         }
-        let right = self.add(self.child(node.slot(rank - 1)), key, row)?;
+        // SAFETY: it is a filled slot of a node that is not a leaf.
+        let child = unsafe { self.child(node.slot(rank - 1)) };
+        let right = self.add(child, key, row)?;
         let Some(low) = NonNull::new(right.low) else {
             unreachable!("only the first node of a level has no bound");
         };
         // SAFETY: rows that the tree knows are whole.
         let key = unsafe { Key::of(low) };
-        self.put(node, rank, address(right), key, low, right.len() == 1)
+        // Halves have more slots: this one was begun at the end.
+        let is_last = right.len() == 1;
+        self.put_or_split(node, rank, address(right), key, low, is_last)
     }
 
     /// The first row.
@@ -459,7 +474,7 @@ impl<A: Arena> Index<A> {
 
     /// The last row.
     pub fn last(&self) -> Option<NonNull<Row>> {
-        let mut at = self.descend(Node::last);
+        let mut at = self.descend(Node::last_slot);
         // SAFETY: rows of the list are whole.
         while let Some(next) = NonNull::new(unsafe { (*at).next.load(Acquire) }) {
             at = next.as_ptr();
@@ -467,7 +482,7 @@ impl<A: Arena> Index<A> {
         self.real(at)
     }
 
-    /// Goes down the tree, in each node to what `step` finds there.
+    /// Goes down the tree, in each node to the slot that `step` gives; null is the head.
     fn descend(&self, step: impl Fn(&Node) -> *mut u8) -> *const Row {
         let mut node = self.root();
         loop {
@@ -478,13 +493,14 @@ impl<A: Arena> Index<A> {
                     false => slot.cast_const().cast(),
                 };
             }
-            node = self.child(slot);
+            // SAFETY: `step` gives a slot of the node; the first one is filled from the start.
+            node = unsafe { self.child(slot) };
         }
     }
 
     /// The last row before the key, which may be the head, and the one after that.
     fn around(&self, key: Key) -> (*const Row, Option<NonNull<Row>>) {
-        let mut at = self.descend(|node| node.before(key));
+        let mut at = self.descend(|node| node.slot_before(key));
         loop {
             // SAFETY: rows of the list are whole.
             let next = NonNull::new(unsafe { (*at).next.load(Acquire) });
@@ -505,13 +521,16 @@ impl<A: Arena> Index<A> {
     }
 
     fn root(&self) -> &Node {
-        self.child(self.root.load(Acquire).cast())
+        // SAFETY: there is a root from the start.
+        unsafe { self.child(self.root.load(Acquire).cast()) }
     }
 
-    /// The node in a slot of a node that is not a leaf.
-    fn child(&self, slot: *mut u8) -> &Node {
-        // SAFETY: filled slots of such a node, and the root, are nodes of the arena,
-        // which lives as long as the index.
+    /// The node that a slot names.
+    ///
+    /// # Safety
+    /// The slot is a filled one of a node of this index that is not a leaf, or its root.
+    unsafe fn child(&self, slot: *mut u8) -> &Node {
+        // SAFETY: those are nodes of the arena, which lives as long as the index.
         unsafe { &*slot.cast_const().cast::<Node>() }
     }
 
@@ -519,7 +538,8 @@ impl<A: Arena> Index<A> {
         let align = mem::align_of::<Node>();
         let memory = self.arena.allocate(mem::size_of::<Node>() + align);
         let place = memory.as_ptr();
-        // SAFETY: there is a node's room behind the first place that is aligned for it.
+        // SAFETY: the memory is ours, and there is a node's room behind the first place
+        // that is aligned for it.
         unsafe {
             let place = place.add(place.align_offset(align)).cast::<Node>();
             place.write(Node::new(leaf, low));
@@ -530,7 +550,7 @@ impl<A: Arena> Index<A> {
     /// Puts a row, or a node that begins with it, into a node. If that is split: its new
     /// neighbour to the right. Until the node above knows that one, who looks for a row
     /// there gets the last row of this node, and walks.
-    fn put(
+    fn put_or_split(
         &self,
         node: &Node,
         rank: usize,
@@ -544,7 +564,7 @@ impl<A: Arena> Index<A> {
             return None;
         }
         // Rows that come in order leave full nodes behind.
-        if is_last && rank == FAN_OUT {
+        if is_last {
             let right = self.node(node.leaf, row.as_ptr());
             right.put(0, slot, key);
             return Some(right);
@@ -552,7 +572,8 @@ impl<A: Arena> Index<A> {
         let keep = FAN_OUT / 2;
         let low = match node.leaf {
             true => node.slot(keep).cast(),
-            false => self.child(node.slot(keep)).low,
+            // SAFETY: it is a filled slot of a node that is not a leaf.
+            false => unsafe { self.child(node.slot(keep)) }.low,
         };
         let right = self.node(node.leaf, low);
         right.take(node, keep, FAN_OUT - keep);

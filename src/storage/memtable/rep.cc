@@ -1,11 +1,17 @@
 // A `MemTableRep` of RocksDB over the index in `index.rs`; `../memtable.rs` says
 // what for. Whatever has to know RocksDB's classes is here, the rest there.
+//
+// Not taken over, since nothing here asks for it: approximate sizes with memtables,
+// samples, and the checks of `paranoid_memory_checks` and
+// `memtable_verify_per_key_checksum_on_seek`; with these on, rows would not be found.
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "db/lookup_key.h"
 #include "memory/arena.h"
@@ -143,6 +149,7 @@ class Factory final : public MemTableRepFactory {
   const char* Name() const override { return name_.c_str(); }
 
   using MemTableRepFactory::CreateMemTableRep;
+  // Without the comparator: ours is the bytewise one, and the only one that DBs have.
   MemTableRep* CreateMemTableRep(const MemTableRep::KeyComparator&, Allocator* allocator,
                                  const rocksdb::SliceTransform*, rocksdb::Logger*) override {
     return new Rep(allocator);
@@ -154,8 +161,9 @@ class Factory final : public MemTableRepFactory {
 
 }  // namespace
 
-// Memory for nodes; it stays as long as the memtable.
-extern "C" char* kedis_memtable_allocate(Allocator* allocator, size_t bytes) {
+// Memory for nodes; it stays as long as the memtable. There is an end of it only with
+// the process: an exception must not pass through the caller, which is not C++.
+extern "C" char* kedis_memtable_allocate(Allocator* allocator, size_t bytes) noexcept {
   return allocator->AllocateAligned(bytes);
 }
 

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 #[derive(Default)]
 struct Heap(Mutex<Vec<(usize, Layout)>>);
 
-impl Arena for Heap {
+// SAFETY: what is allocated is freed when the heap is dropped.
+unsafe impl Arena for Heap {
     fn allocate(&self, bytes: usize) -> NonNull<u8> {
         let layout = Layout::from_size_align(bytes, 8).expect("a size");
         // SAFETY: the size is not zero.
@@ -72,7 +73,50 @@ fn next(row: NonNull<Row>) -> Option<NonNull<Row>> {
     NonNull::new(unsafe { (*row.as_ptr()).next.load(Acquire) })
 }
 
+/// Checks all that is said of the nodes from one on: bounds of its keys, their common
+/// prefix, their marks. Gives how many rows are below it and how many levels.
+fn check_nodes(
+    index: &Index<Heap>,
+    node: &Node,
+    low: Option<Key>,
+    high: Option<Key>,
+) -> (usize, usize) {
+    let (count, first) = (node.len(), node.first_keyed());
+    let common = node.common.load(Relaxed) as usize;
+    let keys: Vec<Key> = (first..count)
+        .map(|at| node.key(at).expect("a filled slot"))
+        .collect();
+    assert!(keys.is_sorted_by(|a, b| a < b));
+    assert!(low.is_none_or(|low| keys.iter().all(|key| low <= *key)));
+    assert!(high.is_none_or(|high| keys.iter().all(|key| *key < high)));
+    for (at, key) in keys.iter().enumerate() {
+        assert_eq!(key.user()[..common], keys[0].user()[..common]);
+        assert_eq!(node.compare_prefix(*key, common), Some(Ordering::Equal));
+        assert_eq!(node.marks[first + at].load(Relaxed), key.mark(common));
+    }
+    if node.leaf {
+        return (count, 1);
+    }
+    let mut rows = 0;
+    let mut levels = None;
+    for at in 0..count {
+        let from = if at == 0 { low } else { node.key(at) };
+        let to = if at + 1 < count {
+            node.key(at + 1)
+        } else {
+            high
+        };
+        // SAFETY: it is a filled slot of a node that is not a leaf.
+        let child = unsafe { index.child(node.slot(at)) };
+        let (below, depth) = check_nodes(index, child, from, to);
+        rows += below;
+        assert_eq!(*levels.get_or_insert(depth), depth);
+    }
+    (rows, levels.expect("a node has children") + 1)
+}
+
 fn assert_same(index: &Index<Heap>, sorted: &Sorted, probes: &[(Vec<u8>, u64)]) {
+    assert_eq!(check_nodes(index, index.root(), None, None).0, sorted.len());
     let mut row = index.first();
     for key in sorted.keys() {
         assert_eq!(parts(row).as_ref(), Some(key));
@@ -108,7 +152,9 @@ fn user_key() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(len, end)| [&vec![b'p'; len][..], &end].concat());
     let number = (0..3000u32).prop_map(|i| format!("key:{i:012}").into_bytes());
     let beyond = (0..300u32).prop_map(|i| format!("{}{i:05}", "x".repeat(150)).into_bytes());
-    prop_oneof![short, long, number, beyond]
+    // Their lengths take three bytes.
+    let huge = (0..20u8).prop_map(|i| [&[b'h'; 20_000][..], &[i]].concat());
+    prop_oneof![4 => short, 4 => long, 4 => number, 4 => beyond, 1 => huge]
 }
 
 proptest! {
@@ -174,21 +220,104 @@ fn rows_in_order_fill_the_nodes() {
     assert!(allocated < 32_000 / FAN_OUT + 50, "{allocated} nodes");
 }
 
+/// Indices that readers and a writer share, as they do in RocksDB.
+struct Shared {
+    indices: Vec<Index<Heap>>,
+    /// Which of them is written to.
+    now: AtomicUsize,
+    over: AtomicBool,
+}
+
+/// Runs `write` on one index after the other, in which this row is from the start,
+/// while two threads do nothing but `look` at the one that is written to.
+fn look_while_writing(
+    rounds: usize,
+    user: &[u8],
+    look: impl Fn(&Index<Heap>, Key) + Sync,
+    write: impl Fn(&Index<Heap>),
+) {
+    let new = |_| {
+        let index = Index::new(Heap::default());
+        insert(&index, user, 1);
+        index
+    };
+    let shared = &Shared {
+        indices: (0..rounds).map(new).collect(),
+        now: AtomicUsize::new(0),
+        over: AtomicBool::new(false),
+    };
+    let look = &look;
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(move || {
+                let bytes = internal(user, 1);
+                while !shared.over.load(Relaxed) {
+                    let index = &shared.indices[shared.now.load(Acquire)];
+                    (0..50).for_each(|_| look(index, Key::new(&bytes)));
+                }
+            });
+        }
+        for (at, index) in shared.indices.iter().enumerate() {
+            shared.now.store(at, Release);
+            write(index);
+        }
+        shared.over.store(true, Release);
+    });
+}
+
+/// Whether this row has the key.
+fn has(row: Option<NonNull<Row>>, key: Key) -> bool {
+    // SAFETY: rows of the index are whole.
+    row.is_some_and(|row| unsafe { Key::of(row) } == key)
+}
+
+/// What comes in has ever less in common with the row that is looked for, so that its
+/// node is described anew each time; versions of it split the node and those above.
+#[test]
+fn a_row_is_found_while_its_node_changes() {
+    let word = |len: usize, end: u8| [&[b'p'; 64][..len], &[end]].concat();
+    let wanted = word(60, b'p');
+    let look = |index: &Index<Heap>, key: Key| {
+        assert!(has(index.at_or_after(key), key));
+        if let Some(row) = index.before(key) {
+            // SAFETY: rows of the index are whole.
+            assert!(unsafe { Key::of(row) } < key);
+        }
+    };
+    look_while_writing(1500, &wanted, look, |index| {
+        for len in (0..60).rev() {
+            insert(index, &word(len, b'a'), 1);
+            insert(index, &word(len, b'z'), 1);
+        }
+        for version in 2..400 {
+            insert(index, &wanted, version);
+        }
+    });
+}
+
+#[test]
+fn the_last_row_is_found_while_others_come_before_it() {
+    let look = |index: &Index<Heap>, key: Key| {
+        assert!(has(index.last(), key));
+        assert!(has(index.at_or_after(key), key));
+    };
+    look_while_writing(40, b"z", look, |index| {
+        for user in 0..20_000u32 {
+            insert(index, &user.to_be_bytes(), 1);
+        }
+    });
+}
+
 #[test]
 fn readers_find_what_was_there_when_they_began() {
     const ROWS: usize = 60_000;
     let index = Index::new(Heap::default());
     let user = |i: usize| format!("key:{:012}", i * 7919 % ROWS * 3).into_bytes();
     let (done, over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    // SAFETY: it is what RocksDB does: a writer and readers.
-    struct Shared<'a>(&'a Index<Heap>);
-    unsafe impl Sync for Shared<'_> {}
-    let shared = Shared(&index);
     thread::scope(|scope| {
         for seed in 0..3 {
-            let (shared, done, over) = (&shared, &done, &over);
+            let (index, done, over) = (&index, &done, &over);
             scope.spawn(move || {
-                let index = shared.0;
                 let mut random = fastrand::Rng::with_seed(seed);
                 while !over.load(Acquire) {
                     let there = done.load(Acquire);
