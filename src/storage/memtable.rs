@@ -2,10 +2,11 @@
 //!
 //! Each row that is written finds its place in a memtable of some 15,000 rows, which
 //! with RocksDB's skip list took a quarter of the instructions of a SET. The [`index`]
-//! is a B-tree over a list instead. Medians of five launches of each, against the skip
-//! list, in processor time per command: SET with `-P 16` 0.82, without 0.89, MSET of
-//! ten 0.84; and 0.88 of the instructions of a SET. A memtable of the same size has
-//! room for 15 % fewer rows, which is in these figures.
+//! is a B-tree over a list instead. Medians of four or five launches of each, against
+//! the skip list, in processor time per command: SET with `-P 16` 0.82 and 0.89,
+//! without 0.85 and 0.89, MSET of ten 0.89 (in bursts of three seconds anything from
+//! 0.84 to 1.10); and 0.88 of the instructions of a SET. A memtable of the same size
+//! has room for 15 % fewer rows, which is in these figures.
 //!
 //! `rep.cc` is what RocksDB calls; it knows RocksDB's classes and little else. It takes
 //! rows from one thread at a time ([`index::Index::insert`]), so DBs with this memtable
