@@ -12,8 +12,9 @@ fn main() {
         println!("cargo:rerun-if-env-changed={name}");
     }
     // The classes of another build could look otherwise than these headers say.
+    let compile = env::var("ROCKSDB_COMPILE").unwrap_or_default();
     assert!(
-        env::var_os("ROCKSDB_LIB_DIR").is_none() || env::var_os("ROCKSDB_COMPILE").is_some(),
+        env::var_os("ROCKSDB_LIB_DIR").is_none() || ["1", "true"].contains(&compile.as_str()),
         "ROCKSDB_LIB_DIR is set, but Kedis needs the RocksDB of the package librocksdb-sys"
     );
     let Some(package) = env::var_os("DEP_ROCKSDB_CARGO_MANIFEST_DIR") else {

@@ -307,8 +307,7 @@ impl Node {
 
     /// What `look` finds in the node, given its count, while it does not change.
     fn read(&self, look: impl Fn(usize) -> Option<*mut u8>) -> *mut u8 {
-        let mut tries = 0;
-        loop {
+        for tries in 1_u64.. {
             let version = self.version.load(Acquire);
             if version.is_multiple_of(2)
                 && let Some(found) = look(self.len())
@@ -318,13 +317,13 @@ impl Node {
                     return found;
                 }
             }
-            tries += 1;
             match tries % 64 {
                 // The writer may have lost its processor.
                 0 => thread::yield_now(),
                 _ => hint::spin_loop(),
             }
         }
+        unreachable!("a change ends")
     }
 
     /// Changes the node; for the one writer.

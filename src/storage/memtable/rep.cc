@@ -92,10 +92,11 @@ class Rep final : public MemTableRep {
       row_ = Rep::Next(row_);
       // A flush takes rows of several memtables in turn, long after they were in a
       // cache: the next one of this memtable can come while others are written.
-      if (row_ != nullptr) {
-        const char* next = reinterpret_cast<const char*>(Rep::Next(row_));
-        __builtin_prefetch(next);
-        __builtin_prefetch(next + 64);
+      const Row* next = row_ == nullptr ? nullptr : Rep::Next(row_);
+      if (next != nullptr) {
+        const char* memory = reinterpret_cast<const char*>(next);
+        __builtin_prefetch(memory);
+        __builtin_prefetch(memory + 64);
       }
     }
     void Prev() override { row_ = rep_->Before(rocksdb::GetLengthPrefixedSlice(row_->key)); }
@@ -161,8 +162,8 @@ class Factory final : public MemTableRepFactory {
 
 }  // namespace
 
-// Memory for nodes; it stays as long as the memtable. There is an end of it only with
-// the process: an exception must not pass through the caller, which is not C++.
+// Memory for nodes; it stays as long as the memtable. Where there is none left the
+// process ends: no exception may pass through the caller, which is not C++.
 extern "C" char* kedis_memtable_allocate(Allocator* allocator, size_t bytes) noexcept {
   return allocator->AllocateAligned(bytes);
 }
