@@ -422,7 +422,6 @@ fn storage_config(config: &Config) -> StorageConfig {
         bytes_per_sync: config.rocksdb_bytes_per_sync,
         statistics: config.rocksdb_statistics,
         write_buffer_size: config.rocksdb_write_buffer_size_bytes,
-        write_buffers_to_merge: config.rocksdb_write_buffers_to_merge,
         max_write_buffer_number: config.rocksdb_max_write_buffer_number,
         target_file_size: config.rocksdb_target_file_size_bytes,
         min_blob_size: config.rocksdb_min_blob_size_bytes,

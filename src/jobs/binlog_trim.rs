@@ -1,6 +1,5 @@
 //! The binlog-trim thread: drops the oldest entries beyond `binlog-capacity`,
-//! `binlog-max-bytes` and `binlog-max-age`. Sees to the memory of the memtables and of
-//! the process besides.
+//! `binlog-max-bytes` and `binlog-max-age`. Sees to the memory of the process besides.
 
 use super::StopSign;
 use crate::base::clock;
@@ -25,12 +24,7 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
             oldest_unix_ms,
             hold_max_bytes: config.binlog_hold_max_bytes,
         };
-        let engine = &server.engine;
-        let trimmed = engine.trim_binlog(&bounds).map(|_| ());
-        for error in [trimmed, engine.bound_memtables()]
-            .into_iter()
-            .filter_map(Result::err)
-        {
+        if let Err(error) = server.engine.trim_binlog(&bounds) {
             log::error!("binlog-trim thread: {error}");
         }
         server.keep_to_budget();

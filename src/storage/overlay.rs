@@ -246,20 +246,9 @@ impl Overlay {
         }
     }
 
-    /// The pending steps, each key's newest state only, in an order in which they
-    /// can be applied: by key after [`Overlay::sort`], if no range is deleted.
+    /// The pending steps, each key's newest state only, in the order in which they
+    /// were written. To sort them by key takes as much time as it saves the memtable.
     pub fn steps(&self) -> impl Iterator<Item = Step<'_>> {
-        let by_key = self.ranges.is_empty() && self.sorted_upto == self.entries.len();
-        let sorted = match by_key {
-            true => self.sorted.as_slice(),
-            false => &[],
-        };
-        let others = (!by_key).then(|| self.steps_as_written());
-        let sorted = sorted.iter().map(|&i| self.step(i));
-        sorted.chain(others.into_iter().flatten())
-    }
-
-    fn steps_as_written(&self) -> impl Iterator<Item = Step<'_>> {
         let mut next_range = 0;
         let mut next_entry = 0;
         std::iter::from_fn(move || {
@@ -471,7 +460,7 @@ impl Overlay {
     }
 
     /// Brings the sorted order up to date.
-    pub fn sort(&mut self) {
+    fn sort(&mut self) {
         let new = self.entries.len() - self.sorted_upto;
         if new == 0 {
             return;

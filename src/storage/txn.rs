@@ -683,8 +683,6 @@ impl Txn {
 
     fn write(&mut self) -> Result<()> {
         fail_point("before-commit")?;
-        // RocksDB finds a row's place fastest from that of the row before.
-        self.view.overlay.sort();
         let sent = self.view.send_ahead()?;
         let mut unqueued = self.early.clone();
         unqueued.extend(&sent);

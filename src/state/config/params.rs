@@ -306,12 +306,10 @@ params! {
     // RocksDB
     /// Size of the blocks of its files, before compression.
     rocksdb_block_size_bytes: u64 = 8 * KIB => "rocksdb.block-size", bytes(KIB, MIB), Start;
-    /// Size of a memtable.
-    rocksdb_write_buffer_size_bytes: u64 = 2 * MIB => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
-    /// Full memtables that are written out as one file.
-    rocksdb_write_buffers_to_merge: u32 = 12 => "rocksdb.min-write-buffer-number-to-merge", int(1, 64), Start;
+    /// Size of a memtable, at the most a fourth of the memory for all of them.
+    rocksdb_write_buffer_size_bytes: u64 = 96 * MIB => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
     /// Memtables of a column family before writes wait.
-    rocksdb_max_write_buffer_number: u32 = 40 => "rocksdb.max-write-buffer-number", int(2, 64), Start;
+    rocksdb_max_write_buffer_number: u32 = 4 => "rocksdb.max-write-buffer-number", int(2, 64), Start;
     /// Size of a file of the first level below the top.
     rocksdb_target_file_size_bytes: u64 = 64 * MIB => "rocksdb.target-file-size", bytes(MIB, 4 * GIB), Start;
     /// Values of rows from this length on stand in files of their own (blob files); 0 for none.

@@ -3,27 +3,16 @@
 
 use super::{ColumnFamily, Engine, Keyspace};
 use crate::storage::Result;
-use crossbeam_channel::RecvTimeoutError;
 use rocksdb::FlushOptions;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::Duration;
-
-/// How often a flush is asked for again that somebody waits for.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
-/// The same while a compaction waits for it, which may take long: each time, the
-/// memtable in use is closed.
-const ASK_AGAIN_COMPACTION: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Writes a consistent copy of the database to `path`, which must not exist.
     pub fn checkpoint(&self, path: &Path) -> Result<()> {
         self.sync_wal()?;
         let checkpoint = rocksdb::checkpoint::Checkpoint::new(&self.db)?;
-        self.asking_for_flushes(ASK_AGAIN, &self.families(), || {
-            Ok(checkpoint.create_checkpoint(path)?)
-        })
+        Ok(checkpoint.create_checkpoint(path)?)
     }
 
     /// Flushes all memtables, so that the next start has no WAL to replay.
@@ -41,12 +30,10 @@ impl Engine {
     pub(in crate::storage) fn flush_families(&self, cfs: &[ColumnFamily]) -> Result<()> {
         let mut wait = FlushOptions::default();
         wait.set_wait(true);
-        self.asking_for_flushes(ASK_AGAIN, cfs, || {
-            for cf in cfs {
-                self.db.flush_cf_opt(cf, &wait)?;
-            }
-            Ok(())
-        })
+        for cf in cfs {
+            self.db.flush_cf_opt(cf, &wait)?;
+        }
+        Ok(())
     }
 
     /// The column families of all keyspaces.
@@ -62,72 +49,22 @@ impl Engine {
         cfs
     }
 
-    /// Runs something that waits for flushes, and asks for them meanwhile.
-    ///
-    /// With `min_write_buffer_number_to_merge` RocksDB may forget that a flush was
-    /// asked for: a flush that was due anyway, and begins just then, counts as the
-    /// one wanted but does not take the newest memtable. Who waits for that one
-    /// would wait until enough others are full.
-    fn asking_for_flushes<R>(
-        &self,
-        period: Duration,
-        cfs: &[ColumnFamily],
-        wait: impl FnOnce() -> R,
-    ) -> R {
-        thread::scope(|scope| {
-            let (is_over, over) = crossbeam_channel::bounded::<()>(0);
-            let asks = move || {
-                while over.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                    if let Err(error) = self.ask_for_flushes(cfs) {
-                        log::warn!("cannot ask for a flush: {error}");
-                    }
-                }
-            };
-            let asking = thread::Builder::new().name("flush-asking".into());
-            if let Err(error) = asking.spawn_scoped(scope, asks) {
-                log::warn!("cannot start a thread that asks for flushes: {error}");
-            }
-            let result = wait();
-            drop(is_over);
-            result
-        })
-    }
-
-    /// Has full memtables written out that wait for others to be merged with.
-    fn ask_for_flushes(&self, cfs: &[ColumnFamily]) -> Result<()> {
-        let mut at_once = FlushOptions::default();
-        at_once.set_wait(false);
-        for cf in cfs {
-            let waiting = "rocksdb.num-immutable-mem-table";
-            if self.db.property_int_value_cf(cf, waiting)? != Some(0) {
-                self.db.flush_cf_opt(cf, &at_once)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Compacts a range of rows, what is in the memtable included.
     pub(in crate::storage) fn compact_rows(&self, keyspace: &Keyspace, from: &[u8], to: &[u8]) {
         let mut options = rocksdb::CompactOptions::default();
         // Others may go on meanwhile.
         options.set_exclusive_manual_compaction(false);
         options.set_bottommost_level_compaction(rocksdb::BottommostLevelCompaction::Skip);
-        let cfs = std::slice::from_ref(&keyspace.cf);
-        self.asking_for_flushes(ASK_AGAIN_COMPACTION, cfs, || {
-            let (from, to) = (Some(from), Some(to));
-            self.db
-                .compact_range_cf_opt(&keyspace.cf, from, to, &options);
-        });
+        let (from, to) = (Some(from), Some(to));
+        self.db
+            .compact_range_cf_opt(&keyspace.cf, from, to, &options);
     }
 
     /// Compacts everything.
     pub fn compact(&self) {
         for cf in self.families() {
-            let cfs = std::slice::from_ref(&cf);
-            self.asking_for_flushes(ASK_AGAIN_COMPACTION, cfs, || {
-                let all = None::<&[u8]>;
-                self.db.compact_range_cf(&cf, all, all);
-            });
+            let all = None::<&[u8]>;
+            self.db.compact_range_cf(&cf, all, all);
         }
     }
 
@@ -216,16 +153,6 @@ impl Engine {
     pub fn memtable_usage(&self) -> (usize, usize) {
         let memtables = &self.options.memtables;
         (memtables.get_usage(), memtables.get_buffer_size())
-    }
-
-    /// Has full memtables written out that wait for others to be merged with, if
-    /// all memtables together take more than their share of the memory budget.
-    pub fn bound_memtables(&self) -> Result<()> {
-        let (used, share) = self.memtable_usage();
-        if used <= share {
-            return Ok(());
-        }
-        self.ask_for_flushes(&self.families())
     }
 
     /// Bytes of the block cache that cannot be evicted now.

@@ -13,17 +13,16 @@
 //! but all pointers are to rows and nodes that live as long as the index). That the
 //! tree gets to know of a row after the list does is no matter: a reader takes the
 //! place that the tree names, which is before its key, and walks on from there.
-//!
-//! The order is RocksDB's bytewise one: by user key, the newest version first.
 
 #![allow(unsafe_code)]
 
+use super::row::{Key, Row, leading};
 use std::cmp::Ordering;
 use std::hint;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
-use std::{mem, slice, thread};
+use std::{mem, thread};
 
 /// Rows or children of a node. With 16 a memtable's tree has a level more and took
 /// the same time.
@@ -33,9 +32,6 @@ const FAN_OUT: usize = 32;
 /// cache line. What a longer prefix has beyond is read from a row.
 const PREFIX_WORDS: usize = 5;
 
-/// Bytes of sequence number and type that end an internal key.
-const TRAILER: usize = 8;
-
 /// Where nodes get their memory.
 ///
 /// # Safety
@@ -43,122 +39,6 @@ const TRAILER: usize = 8;
 pub unsafe trait Arena {
     /// At least this many bytes.
     fn allocate(&self, bytes: usize) -> NonNull<u8>;
-}
-
-/// A row of the memtable as it stands in memory: the link, then the key as RocksDB
-/// writes it there (length of the internal key, internal key), then its value.
-#[repr(C)]
-pub struct Row {
-    next: AtomicPtr<Row>,
-    key: [u8; 0],
-}
-
-/// An internal key: user key, then sequence number and type.
-#[derive(Clone, Copy)]
-pub struct Key<'a>(&'a [u8]);
-
-impl<'a> Key<'a> {
-    /// The key in these bytes; there are at least the eight of its end.
-    pub fn new(internal: &'a [u8]) -> Self {
-        assert!(internal.len() >= TRAILER, "an internal key has a trailer");
-        Key(internal)
-    }
-
-    /// The key of a row.
-    ///
-    /// # Safety
-    /// The row is whole and lives for `'a`.
-    unsafe fn of(row: NonNull<Row>) -> Self {
-        // SAFETY: a row begins with its link and a length of up to five bytes, and
-        // as many bytes follow as that says. The pointer is the allocation's own.
-        unsafe {
-            let mut at = (&raw const (*row.as_ptr()).key).cast::<u8>();
-            let mut len = 0;
-            let mut shift = 0;
-            loop {
-                let byte = at.read();
-                at = at.add(1);
-                len |= usize::from(byte & 0x7f) << shift;
-                if byte < 0x80 {
-                    break;
-                }
-                shift += 7;
-            }
-            Key(slice::from_raw_parts(at, len))
-        }
-    }
-
-    fn user_len(self) -> usize {
-        self.0.len() - TRAILER
-    }
-
-    fn user(self) -> &'a [u8] {
-        &self.0[..self.user_len()]
-    }
-
-    fn trailer(self) -> u64 {
-        self.0
-            .last_chunk()
-            .map_or(0, |end| u64::from_le_bytes(*end))
-    }
-
-    /// Eight bytes of the user key as a number that orders like them; zeros stand
-    /// for what is behind its end.
-    #[inline]
-    fn word(self, from: usize) -> u64 {
-        let len = self.user_len();
-        // The trailer is behind it, so there are eight bytes in any case.
-        match self.0.get(from..).and_then(<[u8]>::first_chunk) {
-            Some(word) if from < len => u64::from_be_bytes(*word) & leading(len - from),
-            _ => 0,
-        }
-    }
-
-    /// What tells the key from others with which it shares so many bytes: four
-    /// bytes as a number. With eight a memtable has room for 3 % fewer rows.
-    #[inline]
-    fn mark(self, from: usize) -> u32 {
-        (self.word(from) >> 32) as u32
-    }
-
-    fn common_prefix(self, other: Self) -> usize {
-        let (a, b) = (self.user(), other.user());
-        let (chunks, others) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
-        let whole = chunks.iter().zip(others).take_while(|(a, b)| a == b);
-        let start = 8 * whole.count();
-        let rest = a[start..].iter().zip(&b[start..]);
-        start + rest.take_while(|(a, b)| a == b).count()
-    }
-}
-
-impl Ord for Key<'_> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let users = self.user().cmp(other.user());
-        users.then_with(|| other.trailer().cmp(&self.trailer()))
-    }
-}
-
-impl PartialOrd for Key<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Key<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Key<'_> {}
-
-/// A mask of the first so many bytes of a word.
-#[inline]
-fn leading(bytes: usize) -> u64 {
-    match bytes {
-        0..8 => !(u64::MAX >> (8 * bytes)),
-        _ => u64::MAX,
-    }
 }
 
 /// A node: rows in a leaf, children elsewhere, with what tells them apart.
@@ -469,6 +349,14 @@ impl<A: Arena> Index<A> {
     /// The last row whose key is less than this one.
     pub fn before(&self, key: Key) -> Option<NonNull<Row>> {
         self.real(self.around(key).0)
+    }
+
+    /// The last row whose key is not greater than this one.
+    pub fn at_or_before(&self, key: Key) -> Option<NonNull<Row>> {
+        let (before, at) = self.around(key);
+        // SAFETY: rows of the list are whole.
+        at.filter(|row| unsafe { Key::of(*row) } == key)
+            .or_else(|| self.real(before))
     }
 
     /// The last row.

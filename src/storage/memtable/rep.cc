@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "db/dbformat.h"
 #include "db/lookup_key.h"
 #include "memory/arena.h"
 #include "rocksdb/memtablerep.h"
@@ -38,24 +39,37 @@ static_assert(kRowHead == sizeof(void*), "a row is a link and a key");
 
 }  // namespace
 
-// Those of `../memtable.rs`; an index is opaque here.
+// Those of `../memtable.rs`; what stands behind the pointers is opaque here.
 extern "C" {
+struct RawKey {
+  const char* bytes;
+  size_t len;
+};
 void* kedis_memtable_new(Allocator* allocator);
-void kedis_memtable_free(void* index);
-void kedis_memtable_insert(const void* index, Row* row);
-const Row* kedis_memtable_first(const void* index);
-const Row* kedis_memtable_last(const void* index);
-const Row* kedis_memtable_at_or_after(const void* index, const char* key, size_t len);
-const Row* kedis_memtable_before(const void* index, const char* key, size_t len);
+void kedis_memtable_free(void* memtable);
+void kedis_memtable_insert(const void* memtable, Row* row);
+const void* kedis_memtable_newest(const void* memtable);
+const void* kedis_segment_older(const void* segment);
+const Row* kedis_segment_at_or_after(const void* segment, RawKey key);
+void* kedis_cursor_new(const void* memtable);
+void kedis_cursor_free(void* cursor);
+const Row* kedis_cursor_first(void* cursor);
+const Row* kedis_cursor_last(void* cursor);
+const Row* kedis_cursor_next(void* cursor);
+const Row* kedis_cursor_previous(void* cursor);
+const Row* kedis_cursor_at_or_after(void* cursor, RawKey key);
+const Row* kedis_cursor_at_or_before(void* cursor, RawKey key);
 }
 
 namespace {
 
+RawKey Raw(const Slice& internal) { return {internal.data(), internal.size()}; }
+
 class Rep final : public MemTableRep {
  public:
   explicit Rep(Allocator* allocator)
-      : MemTableRep(allocator), index_(kedis_memtable_new(allocator)) {}
-  ~Rep() override { kedis_memtable_free(index_); }
+      : MemTableRep(allocator), memtable_(kedis_memtable_new(allocator)) {}
+  ~Rep() override { kedis_memtable_free(memtable_); }
 
   KeyHandle Allocate(const size_t len, char** key) override {
     *key = allocator_->AllocateAligned(kRowHead + len) + kRowHead;
@@ -64,13 +78,17 @@ class Rep final : public MemTableRep {
 
   void Insert(KeyHandle handle) override {
     char* row = static_cast<char*>(handle) - kRowHead;
-    kedis_memtable_insert(index_, reinterpret_cast<Row*>(row));
+    kedis_memtable_insert(memtable_, reinterpret_cast<Row*>(row));
   }
 
   bool Contains(const char* key) const override {
-    Slice internal = rocksdb::GetLengthPrefixedSlice(key);
-    const Row* row = AtOrAfter(internal);
-    return row != nullptr && rocksdb::GetLengthPrefixedSlice(row->key) == internal;
+    bool found = false;
+    const Slice internal = rocksdb::GetLengthPrefixedSlice(key);
+    ForEach(internal, [&](const char* row) {
+      found = rocksdb::GetLengthPrefixedSlice(row) == internal;
+      return false;
+    });
+    return found;
   }
 
   // All memory is the allocator's, which counts it.
@@ -78,49 +96,34 @@ class Rep final : public MemTableRep {
 
   void Get(const LookupKey& key, void* args,
            bool (*callback)(void* args, const char* entry)) override {
-    const Row* row = AtOrAfter(key.internal_key());
-    while (row != nullptr && callback(args, row->key)) row = Next(row);
+    ForEach(key.internal_key(), [=](const char* row) { return callback(args, row); });
   }
 
   class Iterator final : public MemTableRep::Iterator {
    public:
-    explicit Iterator(const Rep* rep) : rep_(rep) {}
+    explicit Iterator(const Rep* rep) : cursor_(kedis_cursor_new(rep->memtable_)) {}
+    ~Iterator() override { kedis_cursor_free(cursor_); }
 
     bool Valid() const override { return row_ != nullptr; }
     const char* key() const override { return row_->key; }
-    void Next() override {
-      row_ = Rep::Next(row_);
-      // A flush takes rows of several memtables in turn, long after they were in a
-      // cache: the next one of this memtable can come while others are written.
-      const Row* next = row_ == nullptr ? nullptr : Rep::Next(row_);
-      if (next != nullptr) {
-        const char* memory = reinterpret_cast<const char*>(next);
-        __builtin_prefetch(memory);
-        __builtin_prefetch(memory + 64);
-      }
-    }
-    void Prev() override { row_ = rep_->Before(rocksdb::GetLengthPrefixedSlice(row_->key)); }
-
+    void Next() override { row_ = kedis_cursor_next(cursor_); }
+    void Prev() override { row_ = kedis_cursor_previous(cursor_); }
     void Seek(const Slice& internal, const char* key) override {
-      row_ = rep_->AtOrAfter(Target(internal, key));
+      row_ = kedis_cursor_at_or_after(cursor_, Target(internal, key));
     }
     void SeekForPrev(const Slice& internal, const char* key) override {
-      Slice target = Target(internal, key);
-      row_ = rep_->AtOrAfter(target);
-      if (row_ == nullptr || rocksdb::GetLengthPrefixedSlice(row_->key) != target) {
-        row_ = rep_->Before(target);
-      }
+      row_ = kedis_cursor_at_or_before(cursor_, Target(internal, key));
     }
-    void SeekToFirst() override { row_ = kedis_memtable_first(rep_->index_); }
-    void SeekToLast() override { row_ = kedis_memtable_last(rep_->index_); }
+    void SeekToFirst() override { row_ = kedis_cursor_first(cursor_); }
+    void SeekToLast() override { row_ = kedis_cursor_last(cursor_); }
 
    private:
     // The internal key that is wanted, given in one way or the other.
-    static Slice Target(const Slice& internal, const char* key) {
-      return key == nullptr ? internal : rocksdb::GetLengthPrefixedSlice(key);
+    static RawKey Target(const Slice& internal, const char* key) {
+      return Raw(key == nullptr ? internal : rocksdb::GetLengthPrefixedSlice(key));
     }
 
-    const Rep* const rep_;
+    void* const cursor_;
     const Row* row_ = nullptr;
   };
 
@@ -131,17 +134,26 @@ class Rep final : public MemTableRep {
   }
 
  private:
-  static const Row* Next(const Row* row) {
-    return row->next.load(std::memory_order_acquire);
-  }
-  const Row* AtOrAfter(const Slice& key) const {
-    return kedis_memtable_at_or_after(index_, key.data(), key.size());
-  }
-  const Row* Before(const Slice& key) const {
-    return kedis_memtable_before(index_, key.data(), key.size());
+  // Calls `each` with the rows of a user key, from this version on to older ones, as long
+  // as it returns true.
+  template <typename Each>
+  void ForEach(const Slice& internal, Each each) const {
+    const Slice user = rocksdb::ExtractUserKey(internal);
+    const void* segment = kedis_memtable_newest(memtable_);
+    for (; segment != nullptr; segment = kedis_segment_older(segment)) {
+      const Row* row = kedis_segment_at_or_after(segment, Raw(internal));
+      while (row != nullptr && UserKey(row) == user) {
+        if (!each(row->key)) return;
+        row = row->next.load(std::memory_order_acquire);
+      }
+    }
   }
 
-  void* const index_;
+  static Slice UserKey(const Row* row) {
+    return rocksdb::ExtractUserKey(rocksdb::GetLengthPrefixedSlice(row->key));
+  }
+
+  void* const memtable_;
 };
 
 class Factory final : public MemTableRepFactory {

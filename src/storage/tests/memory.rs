@@ -20,33 +20,35 @@ fn small() -> (tempfile::TempDir, StorageConfig, Arc<Engine>) {
 }
 
 #[test]
-fn full_memtables_of_many_dbs_are_written_out() {
+fn memtables_of_many_dbs_are_written_out() {
     let (_dir, config, engine) = small();
-    let memtable_bytes = config.write_buffer_size;
-    let mut txn = Txn::new(engine.clone());
-    for db in 0..DBS {
-        for i in 0..2 * memtable_bytes / VALUE.len() as u64 {
-            txn.begin(1).unwrap();
-            let key = i.to_be_bytes();
-            let meta = Meta::new(Kind::String);
-            txn.put_key(DbIndex(db), &key, None, meta, &VALUE).unwrap();
-            txn.commit().unwrap();
-        }
-    }
-    let (used, share) = engine.memtable_usage();
+    let (_, share) = engine.memtable_usage();
     assert!(
-        used > share,
-        "{used} bytes in memory are within {share} anyway"
+        config.write_buffer_size > share as u64,
+        "one would be too much"
     );
+    let mut txn = Txn::new(engine.clone());
+    let mut put = |db: u16, i: usize| {
+        txn.begin(1).unwrap();
+        let meta = Meta::new(Kind::String);
+        let key = i.to_be_bytes();
+        txn.put_key(DbIndex(db), &key, None, meta, &VALUE).unwrap();
+        txn.commit().unwrap();
+    };
+    for i in 0..2 * share / VALUE.len() {
+        (0..DBS).for_each(|db| put(db, i));
+    }
+    // Flushes may be behind by a few memtables of each DB. They catch up, and what is too
+    // much after that goes with the next writes.
     let started = Instant::now();
     loop {
-        engine.bound_memtables().unwrap();
-        let (used, share) = engine.memtable_usage();
+        let used = engine.memtable_usage().0;
         if used <= share {
             break;
         }
         assert!(started.elapsed() < DEADLINE, "{used} bytes for {share}");
         std::thread::sleep(Duration::from_millis(10));
+        put(0, 0);
     }
 }
 

@@ -1,76 +1,16 @@
 //! The index against an ordered map, one thread and several.
 
+use super::super::testing::{Heap, Sorted, internal, new_row, next, parts, user_key};
 use super::*;
 use proptest::prelude::*;
-use std::alloc::{Layout, alloc, dealloc};
-use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-/// Memory that stays until it is dropped.
-#[derive(Default)]
-struct Heap(Mutex<Vec<(usize, Layout)>>);
-
-// SAFETY: what is allocated is freed when the heap is dropped.
-unsafe impl Arena for Heap {
-    fn allocate(&self, bytes: usize) -> NonNull<u8> {
-        let layout = Layout::from_size_align(bytes, 8).expect("a size");
-        // SAFETY: the size is not zero.
-        let memory = NonNull::new(unsafe { alloc(layout) }).expect("memory");
-        let mut all = self.0.lock().expect("nobody panicked");
-        all.push((memory.as_ptr().expose_provenance(), layout));
-        memory
-    }
-}
-
-impl Drop for Heap {
-    fn drop(&mut self) {
-        for (memory, layout) in self.0.get_mut().expect("nobody panicked") {
-            // SAFETY: it was allocated so, and nobody uses it after the heap.
-            unsafe { dealloc(ptr::with_exposed_provenance_mut(*memory), *layout) }
-        }
-    }
-}
-
-/// The internal key of a user key's version.
-fn internal(user: &[u8], version: u64) -> Vec<u8> {
-    [user, &version.to_le_bytes()].concat()
-}
-
-/// Keys order so: by user key, the newest version first.
-type Sorted = BTreeMap<(Vec<u8>, std::cmp::Reverse<u64>), ()>;
-
 fn insert(index: &Index<Heap>, user: &[u8], version: u64) {
-    let key = internal(user, version);
-    let mut bytes = Vec::new();
-    let mut len = key.len();
-    while len >= 0x80 {
-        bytes.push(len as u8 | 0x80);
-        len >>= 7;
-    }
-    bytes.push(len as u8);
-    bytes.extend(&key);
-    let head = mem::size_of::<Row>();
-    let row = index.arena.allocate(head + bytes.len());
-    // SAFETY: the row has this room; the heap stays as long as the index, and its keys
-    // and its writer are the caller's affair.
-    unsafe {
-        ptr::copy_nonoverlapping(bytes.as_ptr(), row.as_ptr().add(head), bytes.len());
-        index.insert(row.cast());
-    }
-}
-
-/// User key and version of a row.
-fn parts(row: Option<NonNull<Row>>) -> Option<(Vec<u8>, std::cmp::Reverse<u64>)> {
-    // SAFETY: rows of the index are whole.
-    let key = unsafe { Key::of(row?) };
-    Some((key.user().to_vec(), std::cmp::Reverse(key.trailer())))
-}
-
-fn next(row: NonNull<Row>) -> Option<NonNull<Row>> {
-    // SAFETY: as above.
-    NonNull::new(unsafe { (*row.as_ptr()).next.load(Acquire) })
+    let row = new_row(&index.arena, user, version);
+    // SAFETY: the heap stays as long as the index; its keys and its writer are the
+    // caller's affair.
+    unsafe { index.insert(row) }
 }
 
 /// Checks all that is said of the nodes from one on: bounds of its keys, their common
@@ -144,19 +84,6 @@ fn assert_same(index: &Index<Heap>, sorted: &Sorted, probes: &[(Vec<u8>, u64)]) 
     }
 }
 
-/// User keys that are hard to tell apart: zeros at their ends, long common prefixes,
-/// each the beginning of another.
-fn user_key() -> impl Strategy<Value = Vec<u8>> {
-    let short = prop::collection::vec(prop_oneof![Just(0), Just(1), Just(b'a'), Just(255)], 0..12);
-    let long = (0..70usize, prop::collection::vec(any::<u8>(), 0..3))
-        .prop_map(|(len, end)| [&vec![b'p'; len][..], &end].concat());
-    let number = (0..3000u32).prop_map(|i| format!("key:{i:012}").into_bytes());
-    let beyond = (0..300u32).prop_map(|i| format!("{}{i:05}", "x".repeat(150)).into_bytes());
-    // Their lengths take three bytes.
-    let huge = (0..20u8).prop_map(|i| [&[b'h'; 20_000][..], &[i]].concat());
-    prop_oneof![4 => short, 4 => long, 4 => number, 4 => beyond, 1 => huge]
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -216,7 +143,7 @@ fn rows_in_order_fill_the_nodes() {
     for i in 0..32_000u32 {
         insert(&index, &i.to_be_bytes(), 1);
     }
-    let allocated = index.arena.0.lock().expect("nobody panicked").len() - 32_000;
+    let allocated = index.arena.allocations() - 32_000;
     assert!(allocated < 32_000 / FAN_OUT + 50, "{allocated} nodes");
 }
 

@@ -1,0 +1,374 @@
+//! The rows of a whole memtable: in segments of so many rows that the processor's
+//! cache holds one.
+//!
+//! Rows are added to the newest segment. Once it is full it stays as it is, and another
+//! one is begun. So a large memtable is written as fast as a small one, and yet is
+//! flushed as one file; a [`Cursor`] brings the rows of all segments in order, as
+//! RocksDB would those of several memtables.
+//!
+//! The versions of a user key come one after the other, so those in a newer segment
+//! are newer than those in an older one.
+
+#![allow(unsafe_code)]
+
+use super::index::{Arena, Index};
+use super::row::{self, Key, Row};
+use crate::base::prefetch;
+use smallvec::SmallVec;
+use std::cell::Cell;
+use std::iter;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
+
+/// Rows of a segment; tests want many segments.
+const SEGMENT_ROWS: usize = if cfg!(test) { 32 } else { 1 << 14 };
+
+/// So many segments are no more than that; with more rows there are larger ones, since
+/// who looks for a row may have to look into all.
+const SEGMENTS: usize = 16;
+
+/// After so many ties a cursor looks anew for what its keys have in common, which may
+/// be more by then.
+const TIES: u32 = 256;
+
+/// Some of the rows of a memtable, those that were added at about the same time.
+pub struct Segment<A> {
+    index: Index<A>,
+    /// Null if it is the first one.
+    older: *const Segment<A>,
+}
+
+impl<A: Arena> Segment<A> {
+    /// The first row whose key is not less than this one.
+    pub fn at_or_after(&self, key: Key) -> Option<NonNull<Row>> {
+        self.index.at_or_after(key)
+    }
+
+    /// The segment before this one.
+    pub fn older(&self) -> Option<&Segment<A>> {
+        // SAFETY: segments stay until all are dropped.
+        unsafe { self.older.as_ref() }
+    }
+}
+
+/// See the module.
+pub struct Segments<A> {
+    newest: AtomicPtr<Segment<A>>,
+    /// Rows of the newest one, and of all; for the writer.
+    rows: AtomicUsize,
+    all_rows: AtomicUsize,
+    arena: A,
+}
+
+impl<A: Arena + Clone> Segments<A> {
+    /// A memtable without rows.
+    pub fn new(arena: A) -> Self {
+        let first = Segment {
+            index: Index::new(arena.clone()),
+            older: ptr::null(),
+        };
+        Segments {
+            newest: AtomicPtr::new(Box::into_raw(Box::new(first))),
+            rows: AtomicUsize::new(0),
+            all_rows: AtomicUsize::new(0),
+            arena,
+        }
+    }
+
+    /// Adds a row; its link need not be set.
+    ///
+    /// # Safety
+    /// As of [`Index::insert`]; and no row has a newer version of the same user key.
+    pub unsafe fn insert(&self, row: NonNull<Row>) {
+        let (mut rows, all) = (self.rows.load(Relaxed), self.all_rows.load(Relaxed));
+        if rows >= SEGMENT_ROWS.max(all / SEGMENTS) {
+            self.begin_segment();
+            rows = 0;
+        }
+        self.rows.store(rows + 1, Relaxed);
+        self.all_rows.store(all + 1, Relaxed);
+        // SAFETY: by the contract.
+        unsafe { self.newest().index.insert(row) }
+    }
+
+    #[cold]
+    fn begin_segment(&self) {
+        let next = Segment {
+            index: Index::new(self.arena.clone()),
+            older: self.newest(),
+        };
+        self.newest.store(Box::into_raw(Box::new(next)), Release);
+    }
+}
+
+impl<A: Arena> Segments<A> {
+    /// The segment that was begun last.
+    pub fn newest(&self) -> &Segment<A> {
+        // SAFETY: there is one from the start, and each stays until all are dropped.
+        unsafe { &*self.newest.load(Acquire) }
+    }
+}
+
+impl<A> Drop for Segments<A> {
+    fn drop(&mut self) {
+        let mut segment = *self.newest.get_mut();
+        while !segment.is_null() {
+            // SAFETY: all of them came from boxes, and nobody uses them any more.
+            segment = unsafe { Box::from_raw(segment) }.older.cast_mut();
+        }
+    }
+}
+
+/// Where a cursor is in one segment: at a row, or beyond all.
+struct Place<'s, A> {
+    index: &'s Index<A>,
+    row: Option<NonNull<Row>>,
+    /// The word of the row's key behind what the keys of all places have in common. Beyond
+    /// all rows it is the one that loses.
+    head: u64,
+}
+
+impl<A> Place<'_, A> {
+    fn key(&self) -> Option<Key<'_>> {
+        // SAFETY: rows of the memtable are whole, and stay as long as it.
+        self.row.map(|row| unsafe { Key::of(row) })
+    }
+}
+
+/// Walks over the rows of all segments in order, one way or the other: a *tree of
+/// losers* (Knuth, The Art of Computer Programming 3, 5.4.1) says which of the
+/// segments has the next one.
+pub struct Cursor<'s, A> {
+    segments: &'s Segments<A>,
+    places: Vec<Place<'s, A>>,
+    /// Who lost in each match; first, who won the last one. The players of match `i`
+    /// come from the matches `2 i` and `2 i + 1`; behind the matches stand the places.
+    losers: Vec<u16>,
+    direction: Direction,
+    /// How many bytes the keys of all places have in common, at the least.
+    common: usize,
+    /// Matches in which that and a word were not enough, since it was found.
+    ties: Cell<u32>,
+}
+
+/// Which way a cursor goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+impl Direction {
+    /// The head of a place beyond all rows.
+    fn end(self) -> u64 {
+        match self {
+            Direction::Forward => u64::MAX,
+            Direction::Backward => 0,
+        }
+    }
+}
+
+impl<'s, A: Arena> Cursor<'s, A> {
+    /// A cursor that is nowhere yet.
+    pub fn new(segments: &'s Segments<A>) -> Self {
+        Cursor {
+            segments,
+            places: Vec::new(),
+            losers: Vec::new(),
+            direction: Direction::Forward,
+            common: 0,
+            ties: Cell::new(0),
+        }
+    }
+
+    /// Goes to the first row.
+    pub fn first(&mut self) -> Option<NonNull<Row>> {
+        self.start(Direction::Forward, Index::first)
+    }
+
+    /// Goes to the last row.
+    pub fn last(&mut self) -> Option<NonNull<Row>> {
+        self.start(Direction::Backward, Index::last)
+    }
+
+    /// Goes to the first row whose key is not less than this one.
+    pub fn at_or_after(&mut self, key: Key) -> Option<NonNull<Row>> {
+        self.start(Direction::Forward, |index| index.at_or_after(key))
+    }
+
+    /// Goes to the last row whose key is not greater than this one.
+    pub fn at_or_before(&mut self, key: Key) -> Option<NonNull<Row>> {
+        self.start(Direction::Backward, |index| index.at_or_before(key))
+    }
+
+    /// Goes on to the next row, from one.
+    pub fn next(&mut self) -> Option<NonNull<Row>> {
+        let (mut winner, row) = self.current()?;
+        if self.direction == Direction::Backward {
+            // SAFETY: rows of the memtable are whole.
+            let key = unsafe { Key::of(row) };
+            self.turn(Direction::Forward, |index| index.at_or_after(key));
+            winner = self.current()?.0;
+        }
+        // SAFETY: as above.
+        let next = unsafe { row::next(row) };
+        // SAFETY: as above.
+        if let Some(behind) = next.and_then(|next| unsafe { row::next(next) }) {
+            // A flush takes rows of many segments in turn, long after they were in a
+            // cache: the one after the next can come while others are written.
+            let memory = behind.as_ptr().cast::<u8>();
+            // SAFETY: only the address matters.
+            unsafe {
+                prefetch::to_read(&*memory);
+                prefetch::to_read(&*memory.wrapping_add(prefetch::LINE));
+            }
+        }
+        self.step(winner, next)
+    }
+
+    /// Goes back to the row before, from one.
+    pub fn previous(&mut self) -> Option<NonNull<Row>> {
+        let (winner, row) = self.current()?;
+        // SAFETY: rows of the memtable are whole.
+        let key = unsafe { Key::of(row) };
+        match self.direction {
+            Direction::Forward => self.turn(Direction::Backward, |index| index.before(key)),
+            Direction::Backward => {
+                let before = self.places[winner].index.before(key);
+                self.step(winner, before)
+            }
+        }
+    }
+
+    /// Goes to a row in each of the segments there are now.
+    fn start(
+        &mut self,
+        direction: Direction,
+        find: impl Fn(&'s Index<A>) -> Option<NonNull<Row>>,
+    ) -> Option<NonNull<Row>> {
+        self.places.clear();
+        let newest = Some(self.segments.newest());
+        for segment in iter::successors(newest, |segment| segment.older()) {
+            self.places.push(Place {
+                index: &segment.index,
+                row: None,
+                head: 0,
+            });
+        }
+        self.turn(direction, find)
+    }
+
+    /// Goes to a row in each of the segments.
+    fn turn(
+        &mut self,
+        direction: Direction,
+        find: impl Fn(&'s Index<A>) -> Option<NonNull<Row>>,
+    ) -> Option<NonNull<Row>> {
+        self.direction = direction;
+        for place in &mut self.places {
+            place.row = find(place.index);
+        }
+        self.play_all()
+    }
+
+    /// The place that has the row where the cursor is, and that row.
+    fn current(&self) -> Option<(usize, NonNull<Row>)> {
+        let winner = usize::from(*self.losers.first()?);
+        Some((winner, self.places[winner].row?))
+    }
+
+    /// The winner has another row.
+    #[inline]
+    fn step(&mut self, winner: usize, row: Option<NonNull<Row>>) -> Option<NonNull<Row>> {
+        let last = self.places[winner].key();
+        // SAFETY: rows of the memtable are whole.
+        let key = row.map(|row| unsafe { Key::of(row) });
+        let as_common = match (last, key) {
+            (Some(last), Some(key)) => last.shares(key, self.common),
+            _ => true,
+        };
+        let head = key.map_or(self.direction.end(), |key| key.word(self.common));
+        let place = &mut self.places[winner];
+        (place.row, place.head) = (row, head);
+        match as_common && self.ties.get() < TIES {
+            true => self.play(winner),
+            false => self.play_all(),
+        }
+    }
+
+    /// Plays all matches; the winner's row.
+    #[cold]
+    fn play_all(&mut self) -> Option<NonNull<Row>> {
+        let mut keys = self.places.iter().filter_map(Place::key);
+        let first = keys.next();
+        let common = first.map(|first| {
+            let all = first.user_len();
+            keys.fold(all, |common, key| common.min(first.common_prefix(key)))
+        });
+        self.common = common.unwrap_or(0);
+        self.ties.set(0);
+        for place in &mut self.places {
+            let head = place.key().map(|key| key.word(self.common));
+            place.head = head.unwrap_or(self.direction.end());
+        }
+        let places = self.places.len();
+        self.losers.clear();
+        self.losers.resize(places, 0);
+        // Who wins in each of them.
+        let mut winners: SmallVec<[u16; 2 * SEGMENTS]> = SmallVec::new();
+        winners.resize(places, 0);
+        winners.extend(0..places as u16);
+        for at in (1..places).rev() {
+            let (a, b) = (winners[2 * at], winners[2 * at + 1]);
+            let (winner, loser) = if self.beats(b, a) { (b, a) } else { (a, b) };
+            winners[at] = winner;
+            self.losers[at] = loser;
+        }
+        self.losers[0] = winners[1];
+        self.places[usize::from(winners[1])].row
+    }
+
+    /// Plays the matches of the last winner again, with another row.
+    #[inline]
+    fn play(&mut self, last: usize) -> Option<NonNull<Row>> {
+        let mut winner = last as u16;
+        let mut at = (self.places.len() + last) / 2;
+        while at > 0 {
+            let loser = self.losers[at];
+            if self.beats(loser, winner) {
+                self.losers[at] = winner;
+                winner = loser;
+            }
+            at /= 2;
+        }
+        self.losers[0] = winner;
+        self.places[usize::from(winner)].row
+    }
+
+    /// Whether the first one's row comes before that of the second.
+    #[inline]
+    fn beats(&self, first: u16, second: u16) -> bool {
+        let (a, b) = (
+            &self.places[usize::from(first)],
+            &self.places[usize::from(second)],
+        );
+        match a.head == b.head {
+            true => self.beats_in_a_tie(a, b),
+            false => (a.head < b.head) == (self.direction == Direction::Forward),
+        }
+    }
+
+    #[cold]
+    fn beats_in_a_tie(&self, a: &Place<A>, b: &Place<A>) -> bool {
+        self.ties.set(self.ties.get() + 1);
+        match (a.key(), b.key()) {
+            (None, _) => false,
+            (_, None) => true,
+            (Some(a), Some(b)) => (a < b) == (self.direction == Direction::Forward),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! A memtable's segments against an ordered map, one thread and several.
+
+use super::super::testing::{Heap, Sorted, internal, new_row, parts, user_key};
+use super::*;
+use proptest::prelude::*;
+use std::cmp::Reverse;
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+/// User key and version.
+type Parts = (Vec<u8>, Reverse<u64>);
+
+fn insert(segments: &Segments<Heap>, user: &[u8], version: u64) {
+    let row = new_row(&segments.arena, user, version);
+    // SAFETY: the heap stays as long as the segments; versions and the one writer are
+    // the caller's affair.
+    unsafe { segments.insert(row) }
+}
+
+/// A memtable with these rows, whose versions are the order they come in.
+fn filled(users: &[Vec<u8>]) -> (Segments<Heap>, Sorted) {
+    let segments = Segments::new(Heap::default());
+    let mut sorted = Sorted::new();
+    for (version, user) in (0..).zip(users) {
+        insert(&segments, user, version);
+        sorted.insert((user.clone(), Reverse(version)), ());
+    }
+    (segments, sorted)
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    First,
+    Last,
+    AtOrAfter(Vec<u8>, u64),
+    AtOrBefore(Vec<u8>, u64),
+    Next(usize),
+    Previous(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let version = 0..1000u64;
+    prop_oneof![
+        1 => Just(Step::First),
+        1 => Just(Step::Last),
+        4 => (user_key(), version.clone()).prop_map(|(user, version)| Step::AtOrAfter(user, version)),
+        4 => (user_key(), version).prop_map(|(user, version)| Step::AtOrBefore(user, version)),
+        4 => (1..400usize).prop_map(Step::Next),
+        4 => (1..400usize).prop_map(Step::Previous),
+    ]
+}
+
+fn after(sorted: &Sorted, at: &Parts) -> Option<Parts> {
+    let mut behind = sorted.range((Excluded(at.clone()), Unbounded));
+    behind.next().map(|(key, ())| key.clone())
+}
+
+fn before(sorted: &Sorted, at: &Parts) -> Option<Parts> {
+    let mut before = sorted.range((Unbounded, Excluded(at.clone())));
+    before.next_back().map(|(key, ())| key.clone())
+}
+
+/// Takes steps of a cursor, each of which has to end where the map says.
+fn walk(segments: &Segments<Heap>, sorted: &Sorted, steps: &[Step]) {
+    let mut cursor = Cursor::new(segments);
+    let mut at: Option<Parts> = None;
+    for step in steps {
+        let bound = |user: &Vec<u8>, version: &u64| (user.clone(), Reverse(*version));
+        let (found, expected) = match step {
+            Step::First => (cursor.first(), sorted.keys().next().cloned()),
+            Step::Last => (cursor.last(), sorted.keys().next_back().cloned()),
+            Step::AtOrAfter(user, version) => {
+                let mut rows = sorted.range(bound(user, version)..);
+                let found = cursor.at_or_after(Key::new(&internal(user, *version)));
+                (found, rows.next().map(|(key, ())| key.clone()))
+            }
+            Step::AtOrBefore(user, version) => {
+                let mut rows = sorted.range(..=bound(user, version));
+                let found = cursor.at_or_before(Key::new(&internal(user, *version)));
+                (found, rows.next_back().map(|(key, ())| key.clone()))
+            }
+            Step::Next(times) | Step::Previous(times) => {
+                for _ in 0..*times {
+                    let Some(from) = at else { break };
+                    let (found, expected) = one_step(&mut cursor, sorted, step, &from);
+                    assert_eq!(found, expected, "{step:?}");
+                    at = found;
+                }
+                continue;
+            }
+        };
+        at = parts(found);
+        assert_eq!(at, expected, "{step:?}");
+    }
+}
+
+/// Where a cursor gets to from a row, and where it should.
+fn one_step(
+    cursor: &mut Cursor<Heap>,
+    sorted: &Sorted,
+    step: &Step,
+    from: &Parts,
+) -> (Option<Parts>, Option<Parts>) {
+    match step {
+        Step::Previous(_) => (parts(cursor.previous()), before(sorted, from)),
+        _ => (parts(cursor.next()), after(sorted, from)),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn cursors_bring_the_rows_of_all_segments_in_order(
+        users in prop::collection::vec(user_key(), 0..1000),
+        steps in prop::collection::vec(step(), 0..40),
+    ) {
+        let (segments, sorted) = filled(&users);
+        walk(&segments, &sorted, &steps);
+    }
+}
+
+/// What all keys have in common is less in the middle than at either end.
+#[test]
+fn rows_of_several_kinds_are_in_order() {
+    let users: Vec<Vec<u8>> = (0..6000u64)
+        .map(|i| match i % 3 {
+            0 => format!("key:{:012}", i * 7919 % 6000).into_bytes(),
+            1 => format!("{}:{:04}", "k".repeat(30), i % 500).into_bytes(),
+            _ => [&b"\x05"[..], &(i * 31 % 97).to_be_bytes()].concat(),
+        })
+        .collect();
+    let (segments, sorted) = filled(&users);
+    let there_and_back = [
+        Step::First,
+        Step::Next(7000),
+        Step::Last,
+        Step::Previous(7000),
+        Step::AtOrAfter(b"key:".to_vec(), 0),
+        Step::Previous(3000),
+        Step::AtOrBefore(b"key:".to_vec(), 0),
+        Step::Next(3000),
+    ];
+    walk(&segments, &sorted, &there_and_back);
+}
+
+fn all<A: Arena>(segments: &Segments<A>) -> impl Iterator<Item = &Segment<A>> {
+    iter::successors(Some(segments.newest()), |segment| segment.older())
+}
+
+/// A look-up goes through all of them.
+#[test]
+fn there_are_few_segments() {
+    let segments = Segments::new(Heap::default());
+    for version in 0..100_000u64 {
+        insert(&segments, &version.to_be_bytes(), version);
+    }
+    // Each is a sixteenth of what there was before it: all of them are twice as much
+    // after eleven.
+    let doublings = (100_000 / (SEGMENTS * SEGMENT_ROWS)).ilog2() as usize + 1;
+    let count = all(&segments).count();
+    assert!(count <= SEGMENTS + 12 * doublings, "{count} segments");
+}
+
+/// Versions of a key are found newest first if newer segments are asked first.
+#[test]
+fn newer_segments_have_newer_versions() {
+    let users: Vec<Vec<u8>> = (0..2000u64).map(|i| vec![(i % 7) as u8]).collect();
+    let (segments, _) = filled(&users);
+    assert!(all(&segments).count() > 10);
+    let newest = internal(&[3], u64::MAX);
+    let rows = all(&segments).map(|segment| parts(segment.at_or_after(Key::new(&newest))));
+    let versions: Vec<u64> = rows
+        .flatten()
+        .filter(|(user, _)| user == &[3])
+        .map(|(_, version)| version.0)
+        .collect();
+    assert!(versions.len() > 10);
+    assert!(versions.is_sorted_by(|newer, older| newer > older));
+}
+
+/// Whoever walks while rows are added passes all that were there at the beginning, in
+/// order, whichever way.
+#[test]
+fn cursors_pass_what_was_there_when_they_began() {
+    const ROWS: usize = 40_000;
+    let segments = Segments::new(Heap::default());
+    let user = |i: usize| format!("key:{:012}", i * 7919 % ROWS).into_bytes();
+    let (done, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for backward in [false, true] {
+            let (segments, done, over) = (&segments, &done, &over);
+            scope.spawn(move || {
+                while !over.load(Acquire) {
+                    let there = done.load(Acquire);
+                    let mut missing: std::collections::HashSet<Vec<u8>> =
+                        (there.saturating_sub(500)..there).map(user).collect();
+                    let mut cursor = Cursor::new(segments);
+                    let mut row = match backward {
+                        true => cursor.last(),
+                        false => cursor.first(),
+                    };
+                    let mut last = None;
+                    while let Some(now) = parts(row) {
+                        let in_order = last.as_ref().is_none_or(|last| match backward {
+                            true => *last > now,
+                            false => *last < now,
+                        });
+                        assert!(in_order, "{last:?} and {now:?}");
+                        missing.remove(&now.0);
+                        last = Some(now);
+                        row = match backward {
+                            true => cursor.previous(),
+                            false => cursor.next(),
+                        };
+                    }
+                    assert!(missing.is_empty(), "{} of {there}", missing.len());
+                }
+            });
+        }
+        for i in 0..ROWS {
+            insert(&segments, &user(i), i as u64);
+            done.store(i + 1, Release);
+        }
+        over.store(true, Release);
+    });
+}
