@@ -14,9 +14,14 @@ pub const LINE: usize = 64;
 
 /// Has the line of the processor's cache fetched where a value begins.
 #[inline]
-#[allow(unsafe_code)]
 pub fn to_read<T>(value: &T) {
-    let at = std::ptr::from_ref(value);
+    line_to_read(std::ptr::from_ref(value).cast());
+}
+
+/// Has the line at an address fetched; there need not be anything.
+#[inline]
+#[allow(unsafe_code)]
+pub fn line_to_read(at: *const u8) {
     // SAFETY: a hint changes no memory and no register, and cannot fail.
     unsafe {
         #[cfg(target_arch = "x86_64")]

@@ -73,7 +73,7 @@ fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
         }
     }
     if changes("maxmemory") {
-        server.engine.set_memory_budget(memory_budget(new));
+        server.engine.set_memory_budget(memory_budget(new))?;
     }
     Ok(())
 }

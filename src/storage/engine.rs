@@ -27,7 +27,6 @@ use rocksdb::{
 };
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -385,7 +384,8 @@ impl Engine {
         }
         let id = KeyspaceId(self.unused_keyspace_id());
         let name = id.column_family();
-        self.db.create_cf(&name, &self.options.keyspace()?)?;
+        self.db
+            .create_cf(&name, &self.options.keyspace(self.memory_budget())?)?;
         self.db
             .put_cf(&self.own_cf, own::db_row(db.0), id.0.to_be_bytes())?;
         self.db.flush_wal(false)?;
@@ -473,7 +473,7 @@ fn open_in_background(config: &StorageConfig, options: &RocksOptions) -> Result<
         if let Err(error) = rustix::process::nice(config.background_nice as i32) {
             log::warn!("background threads keep their priority: {error}");
         }
-        open_db(&config.dir, options)
+        open_db(config, options)
     };
     std::thread::scope(|scope| {
         let opening = scope.spawn(open).join();
@@ -482,7 +482,8 @@ fn open_in_background(config: &StorageConfig, options: &RocksOptions) -> Result<
 }
 
 /// Opens the database with all column families it has; returns their names.
-fn open_db(dir: &Path, options: &RocksOptions) -> Result<(Db, Vec<String>)> {
+fn open_db(config: &StorageConfig, options: &RocksOptions) -> Result<(Db, Vec<String>)> {
+    let dir = config.dir.as_path();
     let existing = match dir.join("CURRENT").exists() {
         true => Db::list_cf(&options.db, dir)?,
         false => Vec::new(),
@@ -494,7 +495,7 @@ fn open_db(dir: &Path, options: &RocksOptions) -> Result<(Db, Vec<String>)> {
         let cf_options = match name.as_str() {
             DEFAULT => options.own_rows(),
             BINLOG => options.binlog(),
-            _ => options.keyspace()?,
+            _ => options.keyspace(config.memory_budget)?,
         };
         descriptors.push(ColumnFamilyDescriptor::new(name, cf_options));
     }

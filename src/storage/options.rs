@@ -129,9 +129,8 @@ impl StorageConfig {
 
     /// Size of one memtable, in bytes: several have room. Also an empty one takes some of
     /// it, for its Bloom filter.
-    fn memtable_size(&self) -> u64 {
-        let all = self.memtable_bytes(self.memory_budget);
-        self.write_buffer_size.min(all / 4)
+    pub fn memtable_size(&self, budget: u64) -> u64 {
+        self.write_buffer_size.min(self.memtable_bytes(budget) / 4)
     }
 }
 
@@ -216,12 +215,13 @@ impl RocksOptions {
         })
     }
 
-    /// Options of a column family that holds a DB.
+    /// Options of a column family that holds a DB, with this memory budget.
     ///
     /// # Errors
     /// RocksDB does not know an option that has no setter.
-    pub fn keyspace(&self) -> Result<Options, rocksdb::Error> {
+    pub fn keyspace(&self, budget: u64) -> Result<Options, rocksdb::Error> {
         let mut options = self.column_family();
+        options.set_write_buffer_size(self.config.memtable_size(budget) as usize);
         self.add_blobs(&mut options);
         options.set_prefix_extractor(SliceTransform::create_fixed_prefix(ELEMENT_PREFIX_LEN));
         // Some 20 bits a key of 100 bytes. A search for a key that is not there reads the
@@ -288,7 +288,6 @@ impl RocksOptions {
         table.set_optimize_filters_for_memory(true);
         let mut options = Options::default();
         options.set_block_based_table_factory(&table);
-        options.set_write_buffer_size(config.memtable_size() as usize);
         // Little for a DB with few rows.
         options.set_arena_block_size(256 << 10);
         options.set_max_write_buffer_number(config.max_write_buffer_number as i32);

@@ -93,7 +93,8 @@ impl Staging {
                 let _map = engine.keyspaces.write();
                 let id = KeyspaceId(engine.unused_keyspace_id());
                 let name = id.column_family();
-                engine.db.create_cf(&name, &engine.options.keyspace()?)?;
+                let options = engine.options.keyspace(engine.memory_budget())?;
+                engine.db.create_cf(&name, &options)?;
                 Ok(place.insert(Part {
                     cf: handle(&engine.db, &name)?,
                     id,

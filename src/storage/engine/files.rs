@@ -117,7 +117,10 @@ impl Engine {
     }
 
     /// Changes the memory budget of caches and memtables, in bytes.
-    pub fn set_memory_budget(&self, bytes: u64) {
+    ///
+    /// # Errors
+    /// RocksDB cannot write its options down.
+    pub fn set_memory_budget(&self, bytes: u64) -> Result<()> {
         self.budget.store(bytes, Ordering::Relaxed);
         let hot_bytes = self.config.hot_bytes(bytes);
         self.hot.set_budget(hot_bytes);
@@ -125,6 +128,12 @@ impl Engine {
         let memtables = self.config.memtable_bytes(bytes);
         self.options.memtables.set_buffer_size(memtables as usize);
         self.limit_cache(u64::MAX);
+        let memtable = self.config.memtable_size(bytes).to_string();
+        for cf in self.families() {
+            let options = [("write_buffer_size", memtable.as_str())];
+            self.db.set_options_cf(&cf, &options)?;
+        }
+        Ok(())
     }
 
     /// The memory budget of caches and memtables, in bytes.

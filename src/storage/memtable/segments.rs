@@ -218,11 +218,8 @@ impl<'s, A: Arena> Cursor<'s, A> {
             // A flush takes rows of many segments in turn, long after they were in a
             // cache: the one after the next can come while others are written.
             let memory = behind.as_ptr().cast::<u8>();
-            // SAFETY: only the address matters.
-            unsafe {
-                prefetch::to_read(&*memory);
-                prefetch::to_read(&*memory.wrapping_add(prefetch::LINE));
-            }
+            prefetch::line_to_read(memory);
+            prefetch::line_to_read(memory.wrapping_add(prefetch::LINE));
         }
         self.step(winner, next)
     }
@@ -302,10 +299,8 @@ impl<'s, A: Arena> Cursor<'s, A> {
     fn play_all(&mut self) -> Option<NonNull<Row>> {
         let mut keys = self.places.iter().filter_map(Place::key);
         let first = keys.next();
-        let common = first.map(|first| {
-            let all = first.user_len();
-            keys.fold(all, |common, key| common.min(first.common_prefix(key)))
-        });
+        let common = first.and_then(|first| keys.map(|key| first.common_prefix(key)).min());
+        // One key alone has nothing in common with others.
         self.common = common.unwrap_or(0);
         self.ties.set(0);
         for place in &mut self.places {

@@ -52,6 +52,33 @@ fn memtables_of_many_dbs_are_written_out() {
     }
 }
 
+/// What a memtable takes before it has rows goes by the budget, too.
+#[test]
+fn memtables_are_no_larger_than_the_budget_allows() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = StorageConfig::new(dir.path().to_owned());
+    config.memory_budget = 4 << 30;
+    let engine = Engine::open(config).unwrap();
+    let mut txn = Txn::new(engine.clone());
+    let mut put = |dbs: std::ops::Range<u16>| {
+        for db in dbs {
+            txn.begin(1).unwrap();
+            let meta = Meta::new(Kind::String);
+            txn.put_key(DbIndex(db), b"key", None, meta, b"value")
+                .unwrap();
+            txn.commit().unwrap();
+        }
+    };
+    put(0..DBS / 2);
+    engine.set_memory_budget(32 << 20).unwrap();
+    let (used, share) = engine.memtable_usage();
+    assert!(used > share / 2, "{used} bytes for {share}");
+    engine.flush_memtables().unwrap();
+    put(0..DBS);
+    let (used, share) = engine.memtable_usage();
+    assert!(used < share / 2, "{used} bytes for {share}");
+}
+
 /// However much others take, there is a block cache; and it can come back.
 #[test]
 fn the_block_cache_gives_up_half_at_the_most() {
@@ -63,7 +90,7 @@ fn the_block_cache_gives_up_half_at_the_most() {
     engine.limit_cache(0);
     assert_eq!(engine.cache_limit(), share / 2);
     let (_, memtables) = engine.memtable_usage();
-    engine.set_memory_budget(64 << 20);
+    engine.set_memory_budget(64 << 20).unwrap();
     assert_eq!(engine.cache_limit(), engine.cache_size());
     assert_ne!(engine.cache_limit(), share);
     assert_ne!(engine.memtable_usage().1, memtables);

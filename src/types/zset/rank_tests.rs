@@ -215,7 +215,7 @@ fn tallies_keep_to_their_budget() {
     walk(&mut fixture);
     let (tallies, bytes) = fixture.engine.tally_usage();
     assert!(tallies == 1 && bytes > 1000, "{bytes}");
-    fixture.engine.set_memory_budget(bytes * 64);
+    fixture.engine.set_memory_budget(bytes * 64).unwrap();
     // It goes when it has grown.
     for _ in 0..100 {
         fixture.add();
