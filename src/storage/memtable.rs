@@ -7,17 +7,12 @@
 //! instructions of a SET went into the search; the [`index`] of a segment is a B-tree
 //! over a list instead.
 //!
-//! Processor time per command, medians of some launches of each:
-//!
-//! | | SET `-P 16` | SET | MSET of ten |
-//! |---|---|---|---|
-//! | B-tree for skip list, twelve memtables of 2 MiB each | 0.82, 0.89 | 0.85, 0.89 | 0.89 |
-//! | one memtable of 24 MiB with segments for those | 0.88 | | 0.87 |
-//! | 96 MiB for those | 0.74 | | 0.88 |
-//!
-//! The last two are of an hour in which launches differed by a third. What is sure is
-//! what they save: the merge at a flush takes 440 instructions a row instead of 900, and
-//! of a million keys at random 518,000 rows are flushed of the 730,000 written, so that a
+//! The B-tree took 0.82 to 0.89 of the processor time of a SET that the skip list did, in
+//! twelve memtables of 2 MiB to a file; one of 96 MiB with segments takes 0.74 to 0.88 of
+//! that (medians of three and four launches, SET with `-P 16` and without, MSET of ten,
+//! in hours in which launches differed by a third). What is sure is what it saves: the
+//! merge at a flush takes 440 instructions a row instead of 900, and of a million keys
+//! at random 518,000 rows are flushed of 730,000 that were written, so that a
 //! compaction of eight files reads 0.9 rows for each that was written instead of 1.6.
 //!
 //! `rep.cc` is what RocksDB calls; it knows RocksDB's classes and little else. It takes

@@ -29,10 +29,9 @@ pub struct StorageConfig {
     pub bytes_per_sync: u64,
     /// Whether RocksDB counts what it does.
     pub statistics: bool,
-    /// Size of one memtable, if so much is to be had. What is written again before it is full goes to a file
-    /// once, and compactions have the less to do the larger these are: SETs of a million
-    /// keys with `-P 16` take 0.74 of the processor time with 96 MiB that they take with
-    /// twelve memtables of 2 MiB to a file, and 0.9 with 24 or 64.
+    /// Size of one memtable, if so much is to be had. What is written again before it is
+    /// full goes to a file once, and compactions have the less to do the larger these
+    /// are: see [`memtable`].
     pub write_buffer_size: u64,
     /// Memtables per column family.
     pub max_write_buffer_number: u32,
@@ -127,10 +126,17 @@ impl StorageConfig {
         self.cache_bytes(budget) / 100 * u64::from(100 - self.block_cache_percent.min(95))
     }
 
-    /// Size of one memtable, in bytes: several have room. Also an empty one takes some of
-    /// it, for its Bloom filter.
+    /// Size of one memtable, in bytes: while one is written out, another has room.
     pub fn memtable_size(&self, budget: u64) -> u64 {
-        self.write_buffer_size.min(self.memtable_bytes(budget) / 4)
+        self.write_buffer_size.min(self.memtable_bytes(budget) / 2)
+    }
+
+    /// The share of it that its Bloom filter takes from the start: some 20 bits for a key
+    /// of 100 bytes. Less where there are many DBs: the filters of memtables without rows
+    /// take no more than a sixteenth of the memory for all memtables.
+    pub fn memtable_bloom_ratio(&self, budget: u64) -> f64 {
+        let most = self.memtable_bytes(budget) / 16 / u64::from(self.databases.max(1));
+        (most as f64 / self.memtable_size(budget).max(1) as f64).min(0.02)
     }
 }
 
@@ -204,8 +210,7 @@ impl RocksOptions {
         if config.rate_limit > 0 {
             db.set_ratelimiter(config.rate_limit as i64, 100_000, 10);
         }
-        // What counts is in the WAL, or was flushed by whoever wrote it around the
-        // WAL; and a flush that is waited for may be forgotten (see `Engine::flush_memtables`).
+        // What counts is in the WAL, or was flushed by whoever wrote it around the WAL.
         let db = db.get_options_from_string("avoid_flush_during_shutdown=true")?;
         Ok(RocksOptions {
             db,
@@ -222,13 +227,10 @@ impl RocksOptions {
     pub fn keyspace(&self, budget: u64) -> Result<Options, rocksdb::Error> {
         let mut options = self.column_family();
         options.set_write_buffer_size(self.config.memtable_size(budget) as usize);
+        options.set_memtable_prefix_bloom_ratio(self.config.memtable_bloom_ratio(budget));
+        options.set_memtable_whole_key_filtering(true);
         self.add_blobs(&mut options);
         options.set_prefix_extractor(SliceTransform::create_fixed_prefix(ELEMENT_PREFIX_LEN));
-        // Some 20 bits a key of 100 bytes. A search for a key that is not there reads the
-        // filters of all memtables, so they should fit into the processor's cache: with
-        // 0.05 a SET of new keys took 1.15 times the processor time; 0.01 is no better.
-        options.set_memtable_prefix_bloom_ratio(0.02);
-        options.set_memtable_whole_key_filtering(true);
         // Walks and samples pass the traces of deleted rows one by one: a table
         // file with a stretch where every other row is such a trace is compacted soon.
         options.add_compact_on_deletion_collector_factory(256, 128, 0.5);

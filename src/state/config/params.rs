@@ -306,7 +306,7 @@ params! {
     // RocksDB
     /// Size of the blocks of its files, before compression.
     rocksdb_block_size_bytes: u64 = 8 * KIB => "rocksdb.block-size", bytes(KIB, MIB), Start;
-    /// Size of a memtable, at the most a fourth of the memory for all of them.
+    /// Size of a memtable, at the most half of the memory for all of them.
     rocksdb_write_buffer_size_bytes: u64 = 96 * MIB => "rocksdb.write-buffer-size", bytes(64 * KIB, 4 * GIB), Start;
     /// Memtables of a column family before writes wait.
     rocksdb_max_write_buffer_number: u32 = 4 => "rocksdb.max-write-buffer-number", int(2, 64), Start;

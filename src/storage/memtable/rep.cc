@@ -1,9 +1,11 @@
-// A `MemTableRep` of RocksDB over the index in `index.rs`; `../memtable.rs` says
+// A `MemTableRep` of RocksDB over the segments in `segments.rs`; `../memtable.rs` says
 // what for. Whatever has to know RocksDB's classes is here, the rest there.
 //
 // Not taken over, since nothing here asks for it: approximate sizes with memtables,
 // samples, and the checks of `paranoid_memory_checks` and
 // `memtable_verify_per_key_checksum_on_seek`; with these on, rows would not be found.
+// Nor may rows of one key come in another order than that of their versions, as with
+// `experimental_mempurge_threshold`, or change, as with `inplace_update_support`.
 
 #include <atomic>
 #include <cstddef>
@@ -29,7 +31,7 @@ using rocksdb::MemTableRep;
 using rocksdb::MemTableRepFactory;
 using rocksdb::Slice;
 
-// As `Row` in index.rs.
+// As `Row` in row.rs.
 struct Row {
   std::atomic<Row*> next;
   char key[1];

@@ -52,6 +52,19 @@ fn memtables_of_many_dbs_are_written_out() {
     }
 }
 
+/// Bytes of all memtables once each of these DBs has one more row.
+fn with_a_row_in_each(engine: &Arc<Engine>, dbs: std::ops::Range<u16>) -> usize {
+    let mut txn = Txn::new(engine.clone());
+    for db in dbs {
+        txn.begin(1).unwrap();
+        let meta = Meta::new(Kind::String);
+        txn.put_key(DbIndex(db), b"key", None, meta, b"value")
+            .unwrap();
+        txn.commit().unwrap();
+    }
+    engine.memtable_usage().0
+}
+
 /// What a memtable takes before it has rows goes by the budget, too.
 #[test]
 fn memtables_are_no_larger_than_the_budget_allows() {
@@ -59,24 +72,24 @@ fn memtables_are_no_larger_than_the_budget_allows() {
     let mut config = StorageConfig::new(dir.path().to_owned());
     config.memory_budget = 4 << 30;
     let engine = Engine::open(config).unwrap();
-    let mut txn = Txn::new(engine.clone());
-    let mut put = |dbs: std::ops::Range<u16>| {
-        for db in dbs {
-            txn.begin(1).unwrap();
-            let meta = Meta::new(Kind::String);
-            txn.put_key(DbIndex(db), b"key", None, meta, b"value")
-                .unwrap();
-            txn.commit().unwrap();
-        }
-    };
-    put(0..DBS / 2);
+    let before = with_a_row_in_each(&engine, 0..DBS / 2);
     engine.set_memory_budget(32 << 20).unwrap();
-    let (used, share) = engine.memtable_usage();
-    assert!(used > share / 2, "{used} bytes for {share}");
+    let (_, share) = engine.memtable_usage();
+    assert!(before > share / 2, "{before} bytes for {share}");
     engine.flush_memtables().unwrap();
-    put(0..DBS);
-    let (used, share) = engine.memtable_usage();
-    assert!(used < share / 2, "{used} bytes for {share}");
+    let after = with_a_row_in_each(&engine, 0..DBS);
+    assert!(after < share / 2, "{after} bytes for {share}");
+}
+
+#[test]
+fn memtables_of_very_many_dbs_are_small_without_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = StorageConfig::new(dir.path().to_owned());
+    config.memory_budget = 1 << 30;
+    config.databases = 400;
+    let engine = Engine::open(config).unwrap();
+    let used = with_a_row_in_each(&engine, 0..DBS);
+    assert!(used < usize::from(DBS) << 19, "{used} bytes");
 }
 
 /// However much others take, there is a block cache; and it can come back.

@@ -10,7 +10,6 @@ const KEYS: usize = 24;
 const THREADS: u64 = 4;
 const TRANSFERS: usize = 3_000;
 const START: i64 = 1_000;
-const FLUSHES: usize = 200;
 
 fn name(n: usize) -> Vec<u8> {
     format!("account:{n}").into_bytes()
@@ -200,36 +199,4 @@ fn a_lock_shows_what_its_last_holder_wrote_to_a_new_db() {
         assert!(early.lookup(db, &key).unwrap().is_some());
         early.commit().unwrap();
     }
-}
-
-/// Where several memtables make a file, RocksDB may forget a flush that is asked for
-/// while another begins, and whoever waited for it waited for ever: a replica that had
-/// all of the data set, SAVE, the last step of a stop.
-#[test]
-fn who_waits_for_a_flush_gets_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut config = config(dir.path());
-    config.write_buffer_size = 64 << 10;
-    let engine = Engine::open(config).unwrap();
-    let (done, is_done) = crossbeam_channel::bounded(1);
-    std::thread::spawn(move || {
-        let mut txn = Txn::new(engine.clone());
-        let meta = Meta::new(Kind::String);
-        for round in 0..FLUSHES {
-            // About where a memtable is full.
-            for n in 0..10 + round % 10 {
-                txn.begin(1).unwrap();
-                let key = format!("{round}:{n}");
-                let value = [7; 4000];
-                txn.put_key(DbIndex(0), key.as_bytes(), None, meta, &value)
-                    .unwrap();
-                txn.commit().unwrap();
-            }
-            let (_, keyspace) = engine.all_keyspaces().remove(0);
-            engine.flush_keyspace(&keyspace).unwrap();
-        }
-        done.send(()).unwrap();
-    });
-    let ended = is_done.recv_timeout(std::time::Duration::from_secs(120));
-    assert!(ended.is_ok(), "a flush was forgotten");
 }
