@@ -65,14 +65,17 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// Bytes of the user key.
     pub fn user_len(self) -> usize {
         self.0.len() - TRAILER
     }
 
+    /// The user key.
     pub fn user(self) -> &'a [u8] {
         &self.0[..self.user_len()]
     }
 
+    /// Sequence number and type: the greater, the newer.
     pub fn trailer(self) -> u64 {
         self.0
             .last_chunk()
@@ -98,6 +101,7 @@ impl<'a> Key<'a> {
         (self.word(from) >> 32) as u32
     }
 
+    /// How many bytes both user keys begin with.
     pub fn common_prefix(self, other: Self) -> usize {
         let (a, b) = (self.user(), other.user());
         let (chunks, others) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
@@ -118,6 +122,7 @@ impl<'a> Key<'a> {
     }
 }
 
+/// By user key, the newest version first.
 impl Ord for Key<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let users = self.user().cmp(other.user());

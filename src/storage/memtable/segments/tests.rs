@@ -163,7 +163,8 @@ fn there_are_few_segments() {
     assert!(count <= SEGMENTS + 6 * doublings, "{count} segments");
 }
 
-/// A cursor that goes somewhere else, or turns, may find itself among more segments.
+/// A cursor that goes somewhere else finds itself among more segments; until then it goes
+/// on among those it knows, to and fro, beside rows that come meanwhile.
 #[test]
 fn cursors_see_what_came_later_when_they_start_again() {
     let users: Vec<Vec<u8>> = (0..100u64)
@@ -182,8 +183,6 @@ fn cursors_see_what_came_later_when_they_start_again() {
                 insert(&segments, &user.to_be_bytes(), version);
             }
         }
-        // What came after the start may be passed over on the way, but not left and right of
-        // a turn in segments that were there.
         let on = at.and_then(|_| parts(cursor.next()));
         let back = on.clone().and_then(|_| parts(cursor.previous()));
         if let (Some(on), Some(back)) = (on, back) {
