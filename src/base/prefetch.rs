@@ -41,9 +41,10 @@ pub fn to_write<T>(value: &T) {
     }
 }
 
+/// Has the line at an address fetched, to change it; there need not be anything.
 #[inline]
 #[allow(unsafe_code)]
-fn line_to_write(at: *const u8) {
+pub fn line_to_write(at: *const u8) {
     // SAFETY: as above. Processors that lack the instruction take it for another hint.
     unsafe {
         #[cfg(target_arch = "x86_64")]

@@ -44,6 +44,15 @@ pub fn element_prefix(tag: u8, id: CollectionId) -> RowKey {
     build(tag, &[&id.0.to_be_bytes()])
 }
 
+/// The [`element_prefix`] that a row's key begins with; none if it is not the row of a
+/// collection's map.
+pub fn map_prefix(key: &[u8]) -> Option<&[u8]> {
+    match key.first()? {
+        &tag::META | &tag::TTL | &tag::RECLAIM => None,
+        _ => key.get(..ELEMENT_PREFIX_LEN),
+    }
+}
+
 /// The first key after all rows that begin with `tag ‖ id`.
 pub fn element_end(tag: u8, id: CollectionId) -> RowKey {
     match id.0.checked_add(1) {

@@ -130,14 +130,6 @@ impl StorageConfig {
     pub fn memtable_size(&self, budget: u64) -> u64 {
         self.write_buffer_size.min(self.memtable_bytes(budget) / 2)
     }
-
-    /// The share of it that its Bloom filter takes from the start: some 20 bits for a key
-    /// of 100 bytes. Less where there are many DBs: the filters of memtables without rows
-    /// take no more than a sixteenth of the memory for all memtables.
-    pub fn memtable_bloom_ratio(&self, budget: u64) -> f64 {
-        let most = self.memtable_bytes(budget) / 16 / u64::from(self.databases.max(1));
-        (most as f64 / self.memtable_size(budget).max(1) as f64).min(0.02)
-    }
 }
 
 /// How table files are compressed.
@@ -227,8 +219,6 @@ impl RocksOptions {
     pub fn keyspace(&self, budget: u64) -> Result<Options, rocksdb::Error> {
         let mut options = self.column_family();
         options.set_write_buffer_size(self.config.memtable_size(budget) as usize);
-        options.set_memtable_prefix_bloom_ratio(self.config.memtable_bloom_ratio(budget));
-        options.set_memtable_whole_key_filtering(true);
         self.add_blobs(&mut options);
         options.set_prefix_extractor(SliceTransform::create_fixed_prefix(ELEMENT_PREFIX_LEN));
         // Walks and samples pass the traces of deleted rows one by one: a table

@@ -17,7 +17,6 @@ use super::txn::View;
 use super::{DbIndex, Result, hot};
 use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
 use crate::encoding::own::KeyspaceId;
-use crate::encoding::tag;
 use crate::storage::engine::Db;
 use crate::storage::overlay::Overlay;
 use rocksdb::perf::{PerfContext, PerfMetric, PerfStatsLevel, set_perf_stats};
@@ -219,7 +218,7 @@ pub(super) fn open_rows<'a>(
     if let Some(moment) = moment {
         moment.apply_to(&mut read);
     }
-    // Rows of one map share their prefix; its Bloom filter helps forward reads.
+    // Rows of one map share their prefix; Bloom filters of it help forward reads.
     let one_prefix = direction == Direction::Forward && is_one_map(from, to);
     read.set_total_order_seek(!one_prefix);
     read.set_iterate_lower_bound(from);
@@ -237,11 +236,9 @@ pub(super) fn open_rows<'a>(
 
 /// Whether `[from, to)` lies within the element rows of one collection.
 pub(super) fn is_one_map(from: &[u8], to: &[u8]) -> bool {
-    let Some(prefix) = from.get(..ELEMENT_PREFIX_LEN) else {
-        return false;
-    };
-    let of_elements = !matches!(prefix[0], tag::META | tag::TTL | tag::RECLAIM);
-    of_elements && keys::after_prefix(prefix).is_some_and(|end| to <= end.as_slice())
+    keys::map_prefix(from)
+        .and_then(keys::after_prefix)
+        .is_some_and(|end| to <= end.as_slice())
 }
 
 impl<'a> Scan<'a> {
@@ -597,6 +594,7 @@ impl Crossing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encoding::tag;
     use crate::storage::{Engine, StorageConfig, Txn};
 
     const DB: DbIndex = DbIndex(0);

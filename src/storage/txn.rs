@@ -27,6 +27,7 @@ use super::gate::Pass;
 use super::history::Following;
 use super::hot::is_cacheable;
 use super::locks::{Owner, Stripe};
+use super::memtable::ExpectedRows;
 use super::overlay::{self, Overlay, Step};
 use super::patience::Patience;
 use super::tally::Moves;
@@ -719,14 +720,23 @@ impl Txn {
                 last.ok_or_else(|| StorageError::Format(format!("keyspace {} is gone", id.0)))
             }
         };
+        let mut expected = ExpectedRows::begin();
         for (keyspace, id) in unqueued {
-            batch.delete_cf(&cf_of(*keyspace)?.cf, keys::reclaim(*id));
+            let key = keys::reclaim(*id);
+            expected.push(keyspace.0.into(), &key);
+            batch.delete_cf(&cf_of(*keyspace)?.cf, key);
         }
         for step in view.overlay.steps() {
             match step {
                 Step::Put(id, key, _) if ahead::went(sent, id, key) => {}
-                Step::Put(id, key, value) => batch.put_cf(&cf_of(id)?.cf, key, value),
-                Step::Delete(id, key) => batch.delete_cf(&cf_of(id)?.cf, key),
+                Step::Put(id, key, value) => {
+                    expected.push(id.0.into(), key);
+                    batch.put_cf(&cf_of(id)?.cf, key, value);
+                }
+                Step::Delete(id, key) => {
+                    expected.push(id.0.into(), key);
+                    batch.delete_cf(&cf_of(id)?.cf, key);
+                }
                 Step::DeleteRange(id, from, to) => batch.delete_range_cf(&cf_of(id)?.cf, from, to),
             }
         }
@@ -747,7 +757,7 @@ impl Txn {
             }
         }
         engine.put_state(&mut commit, &mut batch);
-        let written = engine.write(batch);
+        let written = expected.during(|| engine.write(batch));
         if let Err(error) = &written {
             // Under the lock, so that nobody waits for a write that will not come.
             engine.fail(error);

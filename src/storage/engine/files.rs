@@ -129,11 +129,7 @@ impl Engine {
         self.options.memtables.set_buffer_size(memtables as usize);
         self.limit_cache(u64::MAX);
         let size = self.config.memtable_size(bytes).to_string();
-        let bloom_ratio = self.config.memtable_bloom_ratio(bytes).to_string();
-        let options = [
-            ("write_buffer_size", size.as_str()),
-            ("memtable_prefix_bloom_size_ratio", bloom_ratio.as_str()),
-        ];
+        let options = [("write_buffer_size", size.as_str())];
         for cf in self.families() {
             self.db.set_options_cf(&cf, &options)?;
         }

@@ -17,6 +17,8 @@
 #![allow(unsafe_code)]
 
 use super::row::{Key, Row, leading};
+use crate::base::prefetch;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::hint;
 use std::ptr::{self, NonNull};
@@ -169,6 +171,12 @@ impl Node {
         Some(at)
     }
 
+    /// As [`Self::rank`] of all slots, for the one writer.
+    fn rank_for_writer(&self, key: Key) -> usize {
+        self.rank(key, self.len())
+            .unwrap_or_else(|| unreachable!("nobody else changes nodes"))
+    }
+
     /// What stands before the key: the last slot with a lesser key, null if there is none.
     fn slot_before(&self, key: Key) -> *mut u8 {
         self.read(|count| match self.rank(key, count)? {
@@ -265,6 +273,14 @@ impl Node {
     }
 }
 
+/// Where a row belongs, as long as its leaf has not changed.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    leaf: NonNull<Node>,
+    version: u32,
+    rank: usize,
+}
+
 /// The rows of a memtable in order.
 pub struct Index<A> {
     /// Stands before all rows.
@@ -309,19 +325,58 @@ impl<A: Arena> Index<A> {
         self.root.store(ptr::from_ref(root).cast_mut(), Release);
     }
 
+    /// Where rows with these keys belong. The searches go down the tree side by side: what
+    /// one reads next is fetched while others go on, and so is what [`Self::insert_at`]
+    /// will change.
+    ///
+    /// Only for the writer.
+    pub fn places(&self, keys: &[Key], places: &mut Vec<Place>) {
+        let mut nodes: SmallVec<[&Node; 16]> = keys.iter().map(|_| self.root()).collect();
+        // All leaves are equally deep.
+        while nodes.first().is_some_and(|node| !node.leaf) {
+            for (node, key) in nodes.iter_mut().zip(keys) {
+                let slot = node.slot(node.rank_for_writer(*key) - 1);
+                // SAFETY: it is a filled slot of a node that is not a leaf.
+                *node = unsafe { self.child(slot) };
+                prefetch::to_write(*node);
+            }
+        }
+        places.clear();
+        for (leaf, key) in nodes.iter().zip(keys) {
+            let rank = leaf.rank_for_writer(*key);
+            if let Some(before) = rank.checked_sub(1) {
+                prefetch::line_to_write(leaf.slot(before));
+            }
+            places.push(Place {
+                leaf: NonNull::from_ref(*leaf),
+                version: leaf.version.load(Relaxed),
+                rank,
+            });
+        }
+    }
+
+    /// As [`Self::insert`], without a search if the place is still where the row belongs.
+    ///
+    /// # Safety
+    /// As there; and the place is one of this index, for the row's key.
+    pub unsafe fn insert_at(&self, row: NonNull<Row>, place: Place) {
+        // SAFETY: nodes live as long as their index.
+        let leaf = unsafe { place.leaf.as_ref() };
+        // A leaf that others take rows from changes, or is full.
+        if leaf.version.load(Relaxed) != place.version || leaf.len() == FAN_OUT {
+            // SAFETY: by the contract.
+            return unsafe { self.insert(row) };
+        }
+        // SAFETY: by the contract.
+        let key = unsafe { Key::of(row) };
+        self.put_in_leaf(leaf, place.rank, key, row);
+    }
+
     /// Adds a row below a node. If the node is split for it: its new neighbour to the right.
     fn add(&self, node: &Node, key: Key, row: NonNull<Row>) -> Option<&Node> {
-        let Some(rank) = node.rank(key, node.len()) else {
-            unreachable!("nobody else changes nodes");
-        };
+        let rank = node.rank_for_writer(key);
         if node.leaf {
-            // Rows of other leaves than the first have their bound before them.
-            let before = match rank {
-                0 => &raw const self.head,
-                _ => node.slot(rank - 1).cast_const().cast::<Row>(),
-            };
-            let is_last = link(row, before);
-            return self.put_or_split(node, rank, row.as_ptr().cast(), key, row, is_last);
+            return self.put_in_leaf(node, rank, key, row);
         }
         // SAFETY: it is a filled slot of a node that is not a leaf.
         let child = unsafe { self.child(node.slot(rank - 1)) };
@@ -334,6 +389,18 @@ impl<A: Arena> Index<A> {
         // Halves have more slots: this one was begun at the end.
         let is_last = right.len() == 1;
         self.put_or_split(node, rank, address(right), key, low, is_last)
+    }
+
+    /// Adds a row at its place in a leaf. If that is split for it: its new neighbour to
+    /// the right.
+    fn put_in_leaf(&self, leaf: &Node, rank: usize, key: Key, row: NonNull<Row>) -> Option<&Node> {
+        // Rows of other leaves than the first have their bound before them.
+        let before = match rank {
+            0 => &raw const self.head,
+            _ => leaf.slot(rank - 1).cast_const().cast::<Row>(),
+        };
+        let is_last = link(row, before);
+        self.put_or_split(leaf, rank, row.as_ptr().cast(), key, row, is_last)
     }
 
     /// The first row.

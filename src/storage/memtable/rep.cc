@@ -8,7 +8,9 @@
 // `experimental_mempurge_threshold`, or change, as with `inplace_update_support`.
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <new>
@@ -50,10 +52,9 @@ struct RawKey {
 void* kedis_memtable_new(Allocator* allocator);
 void kedis_memtable_free(void* memtable);
 void kedis_memtable_insert(const void* memtable, Row* row);
-const void* kedis_memtable_newest(const void* memtable);
-const void* kedis_segment_older(const void* segment);
-const Row* kedis_segment_at_or_after(const void* segment, RawKey key);
-void* kedis_cursor_new(const void* memtable);
+uint64_t kedis_memtable_with_versions_of(const void* memtable, RawKey key);
+const Row* kedis_memtable_at_or_after(const void* memtable, size_t segment, RawKey key);
+void* kedis_cursor_new(const void* memtable, bool within_map);
 void kedis_cursor_free(void* cursor);
 const Row* kedis_cursor_first(void* cursor);
 const Row* kedis_cursor_last(void* cursor);
@@ -103,7 +104,8 @@ class Rep final : public MemTableRep {
 
   class Iterator final : public MemTableRep::Iterator {
    public:
-    explicit Iterator(const Rep* rep) : cursor_(kedis_cursor_new(rep->memtable_)) {}
+    Iterator(const Rep* rep, bool within_map)
+        : cursor_(kedis_cursor_new(rep->memtable_, within_map)) {}
     ~Iterator() override { kedis_cursor_free(cursor_); }
 
     bool Valid() const override { return row_ != nullptr; }
@@ -129,21 +131,31 @@ class Rep final : public MemTableRep {
     const Row* row_ = nullptr;
   };
 
-  MemTableRep::Iterator* GetIterator(Arena* arena) override {
-    void* memory = arena == nullptr ? operator new(sizeof(Iterator))
-                                    : arena->AllocateAligned(sizeof(Iterator));
-    return new (memory) Iterator(this);
+  MemTableRep::Iterator* GetIterator(Arena* arena) override { return NewIterator(arena, false); }
+
+  // For reads that stay within what the prefix extractor takes from a key. Rust knows
+  // for which rows that is asked.
+  MemTableRep::Iterator* GetDynamicPrefixIterator(Arena* arena) override {
+    return NewIterator(arena, true);
   }
 
  private:
+  Iterator* NewIterator(Arena* arena, bool within_map) const {
+    void* memory = arena == nullptr ? operator new(sizeof(Iterator))
+                                    : arena->AllocateAligned(sizeof(Iterator));
+    return new (memory) Iterator(this, within_map);
+  }
+
   // Calls `each` with the rows of a user key, from this version on to older ones, as long
   // as it returns true.
   template <typename Each>
   void ForEach(const Slice& internal, Each each) const {
     const Slice user = rocksdb::ExtractUserKey(internal);
-    const void* segment = kedis_memtable_newest(memtable_);
-    for (; segment != nullptr; segment = kedis_segment_older(segment)) {
-      const Row* row = kedis_segment_at_or_after(segment, Raw(internal));
+    uint64_t segments = kedis_memtable_with_versions_of(memtable_, Raw(internal));
+    while (segments != 0) {
+      const size_t newest = 63 - std::countl_zero(segments);
+      segments ^= uint64_t{1} << newest;
+      const Row* row = kedis_memtable_at_or_after(memtable_, newest, Raw(internal));
       while (row != nullptr && UserKey(row) == user) {
         if (!each(row->key)) return;
         row = row->next.load(std::memory_order_acquire);

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Acquire;
 
 /// Bytes of sequence number and type that end an internal key.
-const TRAILER: usize = 8;
+pub const TRAILER: usize = 8;
 
 /// A row of the memtable as it stands in memory: the link, then the key as RocksDB
 /// writes it there (length of the internal key, internal key), then its value.

@@ -4,75 +4,69 @@
 //! Rows are added to the newest segment. Once it is full it stays as it is, and another
 //! one is begun. So a large memtable is written as fast as a small one, and yet is
 //! flushed as one file; a [`Cursor`] brings the rows of all segments in order, as
-//! RocksDB would those of several memtables.
+//! RocksDB would those of several memtables. Look-ups, and walks within a map, leave out
+//! the segments whose [`Filter`] says that they have nothing for them.
 //!
 //! The versions of a user key come one after the other, so those in a newer segment
 //! are newer than those in an older one.
 
 #![allow(unsafe_code)]
 
+use super::expected;
+use super::filter::{Filter, Hash, KeyHasher};
 use super::index::{Arena, Index};
 use super::row::{self, Key, Row};
 use crate::base::prefetch;
 use smallvec::SmallVec;
 use std::cell::Cell;
-use std::iter;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 /// Rows of a segment; tests want many segments.
 const SEGMENT_ROWS: usize = if cfg!(test) { 32 } else { 1 << 15 };
 
-/// So many segments have no more rows than that; further ones are larger, since a search
-/// may have to look into all. With 16 of half the rows, ranges by score of a sorted set of
+/// So many segments have no more rows than that; further ones are larger, since a walk
+/// has to go through all. With 16 of half the rows, ranges by score of a sorted set of
 /// 400,000 members took twice the time.
 const SEGMENTS: usize = 8;
+
+/// There are no more segments, whatever the number of rows: the last one takes all
+/// further rows. That is beyond 100 million.
+const MOST_SEGMENTS: usize = u64::BITS as usize;
 
 /// After so many ties a cursor looks anew for what its keys have in common, which may
 /// be more by then.
 const TIES: u32 = 256;
 
 /// Some of the rows of a memtable, those that were added at about the same time.
-pub struct Segment<A> {
+struct Segment<A> {
     index: Index<A>,
-    /// Null if it is the first one.
-    older: *const Segment<A>,
-}
-
-impl<A: Arena> Segment<A> {
-    /// The first row whose key is not less than this one.
-    pub fn at_or_after(&self, key: Key) -> Option<NonNull<Row>> {
-        self.index.at_or_after(key)
-    }
-
-    /// The segment before this one.
-    pub fn older(&self) -> Option<&Segment<A>> {
-        // SAFETY: segments stay until all are dropped.
-        unsafe { self.older.as_ref() }
-    }
+    filter: Filter,
 }
 
 /// See the module.
 pub struct Segments<A> {
-    newest: AtomicPtr<Segment<A>>,
-    /// Rows of the newest one, and of all; for the writer.
+    /// The oldest first; none while there are no rows.
+    segments: [OnceLock<Segment<A>>; MOST_SEGMENTS],
+    count: AtomicUsize,
+    /// Room in the newest one, and rows of all; for the writer.
+    room: AtomicUsize,
     rows: AtomicUsize,
-    all_rows: AtomicUsize,
+    hasher: KeyHasher,
     arena: A,
 }
 
 impl<A: Arena + Clone> Segments<A> {
     /// A memtable without rows.
     pub fn new(arena: A) -> Self {
-        let first = Segment {
-            index: Index::new(arena.clone()),
-            older: ptr::null(),
-        };
         Segments {
-            newest: AtomicPtr::new(Box::into_raw(Box::new(first))),
+            segments: [const { OnceLock::new() }; MOST_SEGMENTS],
+            count: AtomicUsize::new(0),
+            room: AtomicUsize::new(0),
             rows: AtomicUsize::new(0),
-            all_rows: AtomicUsize::new(0),
+            hasher: KeyHasher::default(),
             arena,
         }
     }
@@ -82,42 +76,68 @@ impl<A: Arena + Clone> Segments<A> {
     /// # Safety
     /// As of [`Index::insert`]; and no row has a newer version of the same user key.
     pub unsafe fn insert(&self, row: NonNull<Row>) {
-        let (mut rows, all) = (self.rows.load(Relaxed), self.all_rows.load(Relaxed));
-        if rows >= SEGMENT_ROWS.max(all / SEGMENTS) {
-            self.begin_segment();
-            rows = 0;
-        }
-        self.rows.store(rows + 1, Relaxed);
-        self.all_rows.store(all + 1, Relaxed);
         // SAFETY: by the contract.
-        unsafe { self.newest().index.insert(row) }
+        let key = unsafe { Key::of(row) };
+        let segment = self.segment_with_room();
+        segment.filter.add(self.hasher.key(key.user()));
+        if let Some(map) = self.hasher.map(key.user()) {
+            segment.filter.add(map);
+        }
+        match expected::place(&segment.index, key) {
+            // SAFETY: by the contract.
+            Some(place) => unsafe { segment.index.insert_at(row, place) },
+            // SAFETY: by the contract.
+            None => unsafe { segment.index.insert(row) },
+        }
     }
 
+    /// The segment for another row, which is counted.
+    fn segment_with_room(&self) -> &Segment<A> {
+        let rows = self.rows.load(Relaxed);
+        self.rows.store(rows + 1, Relaxed);
+        let count = self.count.load(Relaxed);
+        let room = self.room.load(Relaxed);
+        if room == 0 && count < MOST_SEGMENTS {
+            return self.begin_segment(count, SEGMENT_ROWS.max(rows / SEGMENTS));
+        }
+        self.room.store(room.saturating_sub(1), Relaxed);
+        let newest = self.segments[count - 1].get();
+        newest.unwrap_or_else(|| unreachable!("as many as are counted were begun"))
+    }
+
+    /// Begins a segment of so many rows, for the first of them.
     #[cold]
-    fn begin_segment(&self) {
-        let next = Segment {
+    fn begin_segment(&self, at: usize, rows: usize) -> &Segment<A> {
+        let segment = self.segments[at].get_or_init(|| Segment {
             index: Index::new(self.arena.clone()),
-            older: self.newest(),
-        };
-        self.newest.store(Box::into_raw(Box::new(next)), Release);
+            filter: Filter::new(&self.arena, rows),
+        });
+        self.room.store(rows - 1, Relaxed);
+        self.count.store(at + 1, Release);
+        segment
     }
 }
 
 impl<A: Arena> Segments<A> {
-    /// The segment that was begun last.
-    pub fn newest(&self) -> &Segment<A> {
-        // SAFETY: there is one from the start, and each stays until all are dropped.
-        unsafe { &*self.newest.load(Acquire) }
+    /// The segments that may have versions of this key: a bit of each, the newer ones
+    /// higher.
+    pub fn with_versions_of(&self, key: Key) -> u64 {
+        let hash = self.hasher.key(key.user());
+        self.all()
+            .enumerate()
+            .filter(|(_, segment)| segment.filter.may_have(hash))
+            .fold(0, |found, (at, _)| found | 1 << at)
     }
-}
 
-impl<A> Drop for Segments<A> {
-    fn drop(&mut self) {
-        let mut segment = *self.newest.get_mut();
-        while !segment.is_null() {
-            // SAFETY: all of them came from boxes, and nobody uses them any more.
-            segment = unsafe { Box::from_raw(segment) }.older.cast_mut();
-        }
+    /// The first row of a segment whose key is not less than this one.
+    pub fn at_or_after(&self, segment: usize, key: Key) -> Option<NonNull<Row>> {
+        self.segments.get(segment)?.get()?.index.at_or_after(key)
+    }
+
+    /// The segments, the oldest first.
+    fn all(&self) -> impl Iterator<Item = &Segment<A>> {
+        let count = self.count.load(Acquire);
+        self.segments[..count].iter().filter_map(OnceLock::get)
     }
 }
 
@@ -142,6 +162,7 @@ impl<A> Place<'_, A> {
 /// segments has the next one.
 pub struct Cursor<'s, A> {
     segments: &'s Segments<A>,
+    walk: Walk,
     places: Vec<Place<'s, A>>,
     /// Who lost in each match; first, who won the last one. The players of match `i`
     /// come from the matches `2 i` and `2 i + 1`; behind the matches stand the places.
@@ -151,6 +172,15 @@ pub struct Cursor<'s, A> {
     common: usize,
     /// Matches in which that and a word were not enough, since it was found.
     ties: Cell<u32>,
+}
+
+/// Where a cursor goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Walk {
+    /// Anywhere.
+    Everywhere,
+    /// Within the map of the key where it begins; it may miss the rows of others.
+    WithinMap,
 }
 
 /// Which way a cursor goes.
@@ -172,9 +202,10 @@ impl Direction {
 
 impl<'s, A: Arena> Cursor<'s, A> {
     /// A cursor that is nowhere yet.
-    pub fn new(segments: &'s Segments<A>) -> Self {
+    pub fn new(segments: &'s Segments<A>, walk: Walk) -> Self {
         Cursor {
             segments,
+            walk,
             places: Vec::new(),
             losers: Vec::new(),
             direction: Direction::Forward,
@@ -185,22 +216,26 @@ impl<'s, A: Arena> Cursor<'s, A> {
 
     /// Goes to the first row.
     pub fn first(&mut self) -> Option<NonNull<Row>> {
-        self.start(Direction::Forward, Index::first)
+        self.start(None, Direction::Forward, Index::first)
     }
 
     /// Goes to the last row.
     pub fn last(&mut self) -> Option<NonNull<Row>> {
-        self.start(Direction::Backward, Index::last)
+        self.start(None, Direction::Backward, Index::last)
     }
 
     /// Goes to the first row whose key is not less than this one.
     pub fn at_or_after(&mut self, key: Key) -> Option<NonNull<Row>> {
-        self.start(Direction::Forward, |index| index.at_or_after(key))
+        self.start(Some(key), Direction::Forward, |index| {
+            index.at_or_after(key)
+        })
     }
 
     /// Goes to the last row whose key is not greater than this one.
     pub fn at_or_before(&mut self, key: Key) -> Option<NonNull<Row>> {
-        self.start(Direction::Backward, |index| index.at_or_before(key))
+        self.start(Some(key), Direction::Backward, |index| {
+            index.at_or_before(key)
+        })
     }
 
     /// Goes on to the next row, from one.
@@ -238,21 +273,26 @@ impl<'s, A: Arena> Cursor<'s, A> {
         }
     }
 
-    /// Goes to a row in each of the segments there are now.
+    /// Goes to a row in each of the segments there are now, or of those that have rows of
+    /// the key's map if no others are wanted.
     fn start(
         &mut self,
+        key: Option<Key>,
         direction: Direction,
         find: impl Fn(&'s Index<A>) -> Option<NonNull<Row>>,
     ) -> Option<NonNull<Row>> {
+        let segments = self.segments;
+        let key = key.filter(|_| self.walk == Walk::WithinMap);
+        let map: Option<Hash> = key.and_then(|key| segments.hasher.map(key.user()));
+        let wanted = segments
+            .all()
+            .filter(|segment| map.is_none_or(|map| segment.filter.may_have(map)));
         self.places.clear();
-        let newest = Some(self.segments.newest());
-        for segment in iter::successors(newest, |segment| segment.older()) {
-            self.places.push(Place {
-                index: &segment.index,
-                row: None,
-                head: 0,
-            });
-        }
+        self.places.extend(wanted.map(|segment| Place {
+            index: &segment.index,
+            row: None,
+            head: 0,
+        }));
         self.turn(direction, find)
     }
 
@@ -309,6 +349,9 @@ impl<'s, A: Arena> Cursor<'s, A> {
         }
         let places = self.places.len();
         self.losers.clear();
+        if places == 0 {
+            return None;
+        }
         self.losers.resize(places, 0);
         // Who wins in each of them.
         let mut winners: SmallVec<[u16; 2 * SEGMENTS]> = SmallVec::new();

@@ -13,6 +13,20 @@ fn insert(index: &Index<Heap>, user: &[u8], version: u64) {
     unsafe { index.insert(row) }
 }
 
+/// As [`insert`], for rows whose places are found before the first one comes in.
+fn insert_together(index: &Index<Heap>, rows: &[(Vec<u8>, u64)]) {
+    let keys: Vec<Vec<u8>> = rows.iter().map(|(key, at)| internal(key, *at)).collect();
+    let keys: Vec<Key> = keys.iter().map(|key| Key::new(key)).collect();
+    let mut places = Vec::new();
+    index.places(&keys, &mut places);
+    assert_eq!(places.len(), rows.len());
+    for ((user, version), place) in rows.iter().zip(places) {
+        let row = new_row(&index.arena, user, *version);
+        // SAFETY: as above; the place is that of the row's key in this index.
+        unsafe { index.insert_at(row, place) }
+    }
+}
+
 /// Checks all that is said of the nodes from one on: bounds of its keys, their common
 /// prefix, their marks. Gives how many rows are below it and how many levels.
 fn check_nodes(
@@ -100,6 +114,48 @@ proptest! {
             }
         }
         assert_same(&index, &sorted, &probes);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn rows_whose_places_are_found_together_stand_in_order(
+        groups in prop::collection::vec(
+            prop::collection::vec((user_key(), 0..4u64), 1..20), 0..60),
+    ) {
+        let index = Index::new(Heap::default());
+        let mut sorted = Sorted::new();
+        for group in groups {
+            let is_new = |row: &(Vec<u8>, u64)| {
+                sorted.insert((row.0.clone(), std::cmp::Reverse(row.1)), ()).is_none()
+            };
+            let rows: Vec<_> = group.into_iter().filter(is_new).collect();
+            insert_together(&index, &rows);
+        }
+        assert_same(&index, &sorted, &[]);
+    }
+}
+
+/// Rows of one group go to one leaf, which is split meanwhile or was full before.
+#[test]
+fn places_do_not_outlast_their_leaf() {
+    for step in [1, 3, 7919] {
+        let index = Index::new(Heap::default());
+        let mut sorted = Sorted::new();
+        let users: Vec<_> = (0..20_000u64)
+            .map(|i| format!("key:{:08}", i * step % 20_000).into_bytes())
+            .collect();
+        for group in users.chunks(40) {
+            let rows: Vec<_> = group.iter().map(|user| (user.clone(), 1)).collect();
+            insert_together(&index, &rows);
+            sorted.extend(
+                rows.into_iter()
+                    .map(|(user, at)| ((user, std::cmp::Reverse(at)), ())),
+            );
+        }
+        assert_same(&index, &sorted, &[]);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::testing::{Heap, Sorted, internal, new_row, parts, user_key};
 use super::*;
+use crate::encoding::tag;
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -63,7 +64,7 @@ fn before(sorted: &Sorted, at: &Parts) -> Option<Parts> {
 
 /// Takes steps of a cursor, each of which has to end where the map says.
 fn walk(segments: &Segments<Heap>, sorted: &Sorted, steps: &[Step]) {
-    let mut cursor = Cursor::new(segments);
+    let mut cursor = Cursor::new(segments, Walk::Everywhere);
     let mut at: Option<Parts> = None;
     for step in steps {
         let bound = |user: &Vec<u8>, version: &u64| (user.clone(), Reverse(*version));
@@ -145,10 +146,6 @@ fn rows_of_several_kinds_are_in_order() {
     walk(&segments, &sorted, &there_and_back);
 }
 
-fn all<A: Arena>(segments: &Segments<A>) -> impl Iterator<Item = &Segment<A>> {
-    iter::successors(Some(segments.newest()), |segment| segment.older())
-}
-
 /// A look-up goes through all of them.
 #[test]
 fn there_are_few_segments() {
@@ -159,7 +156,7 @@ fn there_are_few_segments() {
     // Each is an eighth of what there was before it: all of them are twice as much
     // after six.
     let doublings = (100_000 / (SEGMENTS * SEGMENT_ROWS)).ilog2() as usize + 1;
-    let count = all(&segments).count();
+    let count = segments.all().count();
     assert!(count <= SEGMENTS + 6 * doublings, "{count} segments");
 }
 
@@ -171,7 +168,7 @@ fn cursors_see_what_came_later_when_they_start_again() {
         .map(|i| (10 * i).to_be_bytes().to_vec())
         .collect();
     let (segments, mut sorted) = filled(&users);
-    let mut cursor = Cursor::new(&segments);
+    let mut cursor = Cursor::new(&segments, Walk::Everywhere);
     let mut at = parts(cursor.first());
     for round in 0..300u64 {
         for i in 0..SEGMENT_ROWS as u64 / 4 {
@@ -212,16 +209,87 @@ fn cursors_see_what_came_later_when_they_start_again() {
 fn newer_segments_have_newer_versions() {
     let users: Vec<Vec<u8>> = (0..2000u64).map(|i| vec![(i % 7) as u8]).collect();
     let (segments, _) = filled(&users);
-    assert!(all(&segments).count() > 10);
+    assert!(segments.all().count() > 10);
     let newest = internal(&[3], u64::MAX);
-    let rows = all(&segments).map(|segment| parts(segment.at_or_after(Key::new(&newest))));
-    let versions: Vec<u64> = rows
-        .flatten()
-        .filter(|(user, _)| user == &[3])
-        .map(|(_, version)| version.0)
-        .collect();
+    let key = Key::new(&newest);
+    let mut left = segments.with_versions_of(key);
+    let mut versions = Vec::new();
+    while left != 0 {
+        let segment = left.ilog2() as usize;
+        left ^= 1 << segment;
+        versions.extend(parts(segments.at_or_after(segment, key)).map(|(_, version)| version.0));
+    }
     assert!(versions.len() > 10);
     assert!(versions.is_sorted_by(|newer, older| newer > older));
+}
+
+/// Rows of a collection's map, of which each has some in a few segments.
+fn row_of_map(id: u8, i: u64) -> Vec<u8> {
+    [
+        &[tag::SET_MEMBER][..],
+        &[0, 0, 0, 0, 0, 0, 0, id],
+        &i.to_be_bytes(),
+    ]
+    .concat()
+}
+
+#[test]
+fn look_ups_leave_out_segments() {
+    let users: Vec<_> = (0..60)
+        .flat_map(|id| (0..30).map(move |i| row_of_map(id, i)))
+        .collect();
+    let (segments, _) = filled(&users);
+    let count = segments.all().count();
+    let (mut found, mut wrong) = (0, 0);
+    for user in &users {
+        let key = internal(user, u64::MAX);
+        let with = segments.with_versions_of(Key::new(&key));
+        let has = |at: &usize| {
+            let row = parts(segments.at_or_after(*at, Key::new(&key)));
+            row.is_some_and(|(found, _)| found == *user)
+        };
+        let right = (0..count).find(has).unwrap();
+        assert_ne!(with & 1 << right, 0);
+        found += 1;
+        wrong += with.count_ones() - 1;
+    }
+    // Each row is in the filters twice, with its map.
+    let others = found * (count - 1);
+    assert!(wrong as usize * 10 < others, "{wrong} of {others}");
+}
+
+#[test]
+fn walks_within_a_map_have_all_its_rows_and_few_segments() {
+    let users: Vec<_> = (0..60)
+        .flat_map(|id| (0..30).map(move |i| row_of_map(id, i)))
+        .collect();
+    let (segments, sorted) = filled(&users);
+    let count = segments.all().count();
+    let mut places = 0;
+    for id in 0..60 {
+        let mut cursor = Cursor::new(&segments, Walk::WithinMap);
+        let first = internal(&row_of_map(id, 0), u64::MAX);
+        let mut row = cursor.at_or_after(Key::new(&first));
+        places += cursor.places.len();
+        let of_map = sorted
+            .keys()
+            .filter(|(user, _)| user.starts_with(&row_of_map(id, 0)[..9]));
+        for expected in of_map {
+            assert_eq!(parts(row).as_ref(), Some(expected));
+            row = cursor.next();
+        }
+    }
+    assert!(places < 60 * count / 5, "{places} of {count} segments each");
+    let nowhere = internal(&row_of_map(200, 0), u64::MAX);
+    let mut cursor = Cursor::new(&segments, Walk::WithinMap);
+    let row = parts(cursor.at_or_after(Key::new(&nowhere)));
+    assert!(row.is_none_or(|(user, _)| user > row_of_map(200, 0)));
+    // What is no map's row is looked for everywhere.
+    let before = internal(&[tag::META], u64::MAX);
+    assert_eq!(
+        parts(cursor.at_or_after(Key::new(&before))).as_ref(),
+        sorted.keys().next()
+    );
 }
 
 /// Whoever walks while rows are added passes all that were there at the beginning, in
@@ -240,7 +308,7 @@ fn cursors_pass_what_was_there_when_they_began() {
                     let there = done.load(Acquire);
                     let mut missing: std::collections::HashSet<Vec<u8>> =
                         (there.saturating_sub(500)..there).map(user).collect();
-                    let mut cursor = Cursor::new(segments);
+                    let mut cursor = Cursor::new(segments, Walk::Everywhere);
                     let mut row = match backward {
                         true => cursor.last(),
                         false => cursor.first(),

@@ -1,0 +1,233 @@
+//! The rows that a commit is about to write.
+//!
+//! RocksDB hands the memtable one row after the other, and the search for each waits for
+//! memory that is in no cache of the processor: for nodes, and for the row before it in
+//! the list. A commit says first which rows it writes, so the memtable looks for the
+//! places of several at a time (see [`Index::places`]).
+//!
+//! That is no more than a hint: what comes may be something else, as when RocksDB has one
+//! thread write what others want written, too.
+
+use super::index::{Arena, Index, Place};
+use super::row::{Key, TRAILER};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::{mem, ptr};
+
+/// Rows that are looked up together: what is fetched for them stays in the fastest cache.
+const TOGETHER: usize = 16;
+
+thread_local! {
+    /// Those of the write that this thread is in.
+    static EXPECTED: RefCell<Rows> = RefCell::new(Rows::new());
+}
+
+/// The rows of one write, in order.
+pub struct Rows {
+    /// Internal keys with a version newer than all others, one behind the other.
+    keys: Vec<u8>,
+    rows: Vec<Row>,
+    /// The one that comes next.
+    next: usize,
+    /// The places of these rows, from `first` on, in one index.
+    first: usize,
+    places: Vec<Place>,
+    index: *const (),
+}
+
+struct Row {
+    /// What tells memtables apart.
+    memtable: u64,
+    /// Where its key ends.
+    end: usize,
+}
+
+impl Rows {
+    fn new() -> Self {
+        Rows {
+            keys: Vec::new(),
+            rows: Vec::new(),
+            next: 0,
+            first: 0,
+            places: Vec::new(),
+            index: ptr::null(),
+        }
+    }
+
+    /// No rows, with the memory of earlier ones.
+    pub fn begin() -> Self {
+        EXPECTED.replace(Rows::new())
+    }
+
+    /// There is going to be a row, put or deleted, with this user key.
+    pub fn push(&mut self, memtable: u64, user: &[u8]) {
+        self.keys.extend_from_slice(user);
+        self.keys.extend_from_slice(&[0xFF; TRAILER]);
+        let end = self.keys.len();
+        self.rows.push(Row { memtable, end });
+    }
+
+    /// Has them written.
+    pub fn during<R>(self, write: impl FnOnce() -> R) -> R {
+        let _end = End;
+        EXPECTED.set(self);
+        write()
+    }
+
+    fn key(&self, at: usize) -> Option<Key<'_>> {
+        let start = at.checked_sub(1).map_or(0, |before| self.rows[before].end);
+        Some(Key::new(&self.keys[start..self.rows.get(at)?.end]))
+    }
+
+    /// Finds the places of the rows from `first` on.
+    fn look_up<A: Arena>(&mut self, index: &Index<A>, first: usize) {
+        let mut places = mem::take(&mut self.places);
+        places.clear();
+        let memtable = self.rows[first].memtable;
+        let keys: SmallVec<[Key; TOGETHER]> = (first..self.rows.len())
+            .take_while(|at| self.rows[*at].memtable == memtable)
+            .take(TOGETHER)
+            .filter_map(|at| self.key(at))
+            .collect();
+        if keys.len() > 1 {
+            index.places(&keys, &mut places);
+        }
+        drop(keys);
+        (self.first, self.places, self.index) = (first, places, ptr::from_ref(index).cast());
+    }
+}
+
+/// At the end of a write nothing is expected any more.
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        EXPECTED.with_borrow_mut(|rows| {
+            const KEEP_BYTES: usize = 1 << 18;
+            rows.keys.clear();
+            rows.rows.clear();
+            rows.keys.shrink_to(KEEP_BYTES);
+            rows.rows.shrink_to(KEEP_BYTES / size_of::<Row>());
+            rows.places.clear();
+            (rows.next, rows.index) = (0, ptr::null());
+        });
+    }
+}
+
+/// Where the row belongs that is to be added to an index now, if it was expected.
+pub fn place<A: Arena>(index: &Index<A>, key: Key) -> Option<Place> {
+    EXPECTED.with_borrow_mut(|rows| {
+        let at = rows.next;
+        if rows.key(at)?.user() != key.user() {
+            return None;
+        }
+        rows.next += 1;
+        let is_known = ptr::eq(rows.index, ptr::from_ref(index).cast());
+        if !is_known || at >= rows.first + rows.places.len() {
+            rows.look_up(index, at);
+        }
+        rows.places.get(at - rows.first).copied()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(unsafe_code)]
+
+    use super::super::testing::{Heap, internal, new_row, parts};
+    use super::*;
+
+    /// Adds a row where it is expected to be; whether it was expected.
+    fn insert(heap: &Heap, index: &Index<Heap>, user: &[u8], version: u64) -> bool {
+        let row = new_row(heap, user, version);
+        let key = internal(user, version);
+        let place = place(index, Key::new(&key));
+        match place {
+            // SAFETY: the heap stays as long as the index; the place is the row's.
+            Some(place) => unsafe { index.insert_at(row, place) },
+            // SAFETY: as above.
+            None => unsafe { index.insert(row) },
+        }
+        place.is_some()
+    }
+
+    fn user(i: u64) -> Vec<u8> {
+        format!("key:{:04}", i * 7919 % 1000).into_bytes()
+    }
+
+    #[test]
+    fn what_is_expected_has_a_place_and_nothing_else() {
+        let heap = Heap::default();
+        let indices = [Index::new(heap.clone()), Index::new(heap.clone())];
+        let mut rows = Rows::begin();
+        for i in 0..100 {
+            rows.push(i / 50, &user(i));
+        }
+        rows.during(|| {
+            for i in 0..100 {
+                let index = &indices[(i / 50) as usize];
+                assert!(!insert(&heap, index, format!("other:{i}").as_bytes(), 1));
+                // Of fifty the last two are together, and so is the one before them.
+                assert!(insert(&heap, index, &user(i), 1), "row {i}");
+            }
+            assert!(!insert(&heap, &indices[0], &user(0), 2));
+        });
+        for (at, index) in indices.iter().enumerate() {
+            let mut all: Vec<_> = (0..50).map(|i| user(50 * at as u64 + i)).collect();
+            all.extend((0..50).map(|i| format!("other:{}", 50 * at + i).into_bytes()));
+            if at == 0 {
+                all.push(user(0));
+            }
+            all.sort();
+            let mut row = index.first();
+            for user in all {
+                assert_eq!(parts(row).map(|(user, _)| user), Some(user));
+                row = row.and_then(super::super::testing::next);
+            }
+            assert_eq!(row, None);
+        }
+    }
+
+    /// A segment may be full in the middle of a group, and one row alone needs no places.
+    #[test]
+    fn places_are_those_of_the_index_at_hand() {
+        let heap = Heap::default();
+        let indices: Vec<_> = (0..4).map(|_| Index::new(heap.clone())).collect();
+        let mut rows = Rows::begin();
+        for i in 0..40 {
+            rows.push(0, &user(i));
+        }
+        rows.during(|| {
+            for i in 0..40 {
+                let index = &indices[i as usize / 13];
+                assert_eq!(insert(&heap, index, &user(i), 1), i != 39, "row {i}");
+            }
+        });
+        for (at, index) in indices.iter().enumerate() {
+            let from = 13 * at as u64;
+            let mut all: Vec<_> = (from..40.min(from + 13)).map(user).collect();
+            all.sort();
+            assert_eq!(
+                parts(index.first()).map(|(user, _)| user).as_ref(),
+                all.first()
+            );
+            assert_eq!(
+                parts(index.last()).map(|(user, _)| user).as_ref(),
+                all.last()
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_is_expected_after_a_write() {
+        let heap = Heap::default();
+        let index = Index::new(heap.clone());
+        let write = || {
+            let mut rows = Rows::begin();
+            (0..20).for_each(|i| rows.push(0, &user(i)));
+            rows.during(|| panic!("a write that fails"))
+        };
+        assert!(std::panic::catch_unwind(write).is_err());
+        assert!(!insert(&heap, &index, &user(0), 1));
+    }
+}
