@@ -54,6 +54,7 @@ const UNSAFE: &[&str] = &[
     "src/main.rs",
     "src/storage/engine.rs",
     "src/storage/memtable.rs",
+    "src/storage/memtable/expected.rs",
     "src/storage/memtable/filter.rs",
     "src/storage/memtable/index.rs",
     "src/storage/memtable/row.rs",

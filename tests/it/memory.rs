@@ -61,3 +61,18 @@ fn the_process_stays_within_maxmemory() {
     };
     assert!(wait_within(Duration::from_secs(30), grows));
 }
+
+/// A DB with one key costs little, however many there are.
+#[test]
+fn dbs_with_few_keys_take_little_memory() {
+    const DBS: u64 = 200;
+    let server = Server::start(&["--databases", "200"]);
+    let mut conn = server.connect();
+    let before = conn.info_number("memory", "used_memory_memtables");
+    for db in 0..DBS {
+        conn.must(&format!("SELECT {db}"));
+        conn.must("SET key value");
+    }
+    let used = conn.info_number("memory", "used_memory_memtables") - before;
+    assert!(used < DBS * (32 << 10), "{} bytes for each", used / DBS);
+}

@@ -8,6 +8,8 @@
 //! That is no more than a hint: what comes may be something else, as when RocksDB has one
 //! thread write what others want written, too.
 
+#![allow(unsafe_code)]
+
 use super::index::{Arena, Index, Place};
 use super::row::{Key, TRAILER};
 use smallvec::SmallVec;
@@ -16,6 +18,9 @@ use std::{mem, ptr};
 
 /// Rows that are looked up together: what is fetched for them stays in the fastest cache.
 const TOGETHER: usize = 16;
+
+/// Bytes of keys that are kept; what is written beyond them is looked for when it comes.
+const MOST_BYTES: usize = 1 << 18;
 
 thread_local! {
     /// Those of the write that this thread is in.
@@ -59,15 +64,19 @@ impl Rows {
         EXPECTED.replace(Rows::new())
     }
 
-    /// There is going to be a row, put or deleted, with this user key.
+    /// There is going to be a row, put or deleted, with this user key. Of what has more
+    /// bytes than are kept the first rows are expected.
     pub fn push(&mut self, memtable: u64, user: &[u8]) {
+        if self.keys.len() + user.len() + TRAILER > MOST_BYTES {
+            return;
+        }
         self.keys.extend_from_slice(user);
         self.keys.extend_from_slice(&[0xFF; TRAILER]);
         let end = self.keys.len();
         self.rows.push(Row { memtable, end });
     }
 
-    /// Has them written.
+    /// Has them written, by one write of RocksDB's: no memtable is replaced within that.
     pub fn during<R>(self, write: impl FnOnce() -> R) -> R {
         let _end = End;
         EXPECTED.set(self);
@@ -80,7 +89,10 @@ impl Rows {
     }
 
     /// Finds the places of the rows from `first` on.
-    fn look_up<A: Arena>(&mut self, index: &Index<A>, first: usize) {
+    ///
+    /// # Safety
+    /// As of [`Index::places`].
+    unsafe fn look_up<A: Arena>(&mut self, index: &Index<A>, first: usize) {
         let mut places = mem::take(&mut self.places);
         places.clear();
         let memtable = self.rows[first].memtable;
@@ -90,7 +102,8 @@ impl Rows {
             .filter_map(|at| self.key(at))
             .collect();
         if keys.len() > 1 {
-            index.places(&keys, &mut places);
+            // SAFETY: by the contract.
+            unsafe { index.places(&keys, &mut places) };
         }
         drop(keys);
         (self.first, self.places, self.index) = (first, places, ptr::from_ref(index).cast());
@@ -103,19 +116,20 @@ struct End;
 impl Drop for End {
     fn drop(&mut self) {
         EXPECTED.with_borrow_mut(|rows| {
-            const KEEP_BYTES: usize = 1 << 18;
             rows.keys.clear();
             rows.rows.clear();
-            rows.keys.shrink_to(KEEP_BYTES);
-            rows.rows.shrink_to(KEEP_BYTES / size_of::<Row>());
             rows.places.clear();
             (rows.next, rows.index) = (0, ptr::null());
         });
     }
 }
 
-/// Where the row belongs that is to be added to an index now, if it was expected.
-pub fn place<A: Arena>(index: &Index<A>, key: Key) -> Option<Place> {
+/// Where the row belongs that is to be added to an index now, if it was expected and is
+/// newer than all rows of its user key.
+///
+/// # Safety
+/// As of [`Index::places`].
+pub unsafe fn place<A: Arena>(index: &Index<A>, key: Key) -> Option<Place> {
     EXPECTED.with_borrow_mut(|rows| {
         let at = rows.next;
         if rows.key(at)?.user() != key.user() {
@@ -124,7 +138,8 @@ pub fn place<A: Arena>(index: &Index<A>, key: Key) -> Option<Place> {
         rows.next += 1;
         let is_known = ptr::eq(rows.index, ptr::from_ref(index).cast());
         if !is_known || at >= rows.first + rows.places.len() {
-            rows.look_up(index, at);
+            // SAFETY: by the contract.
+            unsafe { rows.look_up(index, at) };
         }
         rows.places.get(at - rows.first).copied()
     })
@@ -132,16 +147,16 @@ pub fn place<A: Arena>(index: &Index<A>, key: Key) -> Option<Place> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(unsafe_code)]
-
-    use super::super::testing::{Heap, internal, new_row, parts};
+    use super::super::testing::{Heap, internal, new_row, next, parts};
     use super::*;
+    use std::cmp::Reverse;
 
     /// Adds a row where it is expected to be; whether it was expected.
     fn insert(heap: &Heap, index: &Index<Heap>, user: &[u8], version: u64) -> bool {
         let row = new_row(heap, user, version);
         let key = internal(user, version);
-        let place = place(index, Key::new(&key));
+        // SAFETY: nobody else adds rows.
+        let place = unsafe { place(index, Key::new(&key)) };
         match place {
             // SAFETY: the heap stays as long as the index; the place is the row's.
             Some(place) => unsafe { index.insert_at(row, place) },
@@ -182,7 +197,7 @@ mod tests {
             let mut row = index.first();
             for user in all {
                 assert_eq!(parts(row).map(|(user, _)| user), Some(user));
-                row = row.and_then(super::super::testing::next);
+                row = row.and_then(next);
             }
             assert_eq!(row, None);
         }
@@ -216,6 +231,47 @@ mod tests {
                 all.last()
             );
         }
+    }
+
+    /// A row comes before the older versions of its key, of which there may be some.
+    #[test]
+    fn new_versions_come_first() {
+        let heap = Heap::default();
+        let index = Index::new(heap.clone());
+        for version in 1..=40 {
+            let mut rows = Rows::begin();
+            (0..20).for_each(|i| rows.push(0, &user(i)));
+            rows.during(|| {
+                for i in 0..20 {
+                    assert!(insert(&heap, &index, &user(i), version));
+                }
+            });
+        }
+        let mut users: Vec<_> = (0..20).map(user).collect();
+        users.sort();
+        let mut row = index.first();
+        for user in users {
+            for version in (1..=40).rev() {
+                assert_eq!(parts(row), Some((user.clone(), Reverse(version))));
+                row = row.and_then(next);
+            }
+        }
+    }
+
+    #[test]
+    fn of_very_many_the_first_are_expected() {
+        let heap = Heap::default();
+        let index = Index::new(heap.clone());
+        let long = |i: usize| [&i.to_be_bytes()[..], &[b'l'; 1000]].concat();
+        let mut rows = Rows::begin();
+        (0..1000).for_each(|i| rows.push(0, &long(i)));
+        rows.push(0, &vec![b'h'; 2 * MOST_BYTES]);
+        assert!(rows.keys.capacity() <= 2 * MOST_BYTES);
+        let expected = rows.during(|| {
+            let expected = (0..1000).filter(|i| insert(&heap, &index, &long(*i), 1));
+            expected.count()
+        });
+        assert_eq!(expected, MOST_BYTES / (8 + 1000 + TRAILER));
     }
 
     #[test]

@@ -16,7 +16,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// Rows for each word of 64 bits. With four bits of it for each key, a key that is not
-/// there is taken for one that is once in 170 times.
+/// there is taken for one that is once in 170 times; more often where most rows are of
+/// different maps, each of which is a key of its own.
 const ROWS_PER_WORD: usize = 4;
 
 /// A key's or a prefix's hash; the same for all segments of a memtable.
@@ -56,9 +57,11 @@ unsafe impl Send for Filter {}
 unsafe impl Sync for Filter {}
 
 impl Filter {
-    /// A filter for so many rows without any, in memory of the arena, which it must not
-    /// outlive.
-    pub fn new(arena: &impl Arena, rows: usize) -> Self {
+    /// A filter for so many rows without any, in memory of the arena.
+    ///
+    /// # Safety
+    /// It is not used after the arena is dropped.
+    pub unsafe fn new(arena: &impl Arena, rows: usize) -> Self {
         let len = rows / ROWS_PER_WORD + 1;
         let memory = arena.allocate(len * size_of::<AtomicU64>());
         assert!(memory.cast::<AtomicU64>().is_aligned(), "memory for words");
@@ -101,7 +104,8 @@ mod tests {
         const ROWS: u64 = 10_000;
         let hasher = KeyHasher::default();
         let heap = Heap::default();
-        let filter = Filter::new(&heap, ROWS as usize);
+        // SAFETY: it does not outlive the heap.
+        let filter = unsafe { Filter::new(&heap, ROWS as usize) };
         let hash = |i: u64| hasher.key(format!("key:{i}").as_bytes());
         assert!((0..ROWS).all(|i| !filter.may_have(hash(i))));
         (0..ROWS).for_each(|i| filter.add(hash(i)));

@@ -329,8 +329,9 @@ impl<A: Arena> Index<A> {
     /// one reads next is fetched while others go on, and so is what [`Self::insert_at`]
     /// will change.
     ///
-    /// Only for the writer.
-    pub fn places(&self, keys: &[Key], places: &mut Vec<Place>) {
+    /// # Safety
+    /// No other thread adds a row meanwhile.
+    pub unsafe fn places(&self, keys: &[Key], places: &mut Vec<Place>) {
         let mut nodes: SmallVec<[&Node; 16]> = keys.iter().map(|_| self.root()).collect();
         // All leaves are equally deep.
         while nodes.first().is_some_and(|node| !node.leaf) {
@@ -358,7 +359,8 @@ impl<A: Arena> Index<A> {
     /// As [`Self::insert`], without a search if the place is still where the row belongs.
     ///
     /// # Safety
-    /// As there; and the place is one of this index, for the row's key.
+    /// As there; and the place is one of this index, for the row's key or another one that
+    /// no row's key is between.
     pub unsafe fn insert_at(&self, row: NonNull<Row>, place: Place) {
         // SAFETY: nodes live as long as their index.
         let leaf = unsafe { place.leaf.as_ref() };

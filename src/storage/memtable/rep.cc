@@ -94,7 +94,7 @@ class Rep final : public MemTableRep {
     return found;
   }
 
-  // All memory is the allocator's, which counts it.
+  // All memory but 3 KiB is the allocator's, which counts it.
   size_t ApproximateMemoryUsage() override { return 0; }
 
   void Get(const LookupKey& key, void* args,

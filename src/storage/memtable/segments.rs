@@ -27,6 +27,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// Rows of a segment; tests want many segments.
 const SEGMENT_ROWS: usize = if cfg!(test) { 32 } else { 1 << 15 };
 
+/// Rows of the first one: with many DBs most memtables have few rows, and a filter has its
+/// memory from the start.
+const FIRST_ROWS: usize = if cfg!(test) { 8 } else { 1 << 11 };
+
 /// So many segments have no more rows than that; further ones are larger, since a walk
 /// has to go through all. With 16 of half the rows, ranges by score of a sorted set of
 /// 400,000 members took twice the time.
@@ -83,8 +87,10 @@ impl<A: Arena + Clone> Segments<A> {
         if let Some(map) = self.hasher.map(key.user()) {
             segment.filter.add(map);
         }
-        match expected::place(&segment.index, key) {
-            // SAFETY: by the contract.
+        // SAFETY: by the contract, this is the writer.
+        match unsafe { expected::place(&segment.index, key) } {
+            // SAFETY: by the contract; the place is one of this index, and behind no older
+            // version of the row's user key.
             Some(place) => unsafe { segment.index.insert_at(row, place) },
             // SAFETY: by the contract.
             None => unsafe { segment.index.insert(row) },
@@ -98,7 +104,11 @@ impl<A: Arena + Clone> Segments<A> {
         let count = self.count.load(Relaxed);
         let room = self.room.load(Relaxed);
         if room == 0 && count < MOST_SEGMENTS {
-            return self.begin_segment(count, SEGMENT_ROWS.max(rows / SEGMENTS));
+            let more = match rows {
+                0 => FIRST_ROWS,
+                _ => SEGMENT_ROWS.max(rows / SEGMENTS),
+            };
+            return self.begin_segment(count, more);
         }
         self.room.store(room.saturating_sub(1), Relaxed);
         let newest = self.segments[count - 1].get();
@@ -110,7 +120,8 @@ impl<A: Arena + Clone> Segments<A> {
     fn begin_segment(&self, at: usize, rows: usize) -> &Segment<A> {
         let segment = self.segments[at].get_or_init(|| Segment {
             index: Index::new(self.arena.clone()),
-            filter: Filter::new(&self.arena, rows),
+            // SAFETY: the segments are dropped before the arena.
+            filter: unsafe { Filter::new(&self.arena, rows) },
         });
         self.room.store(rows - 1, Relaxed);
         self.count.store(at + 1, Release);

@@ -1,10 +1,13 @@
 //! RocksDB with this memtable against RocksDB with its own.
 
 use super::super::{DbIndex, Engine, StorageConfig, Txn};
-use super::option;
-use crate::encoding::{Kind, Meta};
-use rocksdb::{DB, DBRawIterator, Options, ReadOptions, Snapshot, WriteBatch};
+use super::{ExpectedRows, option};
+use crate::encoding::keys::ELEMENT_PREFIX_LEN;
+use crate::encoding::{Kind, Meta, tag};
+use rocksdb::{DB, DBRawIterator, Options, ReadOptions, SliceTransform, Snapshot, WriteBatch};
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::thread;
 
 fn open(dir: &Path, memtable: &str) -> DB {
     let mut options = Options::default();
@@ -135,4 +138,89 @@ fn dbs_have_it() {
         .split("[CFOptions ")
         .find(|part| part.starts_with("\"ks"));
     assert!(of_db.unwrap().contains(&option()), "{text}");
+}
+
+/// A key of one of few maps that belongs to one writer; its neighbours are others'.
+fn key_of(writer: u8, random: &mut fastrand::Rng) -> Vec<u8> {
+    let (map, member) = (random.u64(..5), random.u16(..3000));
+    [
+        &[tag::SET_MEMBER][..],
+        &map.to_be_bytes(),
+        &member.to_be_bytes(),
+        &[writer],
+    ]
+    .concat()
+}
+
+/// Writes of several threads, some of which say what to expect, and not always the truth.
+/// RocksDB has one of them write for others, and begins new memtables meanwhile.
+#[test]
+fn rows_of_many_writers_are_where_they_belong() {
+    const WRITERS: u8 = 6;
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_allow_concurrent_memtable_write(false);
+    options.set_write_buffer_size(512 << 10);
+    options.set_prefix_extractor(SliceTransform::create_fixed_prefix(ELEMENT_PREFIX_LEN));
+    let options = options.get_options_from_string(option()).unwrap();
+    let db = &DB::open(&options, dir.path()).unwrap();
+    let write = &|writer: u8| {
+        let mut random = fastrand::Rng::with_seed(writer.into());
+        let mut mine = BTreeMap::new();
+        for round in 0..500 {
+            let (mut batch, mut expected) = (WriteBatch::default(), ExpectedRows::begin());
+            let lies = random.u8(..4) == 0;
+            for i in 0..random.usize(1..80) {
+                let key = key_of(writer, &mut random);
+                if !lies || random.bool() {
+                    expected.push(random.u64(..2), &key);
+                }
+                match random.u8(..5) {
+                    0 => {
+                        batch.delete(&key);
+                        mine.remove(&key);
+                    }
+                    _ => {
+                        let value = format!("{round}.{i}").into_bytes();
+                        batch.put(&key, &value);
+                        mine.insert(key, value);
+                    }
+                }
+            }
+            match writer % 3 {
+                0 => db.write(batch).unwrap(),
+                _ => expected.during(|| db.write(batch)).unwrap(),
+            }
+            for key in (0..5).map(|_| key_of(writer, &mut random)) {
+                assert_eq!(db.get(&key).unwrap().as_ref(), mine.get(&key));
+            }
+        }
+        mine
+    };
+    let all: BTreeMap<Vec<u8>, Vec<u8>> = thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|w| scope.spawn(move || write(w)))
+            .collect();
+        let joined = writers.into_iter().map(|writer| writer.join().unwrap());
+        joined.flatten().collect()
+    });
+    for map in 0..5u64 {
+        let from = [&[tag::SET_MEMBER][..], &map.to_be_bytes()].concat();
+        let to = [&[tag::SET_MEMBER][..], &(map + 1).to_be_bytes()].concat();
+        let expected: Vec<_> = all.range(from.clone()..to.clone()).collect();
+        for total_order in [false, true] {
+            let mut read = ReadOptions::default();
+            read.set_total_order_seek(total_order);
+            read.set_iterate_upper_bound(to.clone());
+            let mut rows = db.raw_iterator_opt(read);
+            rows.seek(&from);
+            for (key, value) in &expected {
+                assert_eq!(rows.item(), Some((key.as_slice(), value.as_slice())));
+                rows.next();
+            }
+            assert_eq!(rows.item(), None);
+            rows.status().unwrap();
+        }
+    }
 }
