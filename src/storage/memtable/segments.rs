@@ -28,8 +28,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const SEGMENT_ROWS: usize = if cfg!(test) { 32 } else { 1 << 15 };
 
 /// Rows of the first one: with many DBs most memtables have few rows, and a filter has its
-/// memory from the start.
-const FIRST_ROWS: usize = if cfg!(test) { 8 } else { 1 << 11 };
+/// memory from the start. This one fits into the 2 KiB that RocksDB has for a memtable
+/// before it takes a block.
+const FIRST_ROWS: usize = if cfg!(test) { 8 } else { 1 << 8 };
 
 /// So many segments have no more rows than that; further ones are larger, since a walk
 /// has to go through all. With 16 of half the rows, ranges by score of a sorted set of
