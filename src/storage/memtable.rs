@@ -12,7 +12,7 @@
 //! B-tree took 0.82 to 0.89 of what the skip list did, in twelve memtables of 2 MiB to a
 //! file; one of 96 MiB with segments 0.74 to 0.88 of that. The segments' own [`filter`]s
 //! instead of RocksDB's took 0.88 and 0.93 of that; looking up together what a commit
-//! is about to write ([`expected`]) 0.81 and 0.91 of that again. Segments of four times
+//! is about to write ([`expected`]) 0.82 and 0.91 of that again. Segments of four times
 //! the rows were no faster.
 //!
 //! `rep.cc` is what RocksDB calls; it knows RocksDB's classes and little else. It takes

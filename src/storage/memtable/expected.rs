@@ -182,7 +182,7 @@ mod tests {
             for i in 0..100 {
                 let index = &indices[(i / 50) as usize];
                 assert!(!insert(&heap, index, format!("other:{i}").as_bytes(), 1));
-                // Of fifty the last two are together, and so is the one before them.
+                // In groups of 16, 16, 16 and 2.
                 assert!(insert(&heap, index, &user(i), 1), "row {i}");
             }
             assert!(!insert(&heap, &indices[0], &user(0), 2));

@@ -325,7 +325,7 @@ impl<A: Arena> Index<A> {
         self.root.store(ptr::from_ref(root).cast_mut(), Release);
     }
 
-    /// Where rows with these keys belong. The searches go down the tree side by side: what
+    /// Adds to `places` where rows with these keys belong. The searches go down the tree side by side: what
     /// one reads next is fetched while others go on, and so is what [`Self::insert_at`]
     /// will change.
     ///
@@ -342,7 +342,6 @@ impl<A: Arena> Index<A> {
                 prefetch::to_write(*node);
             }
         }
-        places.clear();
         for (leaf, key) in nodes.iter().zip(keys) {
             let rank = leaf.rank_for_writer(*key);
             if let Some(before) = rank.checked_sub(1) {

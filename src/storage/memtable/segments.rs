@@ -13,7 +13,7 @@
 #![allow(unsafe_code)]
 
 use super::expected;
-use super::filter::{Filter, Hash, KeyHasher};
+use super::filter::{Filter, KeyHasher};
 use super::index::{Arena, Index};
 use super::row::{self, Key, Row};
 use crate::base::prefetch;
@@ -295,7 +295,7 @@ impl<'s, A: Arena> Cursor<'s, A> {
     ) -> Option<NonNull<Row>> {
         let segments = self.segments;
         let key = key.filter(|_| self.walk == Walk::WithinMap);
-        let map: Option<Hash> = key.and_then(|key| segments.hasher.map(key.user()));
+        let map = key.and_then(|key| segments.hasher.map(key.user()));
         let wanted = segments
             .all()
             .filter(|segment| map.is_none_or(|map| segment.filter.may_have(map)));

@@ -2,6 +2,7 @@
 
 use super::super::testing::{Heap, Sorted, internal, new_row, parts, user_key};
 use super::*;
+use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::encoding::tag;
 use proptest::prelude::*;
 use std::cmp::Reverse;
@@ -223,7 +224,7 @@ fn newer_segments_have_newer_versions() {
     assert!(versions.is_sorted_by(|newer, older| newer > older));
 }
 
-/// Rows of a collection's map, of which each has some in a few segments.
+/// A row of a collection's map.
 fn row_of_map(id: u8, i: u64) -> Vec<u8> {
     [
         &[tag::SET_MEMBER][..],
@@ -233,11 +234,16 @@ fn row_of_map(id: u8, i: u64) -> Vec<u8> {
     .concat()
 }
 
+/// Rows of sixty maps, one map after the other: each has rows in a few segments.
+fn rows_of_maps() -> Vec<Vec<u8>> {
+    (0..60)
+        .flat_map(|id| (0..30).map(move |i| row_of_map(id, i)))
+        .collect()
+}
+
 #[test]
 fn look_ups_leave_out_segments() {
-    let users: Vec<_> = (0..60)
-        .flat_map(|id| (0..30).map(move |i| row_of_map(id, i)))
-        .collect();
+    let users = rows_of_maps();
     let (segments, _) = filled(&users);
     let count = segments.all().count();
     let (mut found, mut wrong) = (0, 0);
@@ -260,10 +266,7 @@ fn look_ups_leave_out_segments() {
 
 #[test]
 fn walks_within_a_map_have_all_its_rows_and_few_segments() {
-    let users: Vec<_> = (0..60)
-        .flat_map(|id| (0..30).map(move |i| row_of_map(id, i)))
-        .collect();
-    let (segments, sorted) = filled(&users);
+    let (segments, sorted) = filled(&rows_of_maps());
     let count = segments.all().count();
     let mut places = 0;
     for id in 0..60 {
@@ -273,7 +276,7 @@ fn walks_within_a_map_have_all_its_rows_and_few_segments() {
         places += cursor.places.len();
         let of_map = sorted
             .keys()
-            .filter(|(user, _)| user.starts_with(&row_of_map(id, 0)[..9]));
+            .filter(|(user, _)| user.starts_with(&row_of_map(id, 0)[..ELEMENT_PREFIX_LEN]));
         for expected in of_map {
             assert_eq!(parts(row).as_ref(), Some(expected));
             row = cursor.next();
