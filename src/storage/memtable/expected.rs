@@ -64,8 +64,8 @@ impl Rows {
         EXPECTED.replace(Rows::new())
     }
 
-    /// There is going to be a row, put or deleted, with this user key. Of what has more
-    /// bytes than are kept the first rows are expected.
+    /// There is going to be a row, put or deleted, with this user key. It is not expected
+    /// if its key finds no room among those that are kept.
     pub fn push(&mut self, memtable: u64, user: &[u8]) {
         if self.keys.len() + user.len() + TRAILER > MOST_BYTES {
             return;

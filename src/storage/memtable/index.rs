@@ -325,9 +325,9 @@ impl<A: Arena> Index<A> {
         self.root.store(ptr::from_ref(root).cast_mut(), Release);
     }
 
-    /// Adds to `places` where rows with these keys belong. The searches go down the tree side by side: what
-    /// one reads next is fetched while others go on, and so is what [`Self::insert_at`]
-    /// will change.
+    /// Adds to `places` where rows with these keys belong. The searches go down the tree
+    /// side by side: what one reads next is fetched while others go on, and so is what
+    /// [`Self::insert_at`] will change.
     ///
     /// # Safety
     /// No other thread adds a row meanwhile.
