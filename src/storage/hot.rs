@@ -1,12 +1,19 @@
 //! Hot rows: copies in memory of rows that were read or written lately, so
 //! that a look-up of a popular key never descends into RocksDB.
 //!
-//! A fixed number of sets, each behind a lock of its own. Together they are bounded
-//! in bytes: whoever brings in too much has a hand go on from set to set, past
-//! which go the rows that nobody has read since it came by last (CLOCK). The rows of
-//! a set stand in one piece of memory: to find one takes two steps that wait for
-//! memory, the set and the row. Both are in [huge pages](crate::base::huge_pages): GETs
-//! of a million keys take 0.85 of the processor time that they take without, SETs 0.92.
+//! Sets, each behind a lock of its own. There are few at first: memory for all that the
+//! budget allows, touched by the first rows that come, would cost each of the first
+//! 300,000 SETs 0.07 of its time. When one has become crowded there may be twice as
+//! many: each is divided when it is next looked into, by one more bit of the hash
+//! (extendible hashing, after Fagin and others, 1979).
+//!
+//! Together they are bounded in bytes: whoever brings in too much has a hand go on from
+//! set to set, past which go the rows that nobody has read since it came by last
+//! (CLOCK). The rows of a set stand in one piece of memory: to find one takes two steps
+//! that wait for memory, the set and the row. Both are in
+//! [huge pages](crate::base::huge_pages): GETs of a million keys take 0.85 of the
+//! processor time that they take without, SETs 0.92.
+//!
 //! A row's place is given by a hash of its key that only this process knows, mixed
 //! with its keyspace's seed: clearing a keyspace is giving it another seed.
 //!
@@ -22,38 +29,35 @@
 //!   before it lets the key locks go; a row that is not here counts as changed,
 //!   too: each set has a version;
 //! - a row read from RocksDB is taken in only if its set's version is still the
-//!   one from before the read. So readers without a lock (SORT … BY, a scan)
-//!   cannot bring back what a commit has just replaced.
+//!   one from before the read, or that of the set it was divided from. So readers
+//!   without a lock (SORT … BY, a scan) cannot bring back what a commit has just
+//!   replaced.
 
+mod set;
+
+use self::set::Set;
 use super::runs::Run;
 use super::scan::Direction;
 use crate::base::huge_pages::HugeVec;
 use crate::base::prefetch;
 use crate::encoding::keys::RowKey;
 use crate::encoding::tag;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// Rows of a set, at the most.
-const WAYS: usize = 16;
 /// Bytes that there is a set for, its own among them: sixteen rows of keys with some
 /// hundred bytes each. Smaller ones do not use all of the budget, of larger ones a
 /// set has fewer.
 const SET_BYTES: u64 = 2048;
-/// What a row has before its key: `hash (8) ‖ key length (2) ‖ value length (2) ‖
-/// room for the value (2)`, in the order of the machine.
-const HEAD: usize = 14;
-/// Bytes that a set of rows has more than it needs, at the most.
-const MORE: usize = 512;
-/// Pages, of a power of two of sets that get memory together: this many or up to twice as
-/// many, so that what fills no page is next to nothing of the budget.
-const PAGES: usize = 128;
-/// Sets of a page, at the most; there are more pages then.
-const PAGE_SETS_MAX: usize = 4096;
-/// Rows up to this size, key and value, have a place: of sixteen of them, each
-/// begins at a number of 16 bits.
-const ROW_MAX: usize = 1536;
+/// Pages have so many sets or up to twice as many; the first one is there from the
+/// first row on.
+const PAGE_SETS: u64 = 1024;
+/// The bits of a hash by which the sets divide begin here; behind them are those of a
+/// row's mark, before them those that say which set of a page is meant.
+const DEPTH_BIT: u32 = 16;
+/// How many of them there are.
+const DEPTH_MAX: u32 = 16;
 /// Sets that the hand passes at a time, at the most; and those of them after which
 /// it takes what was read lately, too, if nothing else was found.
 const PASSES: usize = 256;
@@ -69,42 +73,6 @@ const USAGE_SETS: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version(u32);
 
-/// A row of a set.
-#[derive(Debug, Clone, Copy)]
-struct Row<'s> {
-    hash: u64,
-    key: &'s [u8],
-    value: &'s [u8],
-    /// Bytes that its value may grow to.
-    room: usize,
-}
-
-impl Row<'_> {
-    fn size(&self) -> usize {
-        HEAD + self.key.len() + self.room
-    }
-}
-
-/// With its lock, what a look-up needs first stands in one line of the
-/// processor's cache.
-#[derive(Debug, Default)]
-#[repr(C)]
-struct Set {
-    /// A part of each row's hash, to find it by; 0 where there is none.
-    marks: [u16; WAYS],
-    /// The rows, in any order and with gaps.
-    memory: HugeVec<u8>,
-    /// Where in it each row begins.
-    starts: [u16; WAYS],
-    version: u32,
-    /// Bytes of the gaps.
-    gaps: u32,
-    /// Which rows were read since the hand passed, a bit for each.
-    used: u16,
-    rows: u8,
-    hand: u8,
-}
-
 /// A set on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -113,12 +81,16 @@ struct Slot(Mutex<Set>);
 /// See the module.
 #[derive(Debug)]
 pub struct HotRows {
-    /// The sets, so many at a time, as soon as one of them is looked into.
+    /// The sets, so many at a time, as soon as one of them is looked into. How often they
+    /// may double is how many of these there are.
     pages: Box<[OnceLock<HugeVec<Slot>>]>,
-    /// The logarithm of how many sets a page has.
-    page_bits: u32,
-    /// Bytes that the rows of all may take, and those they take.
+    page_sets: u64,
+    /// How many bits of a hash say which page is meant. Sets that have rows by fewer bits
+    /// are divided when they are looked into.
+    depth: AtomicU8,
+    /// Bytes that all may take; those that the pages take, and the rows.
     budget: AtomicU64,
+    fixed: AtomicU64,
     held: AtomicU64,
     /// How many sets the hand has passed.
     hand: AtomicUsize,
@@ -144,37 +116,32 @@ pub fn is_cacheable(key: &[u8]) -> bool {
 impl HotRows {
     /// Room for about `budget` bytes; none at all if that is too little.
     pub fn new(budget: u64) -> HotRows {
-        let sets = (budget / SET_BYTES).min(1 << 26) as usize;
-        let page_sets = (sets / PAGES).clamp(1, PAGE_SETS_MAX);
-        let page_bits = page_sets.ilog2();
-        let hot = HotRows {
-            pages: (0..sets >> page_bits).map(|_| OnceLock::new()).collect(),
-            page_bits,
-            budget: AtomicU64::new(0),
+        let sets = budget / SET_BYTES;
+        let depth = (sets / PAGE_SETS).max(1).ilog2().min(DEPTH_MAX);
+        let pages = if sets > 0 { 1 << depth } else { 0 };
+        HotRows {
+            pages: (0..pages).map(|_| OnceLock::new()).collect(),
+            page_sets: (sets >> depth).min(2 * PAGE_SETS),
+            depth: AtomicU8::new(0),
+            budget: AtomicU64::new(budget),
+            fixed: AtomicU64::new(0),
             held: AtomicU64::new(0),
             hand: AtomicUsize::new(0),
-        };
-        hot.set_budget(budget);
-        hot
+        }
     }
 
     /// Changes how many bytes may be taken; what is too much goes when others
-    /// come in. The number of sets stays: with much less than at first they take half of
-    /// it or more, with much more they are full.
+    /// come in. How many sets there may be stays: with much less than at first rows take
+    /// half of it or more, with much more the sets are full.
     pub fn set_budget(&self, budget: u64) {
-        let sets = (self.sets() * size_of::<Slot>()) as u64;
-        let rows = budget.saturating_sub(sets).max(budget / 2);
-        self.budget.store(rows, Ordering::Relaxed);
+        self.budget.store(budget, Ordering::Relaxed);
     }
 
-    /// Bytes of the sets that are in use, without their rows.
-    fn fixed(&self) -> u64 {
-        let pages = self.pages.iter().filter_map(OnceLock::get);
-        pages.map(|page| size_of_val(page.as_slice()) as u64).sum()
-    }
-
-    fn sets(&self) -> usize {
-        self.pages.len() << self.page_bits
+    /// Whether the rows take more than they may.
+    fn is_full(&self) -> bool {
+        let budget = self.budget.load(Ordering::Relaxed);
+        let rows = budget.saturating_sub(self.fixed.load(Ordering::Relaxed));
+        self.held.load(Ordering::Relaxed) > rows.max(budget / 2)
     }
 
     /// The sets that are in use, every so many.
@@ -184,52 +151,126 @@ impl HotRows {
         sets.step_by(step).map(|slot| &slot.0)
     }
 
-    /// Calls `change` with a set, under its lock; and makes room if it needs more
-    /// memory after that.
+    /// The set of the rows with this hash if all are told apart by so many bits.
     #[inline]
-    fn change<R>(&self, set: &Mutex<Set>, change: impl FnOnce(&mut Set) -> R) -> R {
-        let mut set = set.lock();
-        let before = set.memory.capacity();
-        let result = change(&mut set);
-        let after = set.memory.capacity();
-        // Under the lock: nobody subtracts what has not been added yet.
+    fn set(&self, hash: u64, depth: u8) -> Option<&Mutex<Set>> {
+        let page = (hash >> DEPTH_BIT) & ((1 << depth) - 1);
+        let page = self.pages.get(page as usize)?;
+        let page = page.get_or_init(|| {
+            let bytes = self.page_sets * size_of::<Slot>() as u64;
+            self.fixed.fetch_add(bytes, Ordering::Relaxed);
+            (0..self.page_sets).map(|_| Slot::default()).collect()
+        });
+        // The upper half of the hash as a fraction, of so many sets.
+        let at = ((hash >> 32) * self.page_sets) >> 32;
+        page.get(at as usize).map(|slot| &slot.0)
+    }
+
+    /// The set that has the rows with this hash.
+    #[inline]
+    fn lock(&self, hash: u64) -> Option<MutexGuard<'_, Set>> {
+        let depth = self.depth.load(Ordering::Relaxed);
+        let set = self.set(hash, depth)?.lock();
+        match set.depth == depth {
+            true => Some(set),
+            false => {
+                drop(set);
+                self.divide(hash, depth)
+            }
+        }
+    }
+
+    /// The same, once so many bits tell its rows from others.
+    #[cold]
+    fn divide(&self, hash: u64, goal: u8) -> Option<MutexGuard<'_, Set>> {
+        let mut depth = 0;
+        loop {
+            let mut set = self.set(hash, depth)?.lock();
+            // One that has more bits has been divided: it or another has the rows.
+            if set.depth == depth {
+                if depth >= goal {
+                    return Some(set);
+                }
+                // Whoever has two locks took the one on the page with the lower number first.
+                let upper = 1 << (DEPTH_BIT + u32::from(depth));
+                let mut other = self.set(hash | upper, depth + 1)?.lock();
+                let before = set.capacity() + other.capacity();
+                set.split(&mut other, DEPTH_BIT);
+                let after = set.capacity() + other.capacity();
+                self.count(before, after);
+            }
+            depth += 1;
+        }
+    }
+
+    /// Twice as many sets, from those with so many bits.
+    #[cold]
+    fn grow(&self, depth: u8) {
+        if 1 << depth < self.pages.len() {
+            let _ =
+                self.depth
+                    .compare_exchange(depth, depth + 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes how much memory a set has, under its lock: nobody subtracts what has not
+    /// been added yet.
+    fn count(&self, before: usize, after: usize) {
         if after < before {
             let less = (before - after) as u64;
             self.held.fetch_sub(less, Ordering::Relaxed);
         } else if after > before {
             let more = (after - before) as u64;
-            let held = self.held.fetch_add(more, Ordering::Relaxed) + more;
-            drop(set);
-            if held > self.budget.load(Ordering::Relaxed) {
-                self.make_room();
-            }
+            self.held.fetch_add(more, Ordering::Relaxed);
         }
-        result
+    }
+
+    /// Calls `change` with the set of a hash, under its lock; and makes room if it needs
+    /// more memory after that.
+    #[inline]
+    fn change(&self, hash: u64, change: impl FnOnce(&mut Set)) {
+        let Some(mut set) = self.lock(hash) else {
+            return;
+        };
+        let before = set.capacity();
+        change(&mut set);
+        let after = set.capacity();
+        self.count(before, after);
+        if set.is_crowded() {
+            self.grow(set.depth);
+        }
+        drop(set);
+        if after > before && self.is_full() {
+            self.make_room();
+        }
     }
 
     /// Has the hand go on until no more is held than may be.
     #[cold]
     fn make_room(&self) {
+        let sets = (self.page_sets as usize) << self.depth.load(Ordering::Relaxed);
         let mut spared = 0;
-        for _ in 0..self.sets().min(PASSES) {
-            let held = self.held.load(Ordering::Relaxed);
-            if held <= self.budget.load(Ordering::Relaxed) {
+        for _ in 0..sets.min(PASSES) {
+            if !self.is_full() {
                 return;
             }
-            let (page, at) = self.place(self.hand.fetch_add(1, Ordering::Relaxed) % self.sets());
+            let hand = self.hand.fetch_add(1, Ordering::Relaxed) % sets;
+            let (page, at) = (
+                hand / self.page_sets as usize,
+                hand % self.page_sets as usize,
+            );
             let Some(page) = self.pages[page].get() else {
-                let rest = (1 << self.page_bits) - 1 - at;
+                let rest = self.page_sets as usize - 1 - at;
                 self.hand.fetch_add(rest, Ordering::Relaxed);
                 continue;
             };
             let mut set = page[at].0.lock();
-            let before = set.memory.capacity();
-            spared += usize::from(set.rows > 0);
+            let before = set.capacity();
+            spared += usize::from(set.rows() > 0);
             if set.sweep(spared > SPARED) {
                 spared = 0;
             }
-            let freed = before - set.memory.capacity();
-            self.held.fetch_sub(freed as u64, Ordering::Relaxed);
+            self.count(before, set.capacity());
         }
     }
 
@@ -241,13 +282,12 @@ impl HotRows {
         key: &[u8],
         look: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, Version> {
-        let Some(set) = self.set(hash) else {
+        let Some(mut set) = self.lock(hash) else {
             return Err(Version(0));
         };
-        let mut set = set.lock();
         match set.find(hash, key) {
             Some(at) => {
-                set.used |= 1 << at;
+                set.set_used(at, true);
                 Ok(look(set.row(at).value))
             }
             None => Err(Version(set.version)),
@@ -263,16 +303,15 @@ impl HotRows {
         names: &[RowKey; 2],
         mut look: impl FnMut(Direction, &[u8]) -> Option<R>,
     ) -> (Option<R>, Version) {
-        let Some(set) = self.set(hash) else {
+        let Some(mut set) = self.lock(hash) else {
             return (None, Version(0));
         };
-        let mut set = set.lock();
         let version = Version(set.version);
         for (name, direction) in names.iter().zip(DIRECTIONS) {
             if let Some(at) = set.find(hash, name)
                 && let Some(found) = look(direction, set.row(at).value)
             {
-                set.used |= 1 << at;
+                set.set_used(at, true);
                 return (Some(found), version);
             }
         }
@@ -289,16 +328,13 @@ impl HotRows {
         seen: Version,
         continues: bool,
     ) {
-        let Some(set) = self.set(hash) else {
-            return;
-        };
-        self.change(set, |set| {
+        self.change(hash, |set| {
             if set.version != seen.0 {
                 return;
             }
             if let Some(at) = set.find(hash, name) {
                 let used = set.is_used(at);
-                set.used &= !(1 << at);
+                set.set_used(at, false);
                 if used && !continues {
                     return;
                 }
@@ -335,10 +371,7 @@ impl HotRows {
         names: &[RowKey; 2],
         change: impl Fn(Direction, &[u8]) -> Option<Vec<u8>>,
     ) {
-        let Some(set) = self.set(hash) else {
-            return;
-        };
-        self.change(set, |set| {
+        self.change(hash, |set| {
             set.version = set.version.wrapping_add(1);
             for (name, direction) in names.iter().zip(DIRECTIONS) {
                 let Some(at) = set.find(hash, name) else {
@@ -355,7 +388,7 @@ impl HotRows {
                 if !run.is_empty() {
                     set.insert(hash, name, &run);
                     if let Some(at) = set.find(hash, name) {
-                        set.used |= u16::from(used) << at;
+                        set.set_used(at, used);
                     }
                 }
             }
@@ -364,25 +397,23 @@ impl HotRows {
 
     /// Has the processor fetch the set of a row with this hash.
     pub(super) fn prefetch_set(&self, hash: u64) {
-        if let Some(set) = self.set(hash) {
+        if let Some(set) = self.set(hash, self.depth.load(Ordering::Relaxed)) {
             prefetch::to_write(set);
         }
     }
 
     /// Has it fetch the row, once the set is there.
     pub(super) fn prefetch_row(&self, hash: u64) {
+        let set = self.set(hash, self.depth.load(Ordering::Relaxed));
         // Whoever has the lock has the row, too.
-        if let Some(set) = self.set(hash).and_then(Mutex::try_lock) {
+        if let Some(set) = set.and_then(Mutex::try_lock) {
             set.prefetch(hash);
         }
     }
 
     /// Takes in a row as RocksDB had it, unless its set has changed since `seen`.
     pub fn offer(&self, hash: u64, key: &[u8], value: &[u8], seen: Version) {
-        let Some(set) = self.set(hash) else {
-            return;
-        };
-        self.change(set, |set| {
+        self.change(hash, |set| {
             // Another reader may have been faster.
             if set.version == seen.0 && set.find(hash, key).is_none() {
                 set.insert(hash, key, value);
@@ -392,10 +423,7 @@ impl HotRows {
 
     /// Brings a row up to date that a commit has written (`None`: deleted).
     pub fn update(&self, hash: u64, key: &[u8], value: Option<&[u8]>) {
-        let Some(set) = self.set(hash) else {
-            return;
-        };
-        self.change(set, |set| {
+        self.change(hash, |set| {
             set.version = set.version.wrapping_add(1);
             let found = set.find(hash, key);
             if let (Some(at), Some(value)) = (found, value)
@@ -415,204 +443,28 @@ impl HotRows {
     /// Rows held, about, if there are many sets, of which only some are looked at;
     /// and the bytes that they and the sets take.
     pub fn usage(&self) -> (u64, u64) {
-        let step = (self.sets() / USAGE_SETS).max(1);
-        let rows = self.each_set(step).map(|set| u64::from(set.lock().rows));
-        let rows = rows.sum::<u64>() * step as u64;
-        (rows, self.fixed() + self.held.load(Ordering::Relaxed))
+        let fixed = self.fixed.load(Ordering::Relaxed);
+        let sets = fixed as usize / size_of::<Slot>();
+        let step = (sets / USAGE_SETS).max(1);
+        let rows = self.each_set(step).map(|set| set.lock().rows());
+        let rows = rows.sum::<usize>() * step;
+        (rows as u64, fixed + self.held.load(Ordering::Relaxed))
     }
 
     /// Calls `each` with hash, key and value of every row.
     pub(super) fn for_each(&self, mut each: impl FnMut(u64, &[u8], &[u8])) {
         for set in self.each_set(1) {
             let set = set.lock();
-            for row in (0..usize::from(set.rows)).map(|at| set.row(at)) {
+            for row in (0..set.rows()).map(|at| set.row(at)) {
                 each(row.hash, row.key, row.value);
             }
         }
-    }
-
-    fn set(&self, hash: u64) -> Option<&Mutex<Set>> {
-        // The upper half of the hash as a fraction, of so many sets.
-        let (page, at) = self.place((((hash >> 32) * self.sets() as u64) >> 32) as usize);
-        let page = self.pages.get(page)?;
-        let page = page.get_or_init(|| {
-            let sets = 0..1 << self.page_bits;
-            sets.map(|_: u32| Slot::default()).collect()
-        });
-        page.get(at).map(|slot| &slot.0)
-    }
-
-    /// The page of a set, and its number there.
-    #[inline]
-    fn place(&self, set: usize) -> (usize, usize) {
-        (set >> self.page_bits, set & ((1 << self.page_bits) - 1))
-    }
-}
-
-/// What a row with this hash is marked with: never 0.
-fn mark(hash: u64) -> u16 {
-    hash as u16 | 1
-}
-
-impl Set {
-    #[inline]
-    fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
-        let mark = mark(hash);
-        let mut found = (0..WAYS).fold(0u32, |found, at| {
-            found | (u32::from(self.marks[at] == mark) << at)
-        });
-        while found != 0 {
-            let at = found.trailing_zeros() as usize;
-            let row = self.row(at);
-            if row.hash == hash && row.key == key {
-                return Some(at);
-            }
-            found &= found - 1;
-        }
-        None
-    }
-
-    /// Has what most rows consist of fetched of the first one with this hash's mark.
-    fn prefetch(&self, hash: u64) {
-        let mark = mark(hash);
-        if let Some(at) = self.marks.iter().position(|known| *known == mark) {
-            let start = usize::from(self.starts[at]);
-            let lines = [start, start + prefetch::LINE].into_iter();
-            lines
-                .filter_map(|at| self.memory.get(at))
-                .for_each(prefetch::to_read);
-        }
-    }
-
-    #[inline]
-    fn row(&self, at: usize) -> Row<'_> {
-        let memory = &self.memory[usize::from(self.starts[at])..];
-        let (head, rest) = memory.split_at(HEAD);
-        let number = |from: usize| usize::from(u16::from_ne_bytes([head[from], head[from + 1]]));
-        let (key, rest) = rest.split_at(number(8));
-        Row {
-            hash: head.first_chunk().copied().map_or(0, u64::from_ne_bytes),
-            key,
-            value: &rest[..number(10)],
-            room: number(12),
-        }
-    }
-
-    fn is_used(&self, at: usize) -> bool {
-        self.used & (1 << at) != 0
-    }
-
-    /// Replaces the value of a row if it fits into the room of the old one.
-    fn overwrite(&mut self, at: usize, value: &[u8]) -> bool {
-        let row = self.row(at);
-        let (room, key_len) = (row.room, row.key.len());
-        if value.len() > room || value.len() < room / 2 {
-            return false;
-        }
-        let start = usize::from(self.starts[at]);
-        let from = start + HEAD + key_len;
-        self.memory[from..from + value.len()].copy_from_slice(value);
-        self.memory[start + 10..start + 12].copy_from_slice(&(value.len() as u16).to_ne_bytes());
-        true
-    }
-
-    fn remove(&mut self, at: usize) {
-        let (start, size) = (usize::from(self.starts[at]), self.row(at).size());
-        match start + size == self.memory.len() {
-            true => self.memory.truncate(start),
-            false => self.gaps += size as u32,
-        }
-        self.rows -= 1;
-        let last = usize::from(self.rows);
-        self.marks[at] = self.marks[last];
-        self.starts[at] = self.starts[last];
-        self.used = (self.used & !(1 << at)) | (u16::from(self.is_used(last)) << at);
-        self.marks[last] = 0;
-        self.used &= !(1 << last);
-        if last == 0 {
-            self.memory = HugeVec::default();
-            self.gaps = 0;
-        }
-    }
-
-    fn insert(&mut self, hash: u64, key: &[u8], value: &[u8]) {
-        if key.len() + value.len() > ROW_MAX {
-            return;
-        }
-        let room = value.len().next_multiple_of(8);
-        let size = HEAD + key.len() + room;
-        if usize::from(self.rows) == WAYS {
-            self.evict();
-        }
-        if self.memory.len() + size > self.memory.capacity() {
-            let needed = self.live() + size;
-            self.rebuild(needed + (needed / 4).min(MORE));
-        }
-        let at = usize::from(self.rows);
-        self.marks[at] = mark(hash);
-        self.starts[at] = self.memory.len() as u16;
-        self.memory.extend_from_slice(&hash.to_ne_bytes());
-        for number in [key.len(), value.len(), room] {
-            self.memory
-                .extend_from_slice(&(number as u16).to_ne_bytes());
-        }
-        self.memory.extend_from_slice(key);
-        self.memory.extend_from_slice(value);
-        let end = self.memory.len() + room - value.len();
-        self.memory.resize(end, 0);
-        self.rows += 1;
-    }
-
-    /// Bytes of the rows, without the gaps.
-    fn live(&self) -> usize {
-        self.memory.len() - self.gaps as usize
-    }
-
-    /// Closes the gaps; there is room for `capacity` bytes then.
-    fn rebuild(&mut self, capacity: usize) {
-        let mut memory = HugeVec::with_capacity(capacity);
-        for at in 0..usize::from(self.rows) {
-            let start = usize::from(self.starts[at]);
-            let row = &self.memory[start..start + self.row(at).size()];
-            self.starts[at] = memory.len() as u16;
-            memory.extend_from_slice(row);
-        }
-        self.memory = memory;
-        self.gaps = 0;
-    }
-
-    /// Drops the first row behind the hand that was not read since it passed last.
-    fn evict(&mut self) {
-        loop {
-            let at = usize::from(self.hand) % usize::from(self.rows);
-            if !self.is_used(at) {
-                return self.remove(at);
-            }
-            self.used &= !(1 << at);
-            self.hand = (at + 1) as u8;
-        }
-    }
-
-    /// The hand passes: drops what nobody has read since it did last, or all; tells
-    /// whether it has found something.
-    fn sweep(&mut self, all: bool) -> bool {
-        let before = self.rows;
-        for at in (0..usize::from(self.rows)).rev() {
-            if all || !self.is_used(at) {
-                self.remove(at);
-            }
-        }
-        self.used = 0;
-        let found = self.rows < before;
-        if found && self.rows > 0 {
-            self.rebuild(self.live());
-        }
-        found
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::set::{HEAD, ROW_MAX};
     use super::*;
 
     fn get(hot: &HotRows, hash: u64, key: &[u8]) -> Result<Vec<u8>, Version> {
@@ -654,7 +506,7 @@ mod tests {
         }
         hot.update(1, b"\x01", Some(&[0; ROW_MAX]));
         assert!(get(&hot, 1, b"\x01").is_err());
-        assert_eq!(hot.usage(), (0, hot.fixed()));
+        assert_eq!(hot.usage(), (0, hot.fixed.load(Ordering::Relaxed)));
     }
 
     #[test]
@@ -679,6 +531,68 @@ mod tests {
             hot.update(hash(i), &i.to_be_bytes(), Some(&[1; 100]));
         }
         assert!(hot.usage().1 <= budget / 4);
+    }
+
+    #[test]
+    fn sets_divide_as_rows_come_in() {
+        let hot = HotRows::new(64 << 20);
+        let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let few = (0..1000u64).map(|i| (i, hot.fixed.load(Ordering::Relaxed)));
+        for (i, fixed) in few {
+            hot.update(hash(i), &i.to_be_bytes(), Some(b"first"));
+            assert!(fixed <= 2 * PAGE_SETS * size_of::<Slot>() as u64);
+        }
+        // A look-up from before, of a row that is not there.
+        let absent = 1_000_000u64;
+        let seen = get(&hot, hash(absent), &absent.to_be_bytes()).unwrap_err();
+        for i in 1000..100_000u64 {
+            hot.update(hash(i), &i.to_be_bytes(), Some(b"more"));
+        }
+        assert!(hot.depth.load(Ordering::Relaxed) >= 3);
+        for i in 0..100_000u64 {
+            let value: &[u8] = if i < 1000 { b"first" } else { b"more" };
+            let found = get(&hot, hash(i), &i.to_be_bytes());
+            assert_eq!(found, Ok(value.to_vec()), "{i}");
+        }
+        let mut rows = 0;
+        hot.for_each(|_, _, _| rows += 1);
+        assert_eq!(rows, 100_000);
+        // The set that it would be in now has seen the commits since then.
+        hot.update(hash(absent), &absent.to_be_bytes(), None);
+        hot.offer(hash(absent), &absent.to_be_bytes(), b"old", seen);
+        assert!(get(&hot, hash(absent), &absent.to_be_bytes()).is_err());
+    }
+
+    #[test]
+    fn what_is_held_is_what_the_sets_have_whoever_divides_them() {
+        let hot = HotRows::new(16 << 20);
+        let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        std::thread::scope(|threads| {
+            for thread in 0..4u64 {
+                let hot = &hot;
+                threads.spawn(move || {
+                    for i in 0..40_000u64 {
+                        // Half of them are written by two threads.
+                        let row = i + thread / 2 * 40_000 * (i % 2);
+                        hot.update(hash(row), &row.to_be_bytes(), Some(&row.to_be_bytes()));
+                        let found = get(hot, hash(row), &row.to_be_bytes());
+                        assert!(found.is_err() || found == Ok(row.to_be_bytes().to_vec()));
+                    }
+                });
+            }
+        });
+        let sets = hot.each_set(1).map(|set| set.lock().capacity() as u64);
+        assert_eq!(sets.sum::<u64>(), hot.held.load(Ordering::Relaxed));
+        let mut rows = Vec::new();
+        hot.for_each(|hash, key, _| rows.push((hash, key.to_vec())));
+        let all = rows.len();
+        rows.sort();
+        rows.dedup();
+        assert_eq!(rows.len(), all);
+        assert!(all > 50_000, "{all}");
+        for (hash, key) in rows {
+            assert!(get(&hot, hash, &key).is_ok());
+        }
     }
 
     #[test]

@@ -1,0 +1,263 @@
+//! A set of [hot rows](super): up to sixteen, in one piece of memory.
+
+use crate::base::huge_pages::HugeVec;
+use crate::base::prefetch;
+
+/// Rows of a set, at the most.
+const WAYS: usize = 16;
+/// What a row has before its key: `hash (8) ‖ key length (2) ‖ value length (2) ‖
+/// room for the value (2)`, in the order of the machine.
+pub const HEAD: usize = 14;
+/// Rows up to this size, key and value, have a place: of sixteen of them, each
+/// begins at a number of 16 bits.
+pub const ROW_MAX: usize = 1536;
+/// Bytes that a set of rows has more than it needs, at the most.
+const MORE: usize = 512;
+/// Bytes of rows that are better in two sets.
+const CROWDED: usize = 4096;
+
+/// A row of a set.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'s> {
+    pub hash: u64,
+    pub key: &'s [u8],
+    pub value: &'s [u8],
+    /// Bytes that its value may grow to.
+    room: usize,
+}
+
+impl Row<'_> {
+    fn size(&self) -> usize {
+        HEAD + self.key.len() + self.room
+    }
+}
+
+/// With its lock, what a look-up needs first stands in one line of the
+/// processor's cache.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Set {
+    /// A part of each row's hash, to find it by; 0 where there is none.
+    marks: [u16; WAYS],
+    /// The rows, in any order and with gaps.
+    memory: HugeVec<u8>,
+    /// Where in it each row begins.
+    starts: [u16; WAYS],
+    /// Changes with each commit that writes to it.
+    pub version: u32,
+    /// Bytes of the gaps.
+    gaps: u32,
+    /// Which rows were read since the hand passed, a bit for each.
+    used: u16,
+    rows: u8,
+    hand: u8,
+    /// How many bits of their hashes tell its rows from those of other sets.
+    pub depth: u8,
+}
+
+/// What a row with this hash is marked with: never 0.
+fn mark(hash: u64) -> u16 {
+    hash as u16 | 1
+}
+
+impl Set {
+    /// How many there are.
+    pub fn rows(&self) -> usize {
+        usize::from(self.rows)
+    }
+
+    /// Bytes of memory that they have.
+    pub fn capacity(&self) -> usize {
+        self.memory.capacity()
+    }
+
+    /// Whether it has so many rows, or of such a size, that two sets were better.
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.rows() == WAYS || self.memory.len() > CROWDED
+    }
+
+    #[inline]
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        let mark = mark(hash);
+        let mut found = (0..WAYS).fold(0u32, |found, at| {
+            found | (u32::from(self.marks[at] == mark) << at)
+        });
+        while found != 0 {
+            let at = found.trailing_zeros() as usize;
+            let row = self.row(at);
+            if row.hash == hash && row.key == key {
+                return Some(at);
+            }
+            found &= found - 1;
+        }
+        None
+    }
+
+    /// Has what most rows consist of fetched of the first one with this hash's mark.
+    pub fn prefetch(&self, hash: u64) {
+        let mark = mark(hash);
+        if let Some(at) = self.marks.iter().position(|known| *known == mark) {
+            let start = usize::from(self.starts[at]);
+            let lines = [start, start + prefetch::LINE].into_iter();
+            lines
+                .filter_map(|at| self.memory.get(at))
+                .for_each(prefetch::to_read);
+        }
+    }
+
+    #[inline]
+    pub fn row(&self, at: usize) -> Row<'_> {
+        let memory = &self.memory[usize::from(self.starts[at])..];
+        let (head, rest) = memory.split_at(HEAD);
+        let number = |from: usize| usize::from(u16::from_ne_bytes([head[from], head[from + 1]]));
+        let (key, rest) = rest.split_at(number(8));
+        Row {
+            hash: head.first_chunk().copied().map_or(0, u64::from_ne_bytes),
+            key,
+            value: &rest[..number(10)],
+            room: number(12),
+        }
+    }
+
+    pub fn is_used(&self, at: usize) -> bool {
+        self.used & (1 << at) != 0
+    }
+
+    /// Notes whether a row was read lately.
+    #[inline]
+    pub fn set_used(&mut self, at: usize, used: bool) {
+        self.used = (self.used & !(1 << at)) | (u16::from(used) << at);
+    }
+
+    /// Replaces the value of a row if it fits into the room of the old one.
+    pub fn overwrite(&mut self, at: usize, value: &[u8]) -> bool {
+        let row = self.row(at);
+        let (room, key_len) = (row.room, row.key.len());
+        if value.len() > room || value.len() < room / 2 {
+            return false;
+        }
+        let start = usize::from(self.starts[at]);
+        let from = start + HEAD + key_len;
+        self.memory[from..from + value.len()].copy_from_slice(value);
+        self.memory[start + 10..start + 12].copy_from_slice(&(value.len() as u16).to_ne_bytes());
+        true
+    }
+
+    pub fn remove(&mut self, at: usize) {
+        let (start, size) = (usize::from(self.starts[at]), self.row(at).size());
+        match start + size == self.memory.len() {
+            true => self.memory.truncate(start),
+            false => self.gaps += size as u32,
+        }
+        self.rows -= 1;
+        let last = usize::from(self.rows);
+        self.marks[at] = self.marks[last];
+        self.starts[at] = self.starts[last];
+        self.set_used(at, self.is_used(last));
+        self.marks[last] = 0;
+        self.set_used(last, false);
+        if last == 0 {
+            self.memory = HugeVec::default();
+            self.gaps = 0;
+        }
+    }
+
+    pub fn insert(&mut self, hash: u64, key: &[u8], value: &[u8]) {
+        if key.len() + value.len() > ROW_MAX {
+            return;
+        }
+        let room = value.len().next_multiple_of(8);
+        let size = HEAD + key.len() + room;
+        if self.rows() == WAYS {
+            self.evict();
+        }
+        if self.memory.len() + size > self.memory.capacity() {
+            let needed = self.live() + size;
+            self.rebuild(needed + (needed / 4).min(MORE));
+        }
+        let at = self.rows();
+        self.marks[at] = mark(hash);
+        self.starts[at] = self.memory.len() as u16;
+        self.memory.extend_from_slice(&hash.to_ne_bytes());
+        for number in [key.len(), value.len(), room] {
+            self.memory
+                .extend_from_slice(&(number as u16).to_ne_bytes());
+        }
+        self.memory.extend_from_slice(key);
+        self.memory.extend_from_slice(value);
+        let end = self.memory.len() + room - value.len();
+        self.memory.resize(end, 0);
+        self.rows += 1;
+    }
+
+    /// Moves the rows to `other`, which is empty, that the next bit of their hashes
+    /// says belong there, of those from `bit` on. From now on both have one more bit.
+    pub fn split(&mut self, other: &mut Set, bit: u32) {
+        let next = bit + u32::from(self.depth);
+        let moves = |row: Row<'_>| row.hash >> next & 1 != 0;
+        let all = (0..self.rows()).map(|at| self.row(at));
+        let size = all.filter(|row| moves(*row)).map(|row| row.size()).sum();
+        if size > 0 {
+            other.rebuild(size);
+        }
+        for at in (0..self.rows()).rev() {
+            let row = self.row(at);
+            if moves(row) {
+                other.insert(row.hash, row.key, row.value);
+                other.set_used(other.rows() - 1, self.is_used(at));
+                self.remove(at);
+            }
+        }
+        self.depth += 1;
+        other.depth = self.depth;
+        other.version = self.version;
+    }
+
+    /// Bytes of the rows, without the gaps.
+    fn live(&self) -> usize {
+        self.memory.len() - self.gaps as usize
+    }
+
+    /// Closes the gaps; there is room for `capacity` bytes then.
+    fn rebuild(&mut self, capacity: usize) {
+        let mut memory = HugeVec::with_capacity(capacity);
+        for at in 0..self.rows() {
+            let start = usize::from(self.starts[at]);
+            let row = &self.memory[start..start + self.row(at).size()];
+            self.starts[at] = memory.len() as u16;
+            memory.extend_from_slice(row);
+        }
+        self.memory = memory;
+        self.gaps = 0;
+    }
+
+    /// Drops the first row behind the hand that was not read since it passed last.
+    fn evict(&mut self) {
+        loop {
+            let at = usize::from(self.hand) % self.rows();
+            if !self.is_used(at) {
+                return self.remove(at);
+            }
+            self.set_used(at, false);
+            self.hand = (at + 1) as u8;
+        }
+    }
+
+    /// The hand passes: drops what nobody has read since it did last, or all; tells
+    /// whether it has found something.
+    pub fn sweep(&mut self, all: bool) -> bool {
+        let before = self.rows;
+        for at in (0..self.rows()).rev() {
+            if all || !self.is_used(at) {
+                self.remove(at);
+            }
+        }
+        self.used = 0;
+        let found = self.rows < before;
+        if found && self.rows > 0 {
+            self.rebuild(self.live());
+        }
+        found
+    }
+}
