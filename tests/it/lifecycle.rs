@@ -144,7 +144,7 @@ fn shutdown_in_all_its_forms() {
 /// Runs a start that has to fail, and soon; what it printed.
 fn failing_start(flags: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
-    failing_start_in(dir.path(), free_port(), flags)
+    failing_start_in(dir.path(), *free_port(), flags)
 }
 
 fn failing_start_in(dir: &Path, port: u16, flags: &[&str]) -> String {
@@ -231,7 +231,8 @@ fn refused_file(path: &Path) -> String {
     let dir = tempfile::tempdir().unwrap();
     let file = path.display().to_string();
     // The file comes first, so it cannot be a flag of `Server::command`.
-    let mut command = Server::command_with_file(&file, dir.path(), free_port());
+    let port = free_port();
+    let mut command = Server::command_with_file(&file, dir.path(), *port);
     run_to_failure(&mut command)
 }
 
@@ -293,7 +294,7 @@ fn a_file_and_flags_together() {
 fn one_directory_serves_one_server() {
     let first = Server::start(&[]);
     first.connect().must("SET owner first");
-    let text = failing_start_in(&first.data_dir(), free_port(), &["--bind", "127.0.0.1"]);
+    let text = failing_start_in(&first.data_dir(), *free_port(), &["--bind", "127.0.0.1"]);
     let names_dir = text.contains(&first.data_dir().display().to_string());
     assert!(
         names_dir || text.contains("lock") || text.contains("in use"),
@@ -358,7 +359,7 @@ fn a_unix_socket_in_use_stays_its_owners() {
     let flags = ["--bind", "127.0.0.1", "--unixsocket", &text];
     let refusal = failing_start(&flags);
     assert!(refusal.contains(&text), "{refusal}");
-    failing_start_in(&first.data_dir(), free_port(), &flags);
+    failing_start_in(&first.data_dir(), *free_port(), &flags);
     let mut conn = Conn::open_unix(&path).unwrap();
     conn.must("SET owner first");
     assert_eq!(first.connect().must("GET owner"), Value::bulk("first"));
@@ -383,7 +384,7 @@ fn no_address_twice() {
         ("-127.0.0.1", "-127.0.0.1"),
         ("127.0.0.1", "localhost"),
     ] {
-        let text = failing_start_in(dir.path(), free_port(), &["--bind", first, second]);
+        let text = failing_start_in(dir.path(), *free_port(), &["--bind", first, second]);
         assert!(text.contains("`bind` names it twice"), "{text}");
     }
     let other = Server::start(&[]);

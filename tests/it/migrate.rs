@@ -71,7 +71,7 @@ fn keys_move_to_kedis_and_to_redis() {
         assert_eq!(here.must("EXISTS s"), Value::Int(1));
         here.must("DEBUG KEDIS-CHECK");
         assert_eq!(
-            error(&here.cmd(&format!("MIGRATE 127.0.0.1 {} s 0 300", free_port()))),
+            error(&here.cmd(&format!("MIGRATE 127.0.0.1 {} s 0 300", *free_port()))),
             "IOERR error or timeout connecting to the client"
         );
         // A cached connection that the target closed meanwhile.

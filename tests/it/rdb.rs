@@ -66,7 +66,8 @@ fn check_loaded(server: &Server) {
 
 /// Runs the server until it ends; what it printed.
 fn output(dir: &Path, flags: &[&str], fail_point: Option<&str>) -> (bool, String) {
-    let mut command = Server::command(dir, free_port(), flags);
+    let port = free_port();
+    let mut command = Server::command(dir, *port, flags);
     if let Some(point) = fail_point {
         command.env("KEDIS_FAIL_POINT", point);
     }

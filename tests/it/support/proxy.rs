@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::server::{Port, free_port};
+
 /// How often a pump looks whether anything has changed.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// While lossy: the longest delays of a connection and of a piece.
@@ -20,7 +22,7 @@ const CUT_ONE_IN: u32 = 300;
 
 /// A port that leads to a server, as long as this lives.
 pub struct Proxy {
-    port: u16,
+    port: Port,
     shared: Arc<Shared>,
     accept: Option<JoinHandle<()>>,
 }
@@ -38,8 +40,8 @@ struct Shared {
 impl Proxy {
     /// A way to `target` that is good until it is told to be bad.
     pub fn to(target: String, seed: u64) -> Proxy {
-        let listener = TcpListener::bind(("127.0.0.1", super::server::free_port())).unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let port = free_port();
+        let listener = TcpListener::bind(("127.0.0.1", *port)).unwrap();
         let shared = Arc::new(Shared {
             target,
             lossy: AtomicBool::new(false),
@@ -68,7 +70,7 @@ impl Proxy {
 
     /// Where it listens.
     pub fn port(&self) -> u16 {
-        self.port
+        *self.port
     }
 
     /// From now on it delays, tears and cuts, or does not.
@@ -94,7 +96,7 @@ impl Drop for Proxy {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.cut();
         // Its accept returns once more.
-        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        drop(TcpStream::connect(("127.0.0.1", *self.port)));
         if let Some(accept) = self.accept.take() {
             accept.join().unwrap();
         }

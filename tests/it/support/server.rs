@@ -3,9 +3,12 @@
 //! Each has a data directory, a port and a log file of its own; dropping it
 //! kills it by pid. When the test is failing, the end of the log is printed.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,23 +20,48 @@ use super::{DEADLINE, wait_within};
 pub struct Server {
     binary: PathBuf,
     dir: tempfile::TempDir,
-    port: u16,
+    port: Port,
     pub flags: Vec<String>,
     /// For the next start only: see [`Server::restart_failing`].
     fail_point: Option<String>,
     child: Option<Child>,
 }
 
-/// A free loopback port. Below the range the kernel hands to outgoing
+/// A loopback port that no other test of this process is given while this lives:
+/// a server that is down comes back on its own.
+#[derive(Debug)]
+pub struct Port(u16);
+
+/// A port that nobody listens on. Below the range the kernel hands to outgoing
 /// connections, so that no client of another test sits on it.
-pub fn free_port() -> u16 {
+pub fn free_port() -> Port {
+    const OF_A_PROCESS: u16 = 500;
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = 20_000 + (std::process::id() % 120) as u16 * 100;
+    let base = 20_000 + (std::process::id() % 24) as u16 * OF_A_PROCESS;
     loop {
-        let port = base + NEXT.fetch_add(1, Ordering::Relaxed) % 100;
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+        let port = base + NEXT.fetch_add(1, Ordering::Relaxed) % OF_A_PROCESS;
+        if GIVEN.lock().unwrap().insert(port) {
+            let port = Port(port);
+            if std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok() {
+                return port;
+            }
         }
+    }
+}
+
+static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+impl Deref for Port {
+    type Target = u16;
+
+    fn deref(&self) -> &u16 {
+        &self.0
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        GIVEN.lock().unwrap().remove(&self.0);
     }
 }
 
@@ -216,15 +244,15 @@ impl Server {
             .position(|f| f == "--bind")
             .and_then(|at| self.flags.get(at + 1));
         match bind.and_then(|list| list.split_whitespace().next()) {
-            Some(host) if host.contains(':') => format!("[{host}]:{}", self.port),
-            Some(host) => format!("{host}:{}", self.port),
-            None => format!("127.0.0.1:{}", self.port),
+            Some(host) if host.contains(':') => format!("[{host}]:{}", *self.port),
+            Some(host) => format!("{host}:{}", *self.port),
+            None => format!("127.0.0.1:{}", *self.port),
         }
     }
 
     /// The TCP port.
     pub fn port(&self) -> u16 {
-        self.port
+        *self.port
     }
 
     /// The process id of the running server.
