@@ -220,7 +220,8 @@ def value(connection, key):
 def differences(one, other, drift_ms=0):
     """Keys of two connections' DBs whose values or times differ."""
     here, there = set(one.keys("*")), set(other.keys("*"))
-    wrong = [(name, "is on one side only") for name in here ^ there]
+    wrong = [(name, "is on this side only") for name in here - there]
+    wrong += [(name, "is on the other side only") for name in there - here]
     both = sorted(here & there)
     for start in range(0, len(both), 500):
         keys = both[start : start + 500]
