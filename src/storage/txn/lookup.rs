@@ -1,5 +1,9 @@
 //! How a turn looks up single rows: among what it wrote itself, then among the hot
 //! rows, then in RocksDB.
+//!
+//! One by one there, also for MGET or HMGET: RocksDB's `MultiGet` of 4 to 100 keys, sorted,
+//! of fifteen million that are in memory took 0.92 of the time of as many `Get`s, too
+//! little for a second way to read.
 
 use super::View;
 use crate::encoding::tag;
