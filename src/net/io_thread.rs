@@ -23,8 +23,9 @@ const MAILBOX: Token = Token(usize::MAX);
 /// A tick ends when it has made this many bytes of replies: they wait for its
 /// commit, and memory is added up when they are sent.
 const TICK_REPLIES: usize = 8 << 20;
-/// Who is left with this many bytes to take has the memory of all clients added up.
-const MUCH_UNSENT: usize = 64 << 10;
+/// Who holds this many bytes, of requests or of replies, has the memory of all clients
+/// added up.
+const MUCH_HELD: usize = 64 << 10;
 /// Events taken from one poll.
 const EVENTS: usize = 1024;
 /// Bytes that one read takes at most.
@@ -287,6 +288,7 @@ impl IoThread {
         };
         let before = connection.unsent();
         let turn = connection.turn(&mut self.executor, early, &mut self.scratch);
+        let holds_much = connection.session.info.memory_bytes() >= MUCH_HELD;
         self.tick_replies += connection.unsent().saturating_sub(before);
         let sends = connection.is_of_tick() || connection.is_ending() || connection.is_leaving();
         if sends && !connection.in_tick {
@@ -299,6 +301,9 @@ impl IoThread {
             Turn::Paused => self.wait_for_pause(token),
             Turn::Blocked => self.begin_wait(token),
             Turn::Closed => self.close(token),
+        }
+        if holds_much {
+            self.evict_clients();
         }
         if self.executor.is_full() || self.tick_replies >= TICK_REPLIES {
             self.finish_tick();
@@ -424,10 +429,6 @@ impl IoThread {
             return self.close(token);
         }
         let (config, now_ms) = (self.executor.config(), self.executor.now_ms());
-        let evicted = match unsent >= MUCH_UNSENT {
-            true => self.executor.server().evict_clients(config),
-            false => Vec::new(),
-        };
         if connection.is_over_limit(config, now_ms) {
             return self.close_for_output(token);
         }
@@ -437,7 +438,15 @@ impl IoThread {
         if held_back && unsent <= OUTPUT_PAUSE {
             self.look_again(token);
         }
-        for client in evicted {
+        if unsent >= MUCH_HELD {
+            self.evict_clients();
+        }
+    }
+
+    /// See [`Server::evict_clients`](crate::state::Server::evict_clients).
+    fn evict_clients(&mut self) {
+        let server = self.executor.server();
+        for client in server.evict_clients(self.executor.config()) {
             if let Some(token) = self.by_client.get(&client).copied() {
                 self.close(token);
             }

@@ -48,7 +48,7 @@ impl Server {
 
     /// Has the largest clients closed if all together are above the limit, and
     /// says which: the calling thread closes its own at once. Cheap enough to be
-    /// called whenever a client is left with much to take.
+    /// called whenever a client holds much.
     pub fn evict_clients(&self, config: &Config) -> Vec<ClientId> {
         let now_us = clock::mono_us();
         let before_us = self.clients_added_up_us.load(Ordering::Relaxed);
@@ -56,11 +56,11 @@ impl Server {
             return Vec::new();
         }
         self.clients_added_up_us.store(now_us, Ordering::Relaxed);
-        let clients = self.clients.all();
-        let sizes = clients.iter().map(|client| client.memory_bytes() as u64);
-        self.clients_bytes.store(sizes.sum(), Ordering::Relaxed);
+        let clients = Measured::of(self.clients.all());
+        let total = clients.iter().map(|client| client.bytes).sum();
+        self.clients_bytes.store(total, Ordering::Relaxed);
         let mut evicted = Vec::new();
-        for (client, bytes) in to_evict(&clients, self.clients_limit_bytes(config)) {
+        for Measured { client, bytes } in to_evict(clients, self.clients_limit_bytes(config)) {
             log::warn!(
                 "client {} at {} takes {bytes} bytes, all clients more than maxmemory-clients: closing it",
                 client.id.0,
@@ -88,26 +88,38 @@ fn reply_limit(limit: u64, taken: u64, threads: usize, longest_value: u64) -> u6
     share.max(one_value.min(limit))
 }
 
+/// A client, and what it took when it was looked at: threads go on meanwhile.
+struct Measured {
+    client: Arc<ClientInfo>,
+    bytes: u64,
+}
+
+impl Measured {
+    fn of(clients: Vec<Arc<ClientInfo>>) -> Vec<Measured> {
+        let measured = clients.into_iter().map(|client| Measured {
+            bytes: client.memory_bytes() as u64,
+            client,
+        });
+        measured.collect()
+    }
+}
+
 /// The largest clients that may go, until the others fit.
-fn to_evict(clients: &[Arc<ClientInfo>], limit: u64) -> Vec<(Arc<ClientInfo>, u64)> {
-    let sizes = clients.iter().map(|client| client.memory_bytes() as u64);
-    let mut total: u64 = sizes.sum();
+fn to_evict(clients: Vec<Measured>, limit: u64) -> Vec<Measured> {
+    let mut total: u64 = clients.iter().map(|client| client.bytes).sum();
     if total <= limit {
         return Vec::new();
     }
     let spared = ClientFlags::NO_EVICT | ClientFlags::REPLICA | ClientFlags::MASTER;
-    let mut largest: Vec<(Arc<ClientInfo>, u64)> = clients
-        .iter()
-        .filter(|client| !client.flags().intersects(spared))
-        .map(|client| (client.clone(), client.memory_bytes() as u64))
-        .collect();
-    largest.sort_by_key(|(_, bytes)| Reverse(*bytes));
+    let mut largest = clients;
+    largest.retain(|measured| !measured.client.flags().intersects(spared));
+    largest.sort_by_key(|measured| Reverse(measured.bytes));
     let mut chosen = 0;
-    for (_, bytes) in &largest {
+    for measured in &largest {
         if total <= limit {
             break;
         }
-        total -= bytes;
+        total -= measured.bytes;
         chosen += 1;
     }
     largest.truncate(chosen);
@@ -117,6 +129,7 @@ fn to_evict(clients: &[Arc<ClientInfo>], limit: u64) -> Vec<(Arc<ClientInfo>, u6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     fn client(id: u64, output: usize, flags: ClientFlags) -> Arc<ClientInfo> {
         let info = ClientInfo::new(ClientId(id), String::new(), String::new(), -1, 0, 0, flags);
@@ -151,13 +164,33 @@ mod tests {
             client(4, 20 << 20, none),
         ];
         let gone = |limit: u64| -> Vec<u64> {
-            let chosen = to_evict(&clients, limit);
-            chosen.iter().map(|(client, _)| client.id.0).collect()
+            let chosen = to_evict(Measured::of(clients.to_vec()), limit);
+            chosen.iter().map(|measured| measured.client.id.0).collect()
         };
         assert_eq!(gone(200 << 20), Vec::<u64>::new());
         assert_eq!(gone(100 << 20), [2]);
         assert_eq!(gone(70 << 20), [2, 4]);
         // The spared one stays even if that is too much.
         assert_eq!(gone(1 << 20), [2, 4, 1]);
+    }
+
+    /// Sizes were read twice, and a client that had grown in between took more than
+    /// all of them: the subtraction overflowed, which ended the server.
+    #[test]
+    fn clients_may_grow_while_they_are_looked_at() {
+        let growing = client(1, 1 << 20, ClientFlags::empty());
+        let done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    growing.multi_bytes.fetch_add(100, Ordering::Relaxed);
+                }
+            });
+            for _ in 0..100_000 {
+                let clients = Measured::of(vec![growing.clone()]);
+                assert_eq!(to_evict(clients, 1).len(), 1);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
     }
 }

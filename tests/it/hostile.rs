@@ -512,6 +512,30 @@ fn many_that_never_read_cost_no_more_than_all_may() {
     good.must("PING");
 }
 
+/// Requests were added up once a second: until then one client could fill the memory.
+#[test]
+fn who_sends_too_much_is_closed_before_it_is_there() {
+    const LIMIT: usize = 16 << 20;
+    let server = Server::start(&["--maxmemory-clients", "16mb"]);
+    let mut queue = Vec::new();
+    for _ in 0..10 {
+        encode(&mut queue, &["SET", "key", &"v".repeat(100_000)]);
+    }
+    let value = format!("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n${}\r\n", 512 << 20);
+    for (first, piece) in [("MULTI\r\n", queue), (value.as_str(), vec![b'v'; 1 << 20])] {
+        let mut greedy = server.connect();
+        greedy.send_raw(first.as_bytes()).expect("a request");
+        let mut sent = 0;
+        while sent < 1 << 30 && greedy.send_raw(&piece).is_ok() {
+            sent += piece.len();
+        }
+        assert!(sent > LIMIT / 2, "{sent} bytes");
+        // What the sockets hold, and what comes within some milliseconds.
+        assert!(sent < 8 * LIMIT, "{} MiB", sent >> 20);
+    }
+    assert_eq!(server.connect().info_number("stats", "evicted_clients"), 2);
+}
+
 /// A sparse bitmap takes some kilobytes and half a gigabyte to send: a request of
 /// a few hundred bytes made the server ask for all memory there was.
 #[test]
