@@ -16,7 +16,7 @@
 //! | [`commands`] | one file per family, each ends with its command table |
 //! | [`exec`] | from a request to a reply: the dispatch ladder and the tick |
 //! | [`net`] | accept loop, IO threads, connections |
-//! | [`jobs`] | expire thread, binlog-trim thread |
+//! | [`jobs`] | threads: expire, binlog-trim, tidy, fsync, lanes, migrate; loading an RDB file |
 //! | [`replication`] | one thread per replica that is fed, one that follows a master |
 //! | [`migrate`] | what the tools do that move data between servers |
 //! | [`server`] | start and stop |
