@@ -8,7 +8,7 @@ use super::args::{self, Options};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
-use crate::encoding::{FORMAT_VERSION, Kind};
+use crate::encoding::{Kind, ROWS_VERSION};
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 /// The word of `REPLCONF capa` by which a replica says that it reads rows of
 /// this format version.
 pub fn dialect() -> String {
-    format!("{DIALECT}{FORMAT_VERSION}")
+    format!("{DIALECT}{ROWS_VERSION}")
 }
 
 const DIALECT: &str = "kedis";
@@ -231,10 +231,10 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let announced = ctx.session.announced.take().unwrap_or_default();
     if let Some(other) = announced.format
-        && other != FORMAT_VERSION
+        && other != ROWS_VERSION
     {
         return Err(Error::owned(format!(
-            "ERR the replica reads rows of format version {other}, this server has version {FORMAT_VERSION}"
+            "ERR the replica reads rows of format version {other}, this server has version {ROWS_VERSION}"
         )));
     }
     ask_to_be_fed(

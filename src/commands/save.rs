@@ -47,6 +47,7 @@ impl Target {
 
 /// Makes the copy and puts it in its place; returns how many writes it holds.
 fn write_copy(engine: &Engine, target: &Target) -> Result<u64, StorageError> {
+    may_replace(&target.path)?;
     if target.temporary.exists() {
         std::fs::remove_dir_all(&target.temporary)?;
     }
@@ -56,18 +57,25 @@ fn write_copy(engine: &Engine, target: &Target) -> Result<u64, StorageError> {
     Ok(writes)
 }
 
+/// What stands in the copy's place must be a copy, since it will be removed. Something
+/// else of that name may be another server's dump, or a database: a server that has
+/// been started in a directory, this one perhaps, leaves the file of its lock there.
+fn may_replace(place: &Path) -> io::Result<()> {
+    let is_there = |name: &str| place.join(name).exists();
+    let what = match () {
+        () if !place.exists() => return Ok(()),
+        () if is_there("LOCK") => "is a database that a server was started in, not a copy",
+        () if is_there("CURRENT") => return Ok(()),
+        () => "is no backup of this server",
+    };
+    let text = format!("{} {what}", place.display());
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+}
+
 fn install(target: &Target) -> io::Result<()> {
     let (new, place) = (&target.temporary, &target.path);
     if !place.exists() {
         return std::fs::rename(new, place);
-    }
-    // Something else of that name, such as another server's dump, is not ours to remove.
-    if !place.join("CURRENT").exists() {
-        let _ = std::fs::remove_dir_all(new);
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            format!("{} is no backup of this server", place.display()),
-        ));
     }
     exchange(new, place)?;
     std::fs::remove_dir_all(new)

@@ -44,8 +44,12 @@ pub use meta::{Meta, MetaView};
 #[error("corrupt {0} row")]
 pub struct Corrupt(pub &'static str);
 
-/// The version of the disk format that this build writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The version of the disk format that this build writes. Databases of older ones are
+/// brought up to it when they are opened.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The version of the rows of DBs and of the binlog, which replicas get as they stand.
+pub const ROWS_VERSION: u32 = 1;
 
 /// The id of a collection or of a long string: unique in the whole database, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,11 +11,12 @@
 //! 'D' ‖ DB (2)       → keyspace id (4): the column family `ks<id>` holds this DB
 //! 'L' ‖ name         → the text of a library of functions
 //! 'S'                → next collection id (8) ‖ next binlog position (8) ‖ next binlog entry (8)
-//!                      ‖ per keyspace: id (4) ‖ keys (8) ‖ keys with an expiry (8)
+//!                      ‖ per keyspace below 16: id (4) ‖ keys (8) ‖ keys with an expiry (8)
+//! 'C' ‖ keyspace (4) → keys (8) ‖ keys with an expiry (8), of the keyspaces from 16 on
 //! ```
 //!
-//! `S` is rewritten by every commit, in the commit's own batch: counts and
-//! positions are exact whatever ends the process.
+//! `S` is rewritten by every commit, in the commit's own batch, and with it the counts
+//! that change: counts and positions are exact whatever ends the process.
 
 use super::{Corrupt, reader::Reader};
 
@@ -35,6 +36,11 @@ pub const LOGGED: &[u8] = b"B";
 pub const TRIMMED: &[u8] = b"T";
 /// Key of the state row.
 pub const STATE: &[u8] = b"S";
+/// First byte of the rows that hold counts of keyspaces.
+pub const COUNTS_TAG: u8 = b'C';
+/// Keyspaces below this one have their counts in the state row, which is written in any
+/// case. It would be long if those of thousands were there.
+const COUNTED_IN_STATE: u32 = 16;
 /// First byte of the rows that hold libraries of functions.
 pub const LIBRARY_TAG: u8 = b'L';
 /// First byte of the rows that map DBs to keyspaces.
@@ -49,6 +55,12 @@ impl KeyspaceId {
     /// The name of its column family.
     pub fn column_family(self) -> String {
         format!("ks{}", self.0)
+    }
+
+    /// The keyspace whose column family has this name.
+    pub fn of_column_family(name: &str) -> Option<KeyspaceId> {
+        let id = KeyspaceId(name.strip_prefix("ks")?.parse().ok()?);
+        (id.column_family() == name).then_some(id)
     }
 }
 
@@ -70,6 +82,19 @@ pub fn split_db_row(row_key: &[u8]) -> Result<u16, Corrupt> {
     r.array().map(u16::from_be_bytes)
 }
 
+/// The key of the row with the counts of a keyspace, if it has one.
+pub fn counts_row(id: KeyspaceId) -> Option<[u8; 5]> {
+    let [a, b, c, d] = id.0.to_be_bytes();
+    (id.0 >= COUNTED_IN_STATE).then_some([COUNTS_TAG, a, b, c, d])
+}
+
+/// The keyspace of a row with counts.
+pub fn split_counts_row(row_key: &[u8]) -> Result<KeyspaceId, Corrupt> {
+    let mut r = Reader::new(row_key, "counts");
+    r.take(1)?;
+    r.u32().map(KeyspaceId)
+}
+
 /// Key counts of one keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
@@ -77,6 +102,37 @@ pub struct Counts {
     pub keys: u64,
     /// Those with an expiry.
     pub expires: u64,
+}
+
+impl Counts {
+    /// What they become when so many are added.
+    #[must_use]
+    pub fn plus(self, keys: i64, expires: i64) -> Counts {
+        Counts {
+            keys: self.keys.saturating_add_signed(keys),
+            expires: self.expires.saturating_add_signed(expires),
+        }
+    }
+
+    /// The value of a row with counts.
+    pub fn encode(self) -> [u8; 16] {
+        let mut out = [0; 16];
+        out[..8].copy_from_slice(&self.keys.to_be_bytes());
+        out[8..].copy_from_slice(&self.expires.to_be_bytes());
+        out
+    }
+
+    /// Reads that value.
+    pub fn decode(row: &[u8]) -> Result<Counts, Corrupt> {
+        Counts::read(&mut Reader::new(row, "counts"))
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Counts, Corrupt> {
+        Ok(Counts {
+            keys: r.u64()?,
+            expires: r.u64()?,
+        })
+    }
 }
 
 /// The state row.
@@ -88,11 +144,19 @@ pub struct State {
     pub binlog_position: u64,
     /// Number of the next binlog entry.
     pub binlog_entry: u64,
-    /// Key counts by keyspace id.
+    /// Key counts by keyspace id, of those that have them here.
     pub counts: Vec<(u32, Counts)>,
 }
 
 impl State {
+    /// Changes the counts of a keyspace that has them here.
+    pub fn set_counts(&mut self, id: KeyspaceId, counts: Counts) {
+        match self.counts.iter_mut().find(|(known, _)| *known == id.0) {
+            Some((_, stored)) => *stored = counts,
+            None => self.counts.push((id.0, counts)),
+        }
+    }
+
     /// Appends the row's value.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for n in [self.next_id, self.binlog_position, self.binlog_entry] {
@@ -100,8 +164,7 @@ impl State {
         }
         for (id, counts) in &self.counts {
             out.extend_from_slice(&id.to_be_bytes());
-            out.extend_from_slice(&counts.keys.to_be_bytes());
-            out.extend_from_slice(&counts.expires.to_be_bytes());
+            out.extend_from_slice(&counts.encode());
         }
     }
 
@@ -116,11 +179,7 @@ impl State {
         };
         while !r.is_empty() {
             let id = r.u32()?;
-            let counts = Counts {
-                keys: r.u64()?,
-                expires: r.u64()?,
-            };
-            state.counts.push((id, counts));
+            state.counts.push((id, Counts::read(&mut r)?));
         }
         Ok(state)
     }
@@ -165,6 +224,44 @@ pub fn decode_ancestors(row: &[u8]) -> Result<Vec<Ancestor>, Corrupt> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_stand_in_the_state_row_or_in_a_row_of_their_own() {
+        let counts = Counts {
+            keys: 0x0102,
+            expires: 3,
+        };
+        let bytes = [0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3];
+        assert_eq!(counts.encode(), bytes);
+        assert_eq!(Counts::decode(&bytes), Ok(counts));
+        assert!(Counts::decode(&bytes[1..]).is_err());
+        assert_eq!(counts_row(KeyspaceId(15)), None);
+        let row = counts_row(KeyspaceId(0x0102)).unwrap();
+        assert_eq!(row, *b"C\x00\x00\x01\x02");
+        assert_eq!(split_counts_row(&row), Ok(KeyspaceId(0x0102)));
+        let mut state = State {
+            next_id: 1,
+            binlog_position: 2,
+            binlog_entry: 3,
+            counts: Vec::new(),
+        };
+        state.set_counts(KeyspaceId(7), Counts::default());
+        state.set_counts(KeyspaceId(7), counts);
+        let mut row = Vec::new();
+        state.encode(&mut row);
+        let head = [1u64, 2, 3].map(u64::to_be_bytes).concat();
+        assert_eq!(row, [&head[..], &[0, 0, 0, 7], &bytes].concat());
+        assert_eq!(State::decode(&row), Ok(state));
+    }
+
+    #[test]
+    fn only_our_names_of_column_families_are_ours() {
+        let id = KeyspaceId::of_column_family;
+        assert_eq!(id("ks17"), Some(KeyspaceId(17)));
+        for name in ["ks", "ks017", "ks-1", "ks+1", "ks4294967296", "metadata"] {
+            assert_eq!(id(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn ancestors_have_these_bytes() {

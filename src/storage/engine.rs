@@ -1,6 +1,9 @@
 //! The open database: column families, the server's own rows, commits, checkpoints.
 
 mod files;
+mod open;
+
+pub(super) use open::read_counts;
 
 use super::ahead::Ahead;
 use super::binlog::Binlog;
@@ -18,14 +21,14 @@ use super::traces::Removals;
 use super::wishes::Wishes;
 use super::{DbIndex, Result, StorageError};
 use crate::base::hash::SharedHash;
+use crate::encoding::CollectionId;
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
-use crate::encoding::{CollectionId, FORMAT_VERSION};
 use parking_lot::{Mutex, RwLock};
 use rocksdb::{
-    BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, ReadOptions,
-    SnapshotWithThreadMode, WriteBatch,
+    BoundColumnFamily, DBWithThreadMode, MultiThreaded, ReadOptions, SnapshotWithThreadMode,
+    WriteBatch,
 };
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -72,6 +75,11 @@ impl Keyspace {
     /// Forgets its hot rows. The caller keeps everybody else away from its keys.
     pub(super) fn forget_hot_rows(&self) {
         self.hot_seed.store(fastrand::u64(..), Ordering::Relaxed);
+    }
+
+    /// Shows everybody what a commit made of the counts. The caller holds the commit lock.
+    pub(super) fn add(&self, keys: i64, expires: i64) {
+        self.set_counts(self.counts().plus(keys, expires));
     }
 
     pub(super) fn set_counts(&self, counts: Counts) {
@@ -136,6 +144,8 @@ pub struct Engine {
     pub(super) snapshots: Mutex<u32>,
     /// Held while the front of the binlog moves.
     pub(super) trim: Mutex<()>,
+    /// Numbers of column families whose creation failed half way: the next start drops them.
+    spoiled: Mutex<BTreeSet<u32>>,
 }
 
 impl Engine {
@@ -146,17 +156,19 @@ impl Engine {
     /// format version; otherwise what RocksDB reports, among it that another
     /// process has the directory open.
     pub fn open(config: StorageConfig) -> Result<Arc<Engine>> {
-        std::fs::create_dir_all(&config.dir)?;
+        std::fs::create_dir_all(&config.dir).map_err(|error| {
+            StorageError::Format(format!("cannot make {}: {error}", config.dir.display()))
+        })?;
         let options = RocksOptions::new(&config)?;
-        let (db, names) = open_in_background(&config, &options)?;
+        let (db, names) = open::open_in_background(&config, &options)?;
         let own_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;
-        check_format(&db, &own_cf)?;
-        let hash_key = own_row_or_insert(&db, &own_cf, own::HASH_KEY, random_bytes::<16>)?;
+        open::check_format(&db, &own_cf, &names)?;
+        let hash_key = open::own_row_or_insert(&db, &own_cf, own::HASH_KEY, random_bytes::<16>)?;
         let hash_key = <[u8; 16]>::try_from(hash_key.as_slice())
             .map_err(|_| crate::encoding::Corrupt("hash key"))?;
-        mind_the_gap(&db, &own_cf, &binlog_cf, config.binlog_enabled)?;
-        let replication_id = own_row_or_insert(&db, &own_cf, own::REPLICATION_ID, || {
+        open::mind_the_gap(&db, &own_cf, &binlog_cf, config.binlog_enabled)?;
+        let replication_id = open::own_row_or_insert(&db, &own_cf, own::REPLICATION_ID, || {
             Ok(hex(&random_bytes::<20>()?).into_bytes())
         })?;
         let ancestors = match db.get_pinned_cf(&own_cf, own::ANCESTORS)? {
@@ -171,7 +183,7 @@ impl Engine {
                 ..State::default()
             },
         };
-        let keyspaces = load_keyspaces(&db, &own_cf, &names, &mut state, config.databases)?;
+        let keyspaces = open::load_keyspaces(&db, &own_cf, &names, &mut state, config.databases)?;
         let binlog = Binlog::load(&db, &own_cf, &binlog_cf, &state, config.binlog_enabled)?;
         let engine = Engine {
             keyspaces: RwLock::new(keyspaces),
@@ -212,6 +224,7 @@ impl Engine {
             renew_on_write: AtomicBool::new(false),
             snapshots: Mutex::new(0),
             trim: Mutex::new(()),
+            spoiled: Mutex::default(),
         };
         Ok(Arc::new(engine))
     }
@@ -311,38 +324,24 @@ impl Engine {
         batch.put_cf(&self.own_cf, own::STATE, &commit.scratch);
     }
 
-    /// Changes the counts of a keyspace in the state row by a commit's deltas; the
-    /// caller holds the commit lock and calls [`Engine::publish_counts`] once the
+    /// Adds what a commit makes of a keyspace's counts to its batch, or to the state row
+    /// that follows; the caller holds the commit lock and calls [`Keyspace::add`] once the
     /// batch is written.
-    pub(super) fn add_counts(
+    pub(super) fn put_counts(
         &self,
         commit: &mut CommitState,
         keyspace: &Keyspace,
         keys: i64,
         expires: i64,
+        batch: &mut WriteBatch,
     ) {
-        keyspace.removals.note(keys);
-        let counts = keyspace.counts();
-        let counts = Counts {
-            keys: counts.keys.saturating_add_signed(keys),
-            expires: counts.expires.saturating_add_signed(expires),
-        };
-        match commit
-            .state
-            .counts
-            .iter_mut()
-            .find(|(id, _)| *id == keyspace.id.0)
-        {
-            Some((_, stored)) => *stored = counts,
-            None => commit.state.counts.push((keyspace.id.0, counts)),
-        }
-    }
-
-    /// Shows everybody what a commit made of a keyspace's counts.
-    pub(super) fn publish_counts(&self, state: &State, keyspace: &Keyspace) {
-        let mut counts = state.counts.iter();
-        if let Some((_, counts)) = counts.find(|(id, _)| *id == keyspace.id.0) {
-            keyspace.set_counts(*counts);
+        if (keys, expires) != (0, 0) {
+            keyspace.removals.note(keys);
+            let counts = keyspace.counts().plus(keys, expires);
+            match own::counts_row(keyspace.id) {
+                Some(row) => batch.put_cf(&self.own_cf, row, counts.encode()),
+                None => commit.state.set_counts(keyspace.id, counts),
+            }
         }
     }
 
@@ -382,27 +381,37 @@ impl Engine {
         if let Some(keyspace) = slot {
             return Ok(keyspace.clone());
         }
-        let id = KeyspaceId(self.unused_keyspace_id());
-        let name = id.column_family();
-        self.db
-            .create_cf(&name, &self.options.keyspace(self.memory_budget())?)?;
-        self.db
-            .put_cf(&self.own_cf, own::db_row(db.0), id.0.to_be_bytes())?;
+        let (id, cf) = self.create_family()?;
+        let mut batch = WriteBatch::default();
+        batch.put_cf(&self.own_cf, own::db_row(db.0), id.0.to_be_bytes());
+        if let Some(row) = own::counts_row(id) {
+            // Another one may have had the number.
+            batch.delete_cf(&self.own_cf, row);
+        }
+        self.db.write(batch)?;
         self.db.flush_wal(false)?;
-        let keyspace = Arc::new(Keyspace::new(id, handle(&self.db, &name)?));
+        let keyspace = Arc::new(Keyspace::new(id, cf));
         *slot = Some(keyspace.clone());
         self.map_version.fetch_add(1, Ordering::Release);
         Ok(keyspace)
     }
 
-    /// A number that no column family has. The caller holds the map of keyspaces.
-    pub(super) fn unused_keyspace_id(&self) -> u32 {
-        (0..)
-            .find(|id| {
-                let name = KeyspaceId(*id).column_family();
-                self.db.cf_handle(&name).is_none()
-            })
-            .unwrap_or(u32::MAX)
+    /// A new column family for a DB. The caller holds the map of keyspaces.
+    pub(super) fn create_family(&self) -> Result<(KeyspaceId, ColumnFamily)> {
+        let mut spoiled = self.spoiled.lock();
+        let is_free = |id: &u32| {
+            let name = KeyspaceId(*id).column_family();
+            !spoiled.contains(id) && self.db.cf_handle(&name).is_none()
+        };
+        let id = (0..).find(is_free).unwrap_or(u32::MAX);
+        let name = KeyspaceId(id).column_family();
+        let options = self.options.keyspace(self.memory_budget())?;
+        if let Err(error) = self.db.create_cf(&name, &options) {
+            // RocksDB may have made it, and not have told us of it.
+            spoiled.insert(id);
+            return Err(error.into());
+        }
+        Ok((KeyspaceId(id), handle(&self.db, &name)?))
     }
 
     /// Exchanges two DBs. The caller holds the gate exclusively; the rows go
@@ -464,147 +473,6 @@ impl Keyspace {
             removals: Removals::default(),
         }
     }
-}
-
-/// Opens the database from a thread of less priority: RocksDB's own threads, made
-/// now, inherit that.
-fn open_in_background(config: &StorageConfig, options: &RocksOptions) -> Result<(Db, Vec<String>)> {
-    let open = || {
-        if let Err(error) = rustix::process::nice(config.background_nice as i32) {
-            log::warn!("background threads keep their priority: {error}");
-        }
-        open_db(config, options)
-    };
-    std::thread::scope(|scope| {
-        let opening = scope.spawn(open).join();
-        opening.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-/// Opens the database with all column families it has; returns their names.
-fn open_db(config: &StorageConfig, options: &RocksOptions) -> Result<(Db, Vec<String>)> {
-    let dir = config.dir.as_path();
-    let existing = match dir.join("CURRENT").exists() {
-        true => Db::list_cf(&options.db, dir)?,
-        false => Vec::new(),
-    };
-    let mut names = vec![DEFAULT.to_owned(), BINLOG.to_owned()];
-    names.extend(existing.into_iter().filter(|n| n != DEFAULT && n != BINLOG));
-    let mut descriptors = Vec::with_capacity(names.len());
-    for name in &names {
-        let cf_options = match name.as_str() {
-            DEFAULT => options.own_rows(),
-            BINLOG => options.binlog(),
-            _ => options.keyspace(config.memory_budget)?,
-        };
-        descriptors.push(ColumnFamilyDescriptor::new(name, cf_options));
-    }
-    let db = Db::open_cf_descriptors(&options.db, dir, descriptors)?;
-    Ok((db, names))
-}
-
-fn check_format(db: &Db, own_cf: &ColumnFamily) -> Result<()> {
-    let stored = own_row_or_insert(db, own_cf, own::FORMAT, || {
-        Ok(FORMAT_VERSION.to_be_bytes().to_vec())
-    })?;
-    let version = <[u8; 4]>::try_from(stored.as_slice())
-        .map(u32::from_be_bytes)
-        .map_err(|_| crate::encoding::Corrupt("format version"))?;
-    if version != FORMAT_VERSION {
-        return Err(StorageError::Format(format!(
-            "the database has format version {version}; this build reads version {FORMAT_VERSION}"
-        )));
-    }
-    Ok(())
-}
-
-/// I3: with the binlog off, commits are in no log. So whoever turns it off or on
-/// again begins a new history: under a new id, and with nothing logged before.
-fn mind_the_gap(
-    db: &Db,
-    own_cf: &ColumnFamily,
-    binlog_cf: &ColumnFamily,
-    enabled: bool,
-) -> Result<()> {
-    let logged = own_row_or_insert(db, own_cf, own::LOGGED, || Ok([u8::from(enabled)]))?;
-    if logged == [u8::from(enabled)] {
-        return Ok(());
-    }
-    let mut batch = WriteBatch::default();
-    batch.put_cf(own_cf, own::LOGGED, [u8::from(enabled)]);
-    let id = hex(&random_bytes::<20>()?);
-    batch.put_cf(own_cf, own::REPLICATION_ID, id);
-    batch.delete_cf(own_cf, own::ANCESTORS);
-    let (first, last) = ([0u8; 8], [0xFFu8; 8]);
-    batch.delete_range_cf(binlog_cf, first, last);
-    db.write(batch)?;
-    Ok(db.flush_wal(true)?)
-}
-
-fn own_row_or_insert<V: AsRef<[u8]>>(
-    db: &Db,
-    own_cf: &ColumnFamily,
-    key: &[u8],
-    make: impl FnOnce() -> Result<V>,
-) -> Result<Vec<u8>> {
-    if let Some(row) = db.get_cf(own_cf, key)? {
-        return Ok(row);
-    }
-    let row = make()?.as_ref().to_vec();
-    db.put_cf(own_cf, key, &row)?;
-    db.flush_wal(true)?;
-    Ok(row)
-}
-
-/// Reads the DB map and drops column families that no DB has, left by a crash
-/// between their creation and their use.
-fn load_keyspaces(
-    db: &Db,
-    own_cf: &ColumnFamily,
-    names: &[String],
-    state: &mut State,
-    databases: u16,
-) -> Result<Vec<Option<Arc<Keyspace>>>> {
-    let counts: BTreeMap<u32, Counts> = state.counts.iter().copied().collect();
-    let mut keyspaces: Vec<Option<Arc<Keyspace>>> = vec![None; usize::from(databases)];
-    let mut used = vec![DEFAULT.to_owned(), BINLOG.to_owned()];
-    let mut rows = db.raw_iterator_cf(own_cf);
-    rows.seek([own::DB_TAG]);
-    while let Some((key, value)) = rows.item() {
-        if key.first() != Some(&own::DB_TAG) {
-            break;
-        }
-        let index = own::split_db_row(key)?;
-        let id = <[u8; 4]>::try_from(value)
-            .map(u32::from_be_bytes)
-            .map_err(|_| crate::encoding::Corrupt("DB map"))?;
-        let name = KeyspaceId(id).column_family();
-        let keyspace = Keyspace::new(KeyspaceId(id), handle(db, &name)?);
-        keyspace.set_counts(counts.get(&id).copied().unwrap_or_default());
-        match keyspaces.get_mut(usize::from(index)) {
-            Some(slot) => *slot = Some(Arc::new(keyspace)),
-            None if keyspace.counts().keys > 0 => {
-                return Err(StorageError::Format(format!(
-                    "DB {index} holds {} keys, but `databases` is {databases}",
-                    keyspace.counts().keys
-                )));
-            }
-            None => {}
-        }
-        used.push(name);
-        rows.next();
-    }
-    rows.status()?;
-    drop(rows);
-    for name in names {
-        if !used.contains(name) {
-            db.drop_cf(name)?;
-        }
-    }
-    state
-        .counts
-        .retain(|(id, _)| used.contains(&KeyspaceId(*id).column_family()));
-    Ok(keyspaces)
 }
 
 /// All rows as they were at one moment. Their versions are kept, but not the files of a

@@ -3,19 +3,20 @@
 //!
 //! Rows go out as they stand on disk, in chunks of a bounded size: so a
 //! collection may be larger than memory, and a type needs nothing of its own to
-//! be replicated. The other side must read the same format version; it takes
+//! be replicated. The other side must read the same version of rows; it takes
 //! over the key of the hash that orders members (see [`super::staging`]).
 //!
 //! ```text
 //! chunk  key length (4) ‖ key ‖ value length (4) ‖ value ‖ next row …
 //! ```
 
-use super::engine::{Db, Engine, Keyspace};
+use super::engine::{Db, Engine, Keyspace, read_counts};
 use super::{DbIndex, Result, StorageError};
 use crate::encoding::Corrupt;
 use crate::encoding::own::{self, Counts, State};
 use crate::encoding::reader::Reader;
 use rocksdb::{ReadOptions, SnapshotWithThreadMode};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A chunk is full when it has so many bytes; one row may be longer.
@@ -45,7 +46,7 @@ pub struct Snapshot<'e> {
     /// What belongs to it.
     pub data_set: DataSet,
     dbs: Vec<(DbIndex, Arc<Keyspace>)>,
-    counts: Vec<(u32, Counts)>,
+    counts: BTreeMap<u32, Counts>,
     /// All its keys.
     pub keys: u64,
     /// Libraries of functions: names and texts.
@@ -121,7 +122,8 @@ impl Engine {
         }
         map.status()?;
         drop(map);
-        let keys = state.counts.iter().map(|(_, counts)| counts.keys).sum();
+        let counts = read_counts(&state, rows.raw_iterator_cf(&self.own_cf))?;
+        let keys = counts.values().map(|counts| counts.keys).sum();
         // From here on the snapshot itself keeps the files.
         std::mem::forget(keep);
         Ok(Snapshot {
@@ -129,7 +131,7 @@ impl Engine {
             rows,
             data_set,
             dbs,
-            counts: state.counts,
+            counts,
             keys,
             libraries,
         })
@@ -140,9 +142,8 @@ impl Snapshot<'_> {
     /// The DBs that anything was ever written to, with what they have.
     pub fn dbs(&self) -> impl Iterator<Item = (DbIndex, Counts)> {
         self.dbs.iter().map(|(db, keyspace)| {
-            let mut counts = self.counts.iter();
-            let found = counts.find(|(id, _)| *id == keyspace.id.0);
-            (*db, found.map(|(_, counts)| *counts).unwrap_or_default())
+            let counts = self.counts.get(&keyspace.id.0);
+            (*db, counts.copied().unwrap_or_default())
         })
     }
 

@@ -8,7 +8,7 @@
 //! counts, position, replication id, libraries of functions and the key of the
 //! hash change together.
 
-use super::engine::{ColumnFamily, Engine, Keyspace, fail_point, handle};
+use super::engine::{ColumnFamily, Engine, Keyspace, fail_point};
 use super::history::{Following, History};
 use super::snapshot::{ChunkRows, DataSet};
 use super::{DbIndex, Result, StorageError, Txn};
@@ -91,12 +91,9 @@ impl Staging {
             std::collections::btree_map::Entry::Vacant(place) => {
                 // Numbers are given away under the map's lock.
                 let _map = engine.keyspaces.write();
-                let id = KeyspaceId(engine.unused_keyspace_id());
-                let name = id.column_family();
-                let options = engine.options.keyspace(engine.memory_budget())?;
-                engine.db.create_cf(&name, &options)?;
+                let (id, cf) = engine.create_family()?;
                 Ok(place.insert(Part {
-                    cf: handle(&engine.db, &name)?,
+                    cf,
                     id,
                     counts: Counts::default(),
                 }))
@@ -201,10 +198,14 @@ impl Engine {
         state.next_id = data_set.next_id.max(self.next_id.load(Ordering::Relaxed));
         state.binlog_position = data_set.position;
         state.binlog_entry = data_set.entry;
-        let parts = staging.parts.values();
-        state.counts = parts.map(|part| (part.id.0, part.counts)).collect();
-
+        state.counts.clear();
         let mut batch = WriteBatch::default();
+        for part in staging.parts.values() {
+            match own::counts_row(part.id) {
+                Some(row) => batch.put_cf(&self.own_cf, row, part.counts.encode()),
+                None => state.set_counts(part.id, part.counts),
+            }
+        }
         for db in 0..self.config.databases {
             match staging.parts.get(&DbIndex(db)) {
                 Some(part) => {

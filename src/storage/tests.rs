@@ -6,6 +6,7 @@ mod blobs;
 mod crash;
 mod memory;
 mod model;
+mod opening;
 mod run;
 mod threads;
 

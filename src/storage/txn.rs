@@ -753,7 +753,7 @@ impl Txn {
         let view = &self.view;
         for delta in &view.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
-                engine.add_counts(&mut commit, keyspace, delta.keys, delta.expires);
+                engine.put_counts(&mut commit, keyspace, delta.keys, delta.expires, &mut batch);
             }
         }
         engine.put_state(&mut commit, &mut batch);
@@ -772,7 +772,7 @@ impl Txn {
         engine.publish_log(&commit.state);
         for delta in &view.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
-                engine.publish_counts(&commit.state, keyspace);
+                keyspace.add(delta.keys, delta.expires);
             }
         }
         drop(commit);

@@ -116,3 +116,70 @@ fn turning_the_binlog_off_begins_a_new_history() {
     server.restart();
     assert_ne!(id(&server), second);
 }
+
+/// RocksDB makes a column family and then fails to note its options: it was there and
+/// could not be used, nor could that of any other new DB.
+#[test]
+fn a_db_that_could_not_be_made_is_made_later() {
+    let mut server = Server::start(&[]);
+    let mut conn = server.connect();
+    conn.must("SET zero 1");
+    conn.must("SELECT 5");
+    let fds = format!("/proc/{}/fd", server.pid());
+    let is_free = |n: &u64| !std::fs::exists(format!("{fds}/{n}")).unwrap_or(true);
+    let before = server.limit_files((0..).find(is_free).unwrap_or(0));
+    let refused = conn.cmd("SET five 1");
+    server.limit_files(before);
+    assert!(is_misconf(&refused), "{refused:?}");
+    conn.must("SET five 1");
+    conn.must("SELECT 6");
+    conn.must("SET six 1");
+    server.kill9();
+    server.spawn();
+    let mut conn = server.connect();
+    for (db, key) in [(0, "zero"), (5, "five"), (6, "six")] {
+        conn.must(&format!("SELECT {db}"));
+        assert_eq!(conn.must("DBSIZE"), Value::Int(1));
+        assert_eq!(conn.must(&format!("EXISTS {key}")), Value::Int(1));
+    }
+}
+
+/// A byte of the write-ahead log that the disk has changed: half of what had been
+/// acknowledged was missing after the next start, and nothing said so.
+#[test]
+fn a_log_that_cannot_be_read_to_its_end_is_told_of() {
+    let mut server = Server::start(&[]);
+    let mut conn = server.connect();
+    for n in 0..1000 {
+        conn.must(&format!("SET key{n} value"));
+    }
+    server.kill9();
+    assert!(!server.log().contains("was not read to its end"));
+    let files = std::fs::read_dir(server.data_dir().join("kedis-db")).unwrap();
+    let logs = files.map(|file| file.unwrap().path());
+    let log = logs
+        .filter(|path| path.extension().is_some_and(|end| end == "log"))
+        .max_by_key(|path| path.metadata().unwrap().len())
+        .unwrap();
+    let mut bytes = std::fs::read(&log).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    server.spawn();
+    assert!(server.log().contains("was not read to its end"));
+    assert!(server.connect().must("DBSIZE") < Value::Int(1000));
+    server.connect().must("SET key 1");
+}
+
+#[test]
+fn a_directory_is_one_servers() {
+    let server = Server::start(&[]);
+    let port = crate::support::server::free_port();
+    let dir = server.data_dir();
+    let mut second = Server::command(&dir, *port, &[]);
+    let output = second.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(text.contains("another server uses "), "{text}");
+    server.connect().must("SET key 1");
+}

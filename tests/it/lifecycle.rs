@@ -414,3 +414,28 @@ fn ipv6() {
     let mut four = Conn::open(&format!("127.0.0.1:{}", server.port())).unwrap();
     assert_eq!(four.must("GET from"), Value::bulk("six"));
 }
+
+/// A copy takes the place of the one before, which is removed. Where the database itself
+/// stood, as after a start in a copy, that was lost.
+#[test]
+fn a_copy_takes_the_place_of_no_database() {
+    let mut server = Server::start(&["--db-name", "dump.rdb"]);
+    let mut conn = server.connect();
+    conn.must("SET key 1");
+    let refused = conn.cmd("SAVE");
+    assert!(
+        matches!(&refused, Value::Error(text) if String::from_utf8_lossy(text).contains("is a database")),
+        "{refused:?}"
+    );
+    conn.must("BGSAVE");
+    wait_for("the end of BGSAVE", || {
+        server
+            .connect()
+            .info_number("persistence", "rdb_bgsave_in_progress")
+            == 0
+    });
+    conn.must("SET other 1");
+    server.kill9();
+    server.spawn();
+    assert_eq!(server.connect().must("DBSIZE"), Value::Int(2));
+}

@@ -357,6 +357,18 @@ impl Server {
         start.elapsed()
     }
 
+    /// Changes how many files it may have open; returns how many they were.
+    pub fn limit_files(&self, most: u64) -> u64 {
+        use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: getrlimit(Resource::Nofile).maximum,
+        };
+        let pid = Pid::from_raw(self.pid() as i32);
+        let before = prlimit(pid, Resource::Nofile, limit).expect("a limit");
+        before.current.unwrap_or(u64::MAX)
+    }
+
     /// Resident memory in bytes.
     pub fn rss(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();

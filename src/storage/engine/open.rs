@@ -1,0 +1,260 @@
+//! Opening a database: is it one of ours, of a format that is known, and whole?
+
+use super::{BINLOG, ColumnFamily, DEFAULT, Db, Keyspace, handle, hex, random_bytes};
+use crate::encoding::own::{self, Counts, KeyspaceId, State};
+use crate::encoding::{Corrupt, FORMAT_VERSION};
+use crate::storage::options::{RocksOptions, StorageConfig};
+use crate::storage::{Result, StorageError};
+use rocksdb::{ColumnFamilyDescriptor, DBRawIteratorWithThreadMode, IteratorMode, WriteBatch};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Opens the database from a thread of less priority: RocksDB's own threads, made
+/// now, inherit that.
+pub(super) fn open_in_background(
+    config: &StorageConfig,
+    options: &RocksOptions,
+) -> Result<(Db, Vec<String>)> {
+    let open = || {
+        if let Err(error) = rustix::process::nice(config.background_nice as i32) {
+            log::warn!("background threads keep their priority: {error}");
+        }
+        open_db(config, options)
+    };
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(open).join();
+        opening.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Opens the database with all column families it has; returns their names.
+fn open_db(config: &StorageConfig, options: &RocksOptions) -> Result<(Db, Vec<String>)> {
+    let dir = config.dir.as_path();
+    let existing = match dir.join("CURRENT").exists() {
+        true => Db::list_cf(&options.db, dir)?,
+        false => Vec::new(),
+    };
+    check_families(&existing, options, dir)?;
+    let mut names = vec![DEFAULT.to_owned(), BINLOG.to_owned()];
+    names.extend(existing.into_iter().filter(|n| n != DEFAULT && n != BINLOG));
+    let mut descriptors = Vec::with_capacity(names.len());
+    for name in &names {
+        let cf_options = match name.as_str() {
+            DEFAULT => options.own_rows(),
+            BINLOG => options.binlog(),
+            _ => options.keyspace(config.memory_budget)?,
+        };
+        descriptors.push(ColumnFamilyDescriptor::new(name, cf_options));
+    }
+    let db = Db::open_cf_descriptors(&options.db, dir, descriptors).map_err(|error| match error
+        .as_ref()
+        .contains("/LOCK:")
+    {
+        true => StorageError::Format(format!("another server uses {}", dir.display())),
+        false => error.into(),
+    })?;
+    tell_of_losses(dir);
+    Ok((db, names))
+}
+
+/// What RocksDB cannot read of the log ahead, because the disk has changed or never got
+/// it, it leaves out with all that follows. It says so only in a log of its own, which
+/// begins anew with each start.
+fn tell_of_losses(dir: &Path) {
+    let own_log = std::fs::read_to_string(dir.join("LOG")).unwrap_or_default();
+    let losses = own_log.lines().filter(|line| line.contains(": dropping "));
+    for line in losses {
+        let what = line.rsplit_once("] ").map_or(line, |(_, what)| what);
+        log::warn!("the write-ahead log was not read to its end, what followed is lost: {what}");
+    }
+}
+
+fn not_ours(reason: &str) -> StorageError {
+    StorageError::Format(format!(
+        "the directory holds a database of another program: {reason}"
+    ))
+}
+
+/// Looks at a database before it is opened, which would change it: these are the column
+/// families that it has.
+fn check_families(existing: &[String], options: &RocksOptions, dir: &Path) -> Result<()> {
+    let is_ours = |name: &&String| {
+        [DEFAULT, BINLOG].contains(&name.as_str()) || KeyspaceId::of_column_family(name).is_some()
+    };
+    if let Some(name) = existing.iter().find(|name| !is_ours(name)) {
+        return Err(not_ours(&format!("column family {name}")));
+    }
+    // A start that was broken off may have left no more than an empty one. A database of
+    // some other program may look the same.
+    if existing == [DEFAULT] {
+        let db = Db::open_for_read_only(&options.db, dir, false)?;
+        if db.iterator(IteratorMode::Start).next().is_some() {
+            return Err(not_ours("it has rows that Kedis does not write"));
+        }
+    }
+    Ok(())
+}
+
+/// Every database has its format version from its first start on.
+pub(super) fn check_format(db: &Db, own_cf: &ColumnFamily, names: &[String]) -> Result<()> {
+    let Some(stored) = db.get_cf(own_cf, own::FORMAT)? else {
+        let is_new = names
+            .iter()
+            .all(|name| [DEFAULT, BINLOG].contains(&name.as_str()))
+            && db.iterator_cf(own_cf, IteratorMode::Start).next().is_none();
+        if !is_new {
+            return Err(not_ours("it does not say which format it has"));
+        }
+        return put_format(db, own_cf, WriteBatch::default());
+    };
+    let version = <[u8; 4]>::try_from(stored.as_slice())
+        .map(u32::from_be_bytes)
+        .map_err(|_| Corrupt("format version"))?;
+    match version {
+        FORMAT_VERSION => Ok(()),
+        1 => move_counts(db, own_cf),
+        _ => Err(StorageError::Format(format!(
+            "the database has format version {version}; this build reads versions up to \
+             {FORMAT_VERSION}"
+        ))),
+    }
+}
+
+fn put_format(db: &Db, own_cf: &ColumnFamily, mut batch: WriteBatch) -> Result<()> {
+    batch.put_cf(own_cf, own::FORMAT, FORMAT_VERSION.to_be_bytes());
+    db.write(batch)?;
+    Ok(db.flush_wal(true)?)
+}
+
+/// In version 1 the state row has the counts of all keyspaces.
+fn move_counts(db: &Db, own_cf: &ColumnFamily) -> Result<()> {
+    log::info!("the database has format version 1: from now on it has {FORMAT_VERSION}");
+    let mut batch = WriteBatch::default();
+    if let Some(row) = db.get_cf(own_cf, own::STATE)? {
+        let mut state = State::decode(&row)?;
+        state.counts.retain(|(id, counts)| {
+            let row = own::counts_row(KeyspaceId(*id));
+            if let Some(row) = row {
+                batch.put_cf(own_cf, row, counts.encode());
+            }
+            row.is_none()
+        });
+        let mut row = Vec::new();
+        state.encode(&mut row);
+        batch.put_cf(own_cf, own::STATE, row);
+    }
+    put_format(db, own_cf, batch)
+}
+
+/// I3: with the binlog off, commits are in no log. So whoever turns it off or on
+/// again begins a new history: under a new id, and with nothing logged before.
+pub(super) fn mind_the_gap(
+    db: &Db,
+    own_cf: &ColumnFamily,
+    binlog_cf: &ColumnFamily,
+    enabled: bool,
+) -> Result<()> {
+    let logged = own_row_or_insert(db, own_cf, own::LOGGED, || Ok([u8::from(enabled)]))?;
+    if logged == [u8::from(enabled)] {
+        return Ok(());
+    }
+    let mut batch = WriteBatch::default();
+    batch.put_cf(own_cf, own::LOGGED, [u8::from(enabled)]);
+    let id = hex(&random_bytes::<20>()?);
+    batch.put_cf(own_cf, own::REPLICATION_ID, id);
+    batch.delete_cf(own_cf, own::ANCESTORS);
+    let (first, last) = ([0u8; 8], [0xFFu8; 8]);
+    batch.delete_range_cf(binlog_cf, first, last);
+    db.write(batch)?;
+    Ok(db.flush_wal(true)?)
+}
+
+pub(super) fn own_row_or_insert<V: AsRef<[u8]>>(
+    db: &Db,
+    own_cf: &ColumnFamily,
+    key: &[u8],
+    make: impl FnOnce() -> Result<V>,
+) -> Result<Vec<u8>> {
+    if let Some(row) = db.get_cf(own_cf, key)? {
+        return Ok(row);
+    }
+    let row = make()?.as_ref().to_vec();
+    db.put_cf(own_cf, key, &row)?;
+    db.flush_wal(true)?;
+    Ok(row)
+}
+
+/// The counts of all keyspaces: those in the state row, and those among the server's own
+/// rows, over which `rows` goes.
+pub(in crate::storage) fn read_counts(
+    state: &State,
+    mut rows: DBRawIteratorWithThreadMode<'_, Db>,
+) -> Result<BTreeMap<u32, Counts>> {
+    let mut counts: BTreeMap<u32, Counts> = state.counts.iter().copied().collect();
+    rows.seek([own::COUNTS_TAG]);
+    while let Some((key, value)) = rows.item()
+        && key.first() == Some(&own::COUNTS_TAG)
+    {
+        counts.insert(own::split_counts_row(key)?.0, Counts::decode(value)?);
+        rows.next();
+    }
+    rows.status()?;
+    Ok(counts)
+}
+
+/// Reads the DB map and drops what no DB has: column families, left by a crash between
+/// their creation and their use, and counts of those that are gone.
+pub(super) fn load_keyspaces(
+    db: &Db,
+    own_cf: &ColumnFamily,
+    names: &[String],
+    state: &mut State,
+    databases: u16,
+) -> Result<Vec<Option<Arc<Keyspace>>>> {
+    let counts = read_counts(state, db.raw_iterator_cf(own_cf))?;
+    let mut keyspaces: Vec<Option<Arc<Keyspace>>> = vec![None; usize::from(databases)];
+    let mut used = BTreeSet::new();
+    let mut rows = db.raw_iterator_cf(own_cf);
+    rows.seek([own::DB_TAG]);
+    while let Some((key, value)) = rows.item() {
+        if key.first() != Some(&own::DB_TAG) {
+            break;
+        }
+        let index = own::split_db_row(key)?;
+        let id = <[u8; 4]>::try_from(value)
+            .map(u32::from_be_bytes)
+            .map_err(|_| Corrupt("DB map"))?;
+        let name = KeyspaceId(id).column_family();
+        let keyspace = Keyspace::new(KeyspaceId(id), handle(db, &name)?);
+        keyspace.set_counts(counts.get(&id).copied().unwrap_or_default());
+        match keyspaces.get_mut(usize::from(index)) {
+            Some(slot) => *slot = Some(Arc::new(keyspace)),
+            None if keyspace.counts().keys > 0 => {
+                return Err(StorageError::Format(format!(
+                    "DB {index} holds {} keys, but `databases` is {databases}",
+                    keyspace.counts().keys
+                )));
+            }
+            None => {}
+        }
+        used.insert(id);
+        rows.next();
+    }
+    rows.status()?;
+    drop(rows);
+    for name in names {
+        if KeyspaceId::of_column_family(name).is_some_and(|id| !used.contains(&id.0)) {
+            db.drop_cf(name)?;
+        }
+    }
+    let mut batch = WriteBatch::default();
+    for id in counts.keys().filter(|id| !used.contains(id)) {
+        if let Some(row) = own::counts_row(KeyspaceId(*id)) {
+            batch.delete_cf(own_cf, row);
+        }
+    }
+    db.write(batch)?;
+    state.counts.retain(|(id, _)| used.contains(id));
+    Ok(keyspaces)
+}

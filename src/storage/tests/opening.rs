@@ -1,0 +1,155 @@
+//! Which directories are opened as a database, and what an older format becomes.
+
+use super::super::engine::Db;
+use super::super::{DbIndex, Engine, StorageConfig, StorageError, Txn};
+use crate::encoding::own::{self, Counts, KeyspaceId, State};
+use crate::encoding::{FORMAT_VERSION, Kind, Meta};
+use rocksdb::Options;
+use std::path::Path;
+use std::sync::Arc;
+
+/// More than have their counts in the state row.
+const DBS: u16 = 20;
+
+fn open(dir: &Path) -> Result<Arc<Engine>, StorageError> {
+    let mut config = StorageConfig::new(dir.to_owned());
+    config.databases = DBS;
+    Engine::open(config)
+}
+
+fn refusal(dir: &Path) -> String {
+    match open(dir) {
+        Ok(_) => panic!("{} was opened", dir.display()),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn raw(dir: &Path) -> Db {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    let names = Db::list_cf(&options, dir).unwrap_or_default();
+    Db::open_cf(&options, dir, names).unwrap()
+}
+
+/// Keys of every DB; the n-th has n + 1 of them, one with an expiry.
+fn fill(engine: &Arc<Engine>) {
+    let mut txn = Txn::new(engine.clone());
+    for db in 0..DBS {
+        txn.begin(1).unwrap();
+        for key in 0..=db {
+            let mut meta = Meta::new(Kind::String);
+            meta.expire_ms = if key == 0 { u64::MAX } else { 0 };
+            let key = key.to_be_bytes();
+            txn.put_key(DbIndex(db), &key, None, meta, b"value")
+                .unwrap();
+        }
+        txn.commit().unwrap();
+    }
+    engine.make_durable().unwrap();
+}
+
+fn assert_counts(engine: &Engine) {
+    let all = engine.all_keyspaces();
+    assert_eq!(all.len(), usize::from(DBS));
+    for (db, keyspace) in all {
+        let keys = u64::from(db.0) + 1;
+        assert_eq!(keyspace.counts(), Counts { keys, expires: 1 }, "{db:?}");
+    }
+    let report = engine.check().unwrap();
+    assert_eq!(report.faults, Vec::<String>::new());
+    let snapshot = engine.snapshot().unwrap();
+    assert_eq!(snapshot.keys, (1..=u64::from(DBS)).sum::<u64>());
+    assert!(
+        snapshot
+            .dbs()
+            .all(|(db, counts)| counts.keys == u64::from(db.0) + 1)
+    );
+}
+
+/// Every commit wrote the counts of all DBs: with some hundred of them, ten kilobytes.
+#[test]
+fn a_commit_writes_the_counts_that_it_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path()).unwrap();
+    fill(&engine);
+    assert_counts(&engine);
+    drop(engine);
+    let rows = raw(dir.path());
+    let state = rows.get(own::STATE).unwrap().unwrap();
+    assert_eq!(State::decode(&state).unwrap().counts.len(), 16);
+    drop(rows);
+    assert_counts(&open(dir.path()).unwrap());
+}
+
+#[test]
+fn version_1_has_all_counts_in_the_state_row() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(&open(dir.path()).unwrap());
+    let rows = raw(dir.path());
+    let mut state = State::decode(&rows.get(own::STATE).unwrap().unwrap()).unwrap();
+    for id in (0..u32::from(DBS)).map(KeyspaceId) {
+        if let Some(row) = own::counts_row(id) {
+            let counts = rows.get(row).unwrap().unwrap();
+            state.set_counts(id, Counts::decode(&counts).unwrap());
+            rows.delete(row).unwrap();
+        }
+    }
+    let mut row = Vec::new();
+    state.encode(&mut row);
+    rows.put(own::STATE, row).unwrap();
+    rows.put(own::FORMAT, 1u32.to_be_bytes()).unwrap();
+    drop(rows);
+    for _ in 0..2 {
+        assert_counts(&open(dir.path()).unwrap());
+    }
+    let rows = raw(dir.path());
+    let version = rows.get(own::FORMAT).unwrap().unwrap();
+    assert_eq!(version, FORMAT_VERSION.to_be_bytes());
+}
+
+#[test]
+fn versions_that_are_not_known_are_refused() {
+    for version in [0, FORMAT_VERSION + 1] {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path()).unwrap());
+        raw(dir.path())
+            .put(own::FORMAT, version.to_be_bytes())
+            .unwrap();
+        let text = refusal(dir.path());
+        assert!(
+            text.contains(&format!("format version {version}")),
+            "{text}"
+        );
+    }
+}
+
+/// The column families of another program's database were dropped, without a word.
+#[test]
+fn databases_of_other_programs_are_left_alone() {
+    let families: [&[&str]; 3] = [&["metadata"], &["ks0"], &[]];
+    for names in families {
+        let dir = tempfile::tempdir().unwrap();
+        let rows = raw(dir.path());
+        rows.put("theirs", "a row").unwrap();
+        for name in names {
+            rows.create_cf(name, &Options::default()).unwrap();
+        }
+        drop(rows);
+        let before = Db::list_cf(&Options::default(), dir.path()).unwrap();
+        let text = refusal(dir.path());
+        assert!(text.contains("of another program"), "{text}");
+        let after = Db::list_cf(&Options::default(), dir.path()).unwrap();
+        let theirs = |name: &&String| *name != "binlog";
+        assert!(before.iter().eq(after.iter().filter(theirs)), "{after:?}");
+        assert_eq!(raw(dir.path()).get("theirs").unwrap().unwrap(), b"a row");
+    }
+}
+
+/// What a first start leaves that was broken off at once.
+#[test]
+fn an_empty_database_becomes_one() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(raw(dir.path()));
+    fill(&open(dir.path()).unwrap());
+    assert_counts(&open(dir.path()).unwrap());
+}
