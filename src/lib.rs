@@ -23,7 +23,7 @@
 //!
 //! Arrows go one way: net, jobs, replication → exec → commands → types, lua, state →
 //! storage, rdb → encoding, resp → base. `migrate` talks to servers from outside and
-//! names only commands, rdb, resp, base. A test holds the direction.
+//! names only commands, rdb, encoding, resp, base. A test holds the direction.
 
 pub mod base;
 pub mod commands;

@@ -274,8 +274,8 @@ mod tests {
 pub struct Grown {
     /// Id and count.
     pub counted: Counted,
-    /// The highest count since the id was given: what is gone since then may
-    /// still lie between the rows as traces of deletions.
+    /// The highest count since traces of deletions were last seen to: what is gone since
+    /// then may still lie between the rows as such traces.
     pub peak: u64,
 }
 
