@@ -72,6 +72,9 @@ fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
             server.engine.sync_wal()?;
         }
     }
+    if changes("latency-tracking") {
+        server.stats.time_commands(new.latency_tracking);
+    }
     if changes("maxmemory") {
         server.engine.set_memory_budget(memory_budget(new))?;
     }

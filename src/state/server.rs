@@ -166,6 +166,8 @@ impl Server {
         engine.add_listener(watchers.clone());
         let replication = Replication::new(config.replicaof.clone());
         let waiters = Waiters::new(engine.interest.clone(), config.io_thread_count());
+        let stats = Stats::new(commands);
+        stats.time_commands(config.latency_tracking);
         Server {
             engine,
             config: SharedConfig::new(config),
@@ -173,7 +175,7 @@ impl Server {
             clients: Clients::default(),
             pubsub: PubSub::default(),
             tracking,
-            stats: Stats::new(commands),
+            stats,
             scripts: Scripts::default(),
             lanes: Lanes::default(),
             slowlog: SlowLog::default(),
