@@ -1,5 +1,6 @@
 //! `kedis-server [config-file] [--key value …]`.
 
+use kedis::base::crash;
 use kedis::server;
 use kedis::state::config::{Config, LogLevel, Startup, help_text};
 use std::fs::OpenOptions;
@@ -41,7 +42,8 @@ fn run(config: Config, file: Option<PathBuf>, load_rdb: Option<PathBuf>) -> Exit
         eprintln!("cannot write to the log file: {error}");
         return ExitCode::FAILURE;
     }
-    abort_on_panic();
+    crash::log_traces(config.crash_log_enabled);
+    crash::abort_on_panic();
     raise_descriptor_limit(&config);
     log::info!(
         "Kedis {} starts, pid {}, data in {}",
@@ -110,17 +112,6 @@ fn filter(level: LogLevel) -> log::LevelFilter {
         LogLevel::Warning => log::LevelFilter::Warn,
         LogLevel::Nothing => log::LevelFilter::Off,
     }
-}
-
-/// A thread that panics may hold locks and half a batch: the process must not
-/// go on. What was acknowledged is safe.
-fn abort_on_panic() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        log::error!("panic: {info}");
-        report(info);
-        std::process::abort();
-    }));
 }
 
 /// Each client needs a descriptor, and the database some.

@@ -4,6 +4,7 @@
 //! Knows neither the protocol nor commands nor the storage engine.
 
 pub mod clock;
+pub mod crash;
 mod float;
 pub mod glob;
 pub mod hash;

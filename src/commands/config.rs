@@ -7,6 +7,7 @@
 use super::help;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::base::crash;
 use crate::state::Server;
 use crate::state::config::{AppendFsync, Config, memory_budget};
 use std::sync::atomic::Ordering;
@@ -74,6 +75,9 @@ fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
     }
     if changes("latency-tracking") {
         server.stats.time_commands(new.latency_tracking);
+    }
+    if changes("crash-log-enabled") {
+        crash::log_traces(new.crash_log_enabled);
     }
     if changes("maxmemory") {
         server.engine.set_memory_budget(memory_budget(new))?;
