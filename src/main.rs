@@ -82,7 +82,9 @@ fn run(config: Config, file: Option<PathBuf>, load_rdb: Option<PathBuf>) -> Exit
 
 fn start_log(config: &Config) -> std::io::Result<()> {
     let mut builder = env_logger::Builder::new();
-    builder.filter_level(log::LevelFilter::Trace);
+    // Of others only what is wrong: they know no `loglevel`.
+    builder.filter_level(log::LevelFilter::Warn);
+    builder.filter_module("kedis", log::LevelFilter::Trace);
     builder.format(|out, record| {
         let thread = std::thread::current();
         writeln!(

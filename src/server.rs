@@ -8,6 +8,7 @@
 //! nothing to replay.
 
 use crate::base::clock;
+use crate::base::recurring::Recurring;
 use crate::commands::{load_libraries, registry};
 use crate::exec::check_renames;
 use crate::jobs::{self, Jobs, LoadError};
@@ -142,6 +143,7 @@ fn accept_loop(
     let mut events = Events::with_capacity(64);
     let mut again: Vec<Token> = Vec::new();
     let mut last_cron = Instant::now();
+    let mut fsync = Recurring::default();
     let mut leave = Leave::default();
     loop {
         let timeout = match again.is_empty() {
@@ -174,7 +176,7 @@ fn accept_loop(
         }
         if last_cron.elapsed() >= CRON {
             last_cron = Instant::now();
-            cron(server);
+            cron(server, &mut fsync);
             // A connection that was left in the queue for lack of descriptors
             // causes no second event.
             again = listeners.tokens();
@@ -281,14 +283,16 @@ fn take_moves(server: &Server, waker: Arc<Waker>) -> Receiver<Move> {
 }
 
 /// Once a second: samples for INFO, `appendfsync everysec`.
-fn cron(server: &Server) {
+fn cron(server: &Server, fsync_fails: &mut Recurring) {
     server.sample();
     server.evict_clients(&server.config.load());
     let fsync = server.config.load().appendfsync;
-    if fsync == AppendFsync::Everysec
-        && let Err(error) = server.engine.sync_wal()
-    {
-        log::error!("fsync: {error}");
+    if fsync == AppendFsync::Everysec {
+        match server.engine.sync_wal() {
+            Ok(()) => fsync_fails.over(),
+            Err(error) if fsync_fails.is_news(&error) => log::error!("fsync: {error}"),
+            Err(_) => {}
+        }
     }
     server.end_ack_waits();
 }

@@ -13,4 +13,5 @@ pub mod longdouble;
 pub mod lzf;
 pub mod num;
 pub mod prefetch;
+pub mod recurring;
 pub mod resolve;

@@ -2,6 +2,7 @@
 //! handed to an IO thread.
 
 use crate::base::clock;
+use crate::base::recurring::Recurring;
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::mailbox::Socket;
@@ -123,6 +124,7 @@ fn has_bound(bound: &[Listener], there: io::Result<SocketAddr>) -> bool {
 pub struct Listeners {
     all: Vec<Listener>,
     next_thread: usize,
+    accept_fails: Recurring,
 }
 
 impl Listeners {
@@ -146,6 +148,7 @@ impl Listeners {
         Ok(Listeners {
             all,
             next_thread: 0,
+            accept_fails: Recurring::default(),
         })
     }
 
@@ -266,13 +269,16 @@ impl Listeners {
             };
             match accepted {
                 Ok((socket, addr, laddr, local)) => {
+                    self.accept_fails.over();
                     self.welcome(socket, addr, laddr, local, server);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // Out of descriptors, say: the connection stays in the queue.
-                    log::warn!("accept: {error}");
+                    if self.accept_fails.is_news(&error) {
+                        log::warn!("accept: {error}");
+                    }
                     return false;
                 }
             }
@@ -294,6 +300,7 @@ impl Listeners {
             return refuse(socket, refusal);
         }
         server.stats.connections.add(1);
+        log::debug!("Accepted {addr}");
         let (fd, flags) = match &socket {
             Socket::Tcp(s) => {
                 if let Err(error) = set_options(s, config.tcp_keepalive_s) {
