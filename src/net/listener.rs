@@ -18,9 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Connections accepted from one socket before the others have their turn.
-const ACCEPT_BUDGET: usize = 1000;
-
 /// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
@@ -250,9 +247,12 @@ impl Listeners {
         self.all.iter().map(name).collect()
     }
 
-    /// Accepts what waits on the socket with this token; says whether more may wait.
+    /// Accepts what waits on the socket with this token, up to
+    /// `max-new-connections-per-cycle`: then the others have their turn. Says whether
+    /// more may wait.
     pub fn accept(&mut self, token: Token, server: &Server) -> bool {
-        for _ in 0..ACCEPT_BUDGET {
+        let config = server.config.load();
+        for _ in 0..config.max_new_connections_per_cycle {
             let accepted = match self.all.get(token.0) {
                 Some(Listener::Tcp(l, _)) => l.accept().map(|(s, peer)| {
                     let laddr = s
@@ -270,7 +270,7 @@ impl Listeners {
             match accepted {
                 Ok((socket, addr, laddr, local)) => {
                     self.accept_fails.over();
-                    self.welcome(socket, addr, laddr, local, server);
+                    self.welcome(socket, addr, laddr, local, server, &config);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -293,9 +293,9 @@ impl Listeners {
         laddr: String,
         local: bool,
         server: &Server,
+        config: &Config,
     ) {
-        let config = server.config.load();
-        if let Some(refusal) = refusal(&config, server, local) {
+        if let Some(refusal) = refusal(config, server, local) {
             server.stats.rejected_connections.add(1);
             return refuse(socket, refusal);
         }
