@@ -44,7 +44,6 @@ fn run(config: Config, file: Option<PathBuf>, load_rdb: Option<PathBuf>) -> Exit
     }
     crash::log_traces(config.crash_log_enabled);
     crash::abort_on_panic();
-    raise_descriptor_limit(&config);
     log::info!(
         "Kedis {} starts, pid {}, data in {}",
         env!("CARGO_PKG_VERSION"),
@@ -114,42 +113,4 @@ fn filter(level: LogLevel) -> log::LevelFilter {
         LogLevel::Warning => log::LevelFilter::Warn,
         LogLevel::Nothing => log::LevelFilter::Off,
     }
-}
-
-/// Each client needs a descriptor, and the database some.
-fn raise_descriptor_limit(config: &Config) {
-    let wanted =
-        u64::from(config.max_clients) + 32 + config.rocksdb_max_open_files.max(1024) as u64;
-    match rlimit(wanted) {
-        Ok(limit) if limit < wanted => log::warn!(
-            "only {limit} file descriptors are allowed, {wanted} would be needed for maxclients {}",
-            config.max_clients
-        ),
-        Ok(_) => {}
-        Err(error) => log::warn!("cannot raise the limit of file descriptors: {error}"),
-    }
-}
-
-#[allow(unsafe_code)]
-fn rlimit(wanted: u64) -> std::io::Result<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: both calls get a valid, initialised struct that outlives them.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        if limit.rlim_cur < wanted {
-            limit.rlim_max = limit.rlim_max.max(wanted);
-            limit.rlim_cur = wanted;
-            if libc::setrlimit(libc::RLIMIT_NOFILE, &limit) != 0 {
-                libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
-                limit.rlim_cur = limit.rlim_max;
-                libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-            }
-        }
-    }
-    Ok(limit.rlim_cur)
 }

@@ -16,6 +16,7 @@ use crate::net::{IoThread, ListenError, Listeners};
 use crate::replication;
 use crate::state::Server;
 use crate::state::config::{AppendFsync, Compression as ConfigCompression, Config, memory_budget};
+use crate::state::descriptors;
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::server::Shutdown;
 use crate::storage::options::{Compression, StorageConfig};
@@ -63,16 +64,17 @@ pub enum ServerError {
 /// The configuration asks for what cannot be, the database cannot be opened, an address cannot be bound, a thread cannot
 /// be started.
 pub fn run(
-    config: Config,
+    mut config: Config,
     config_file: Option<PathBuf>,
     load_rdb: Option<&Path>,
     ready: impl FnOnce(&Arc<Server>),
 ) -> Result<(), ServerError> {
     let started = Instant::now();
     check(&config)?;
-    // The database's lock comes first: who does not get it must not touch the
+    // The database's lock comes before the sockets: who does not get it must not touch the
     // sockets of the server that has it.
-    let engine = Engine::open(storage_config(&config))?;
+    let shares = descriptors::claim(&mut config).map_err(io::Error::other)?;
+    let engine = Engine::open(storage_config(&config, shares.table_files))?;
     let mut listeners = Listeners::bind(&config)?;
     match load_rdb {
         Some(path) => drop(jobs::load_rdb(&engine, path)?),
@@ -95,6 +97,8 @@ pub fn run(
     let server = Server::new(engine, config, config_file, run_id, commands);
     let server = Arc::new(server);
     server.port.store(port, Ordering::Relaxed);
+    let reserved = &server.reserved_descriptors;
+    reserved.store(shares.reserved, Ordering::Relaxed);
     load_libraries(&server).map_err(|error| {
         io::Error::other(format!(
             "the libraries of functions cannot be loaded: {error}"
@@ -416,7 +420,7 @@ fn watch_signals(waker: &Arc<Waker>) -> io::Result<Signals> {
     })
 }
 
-fn storage_config(config: &Config) -> StorageConfig {
+fn storage_config(config: &Config, table_files: i32) -> StorageConfig {
     StorageConfig {
         databases: config.databases.min(u32::from(u16::MAX)) as u16,
         memory_budget: memory_budget(config),
@@ -434,7 +438,7 @@ fn storage_config(config: &Config) -> StorageConfig {
         max_background_jobs: config.background_jobs(),
         background_nice: config.rocksdb_background_nice,
         rate_limit: config.rocksdb_rate_limit_bytes_per_s,
-        max_open_files: config.rocksdb_max_open_files,
+        max_open_files: table_files,
         compression: compression(config.rocksdb_compression),
         bottommost_compression: compression(config.rocksdb_bottommost_compression),
         binlog_enabled: config.binlog_enabled,

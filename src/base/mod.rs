@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod crash;
+pub mod descriptors;
 mod float;
 pub mod glob;
 pub mod hash;

@@ -128,6 +128,8 @@ pub struct Server {
     pub allow_denied: AtomicBool,
     /// The ports that the server listens on, for INFO.
     pub port: AtomicU64,
+    /// File descriptors that are not for clients.
+    pub reserved_descriptors: AtomicU64,
     /// IO threads.
     mailboxes: OnceLock<Vec<Mailbox>>,
     /// Wakes the main thread.
@@ -195,6 +197,7 @@ impl Server {
             active_expire: AtomicBool::new(true),
             allow_denied: AtomicBool::new(false),
             port: AtomicU64::new(0),
+            reserved_descriptors: AtomicU64::new(0),
             mailboxes: OnceLock::new(),
             main_waker: OnceLock::new(),
             pauses: RwLock::default(),
