@@ -2,10 +2,9 @@
 
 use kedis::base::crash;
 use kedis::server;
-use kedis::state::config::{Config, LogLevel, Startup, help_text};
+use kedis::state::config::{Config, Given, LogLevel, Startup, help_text};
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -28,8 +27,7 @@ fn main() -> ExitCode {
             println!("Kedis server v{}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        Ok(Startup::Run(config, file)) => run(*config, file, None),
-        Ok(Startup::Load(config, file, rdb)) => run(*config, file, Some(rdb)),
+        Ok(Startup::Run(config, given)) => run(*config, given),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
@@ -37,9 +35,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(config: Config, file: Option<PathBuf>, load_rdb: Option<PathBuf>) -> ExitCode {
+fn run(config: Config, given: Given) -> ExitCode {
     if let Err(error) = start_log(&config) {
-        eprintln!("cannot write to the log file: {error}");
+        let path = config.path(&config.logfile).unwrap_or_default();
+        let text = format!("cannot write to the log file {}: {error}", path.display());
+        eprintln!("{}", given.places.explain(&text, "logfile", None));
         return ExitCode::FAILURE;
     }
     crash::log_traces(config.crash_log_enabled);
@@ -50,12 +50,13 @@ fn run(config: Config, file: Option<PathBuf>, load_rdb: Option<PathBuf>) -> Exit
         std::process::id(),
         config.data_dir().display()
     );
-    if file.is_none() {
+    if given.file.is_none() {
         log::info!("no configuration file given: the defaults and the flags hold");
     }
+    let log_is_file = config.path(&config.logfile).is_some();
     let pidfile = config.path(&config.pidfile);
-    let mut is_ours = false;
-    let ran = server::run(config, file, load_rdb.as_deref(), |server| {
+    let (mut is_ours, mut is_up) = (false, false);
+    let ran = server::run(config, given.file, given.load_rdb.as_deref(), |server| {
         server.on_log_level(Box::new(|level| log::set_max_level(filter(level))));
         if let Some(path) = &pidfile {
             match std::fs::write(path, format!("{}\n", std::process::id())) {
@@ -63,6 +64,7 @@ fn run(config: Config, file: Option<PathBuf>, load_rdb: Option<PathBuf>) -> Exit
                 Err(error) => log::error!("cannot write {}: {error}", path.display()),
             }
         }
+        is_up = true;
     });
     // A server that did not start leaves the file of the one in its way alone.
     if let Some(path) = pidfile.filter(|_| is_ours)
@@ -70,13 +72,19 @@ fn run(config: Config, file: Option<PathBuf>, load_rdb: Option<PathBuf>) -> Exit
     {
         log::debug!("cannot remove {}: {error}", path.display());
     }
-    match ran {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            log::error!("the server does not run: {error}");
-            ExitCode::FAILURE
-        }
+    let Err(error) = ran else {
+        return ExitCode::SUCCESS;
+    };
+    let mut text = format!("the server does not run: {error}");
+    if let Some((parameter, word)) = error.parameter() {
+        text = given.places.explain(&text, parameter, word);
     }
+    log::error!("{text}");
+    if log_is_file && !is_up {
+        // Whoever started it looks here first.
+        eprintln!("{text}");
+    }
+    ExitCode::FAILURE
 }
 
 fn start_log(config: &Config) -> std::io::Result<()> {

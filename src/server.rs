@@ -50,11 +50,32 @@ pub enum ServerError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The configuration asks for what cannot be.
-    #[error("{0}")]
-    Config(String),
+    #[error("{reason}")]
+    Config {
+        /// The parameter.
+        parameter: &'static str,
+        /// The word that its line begins with, where it may stand on several.
+        word: Option<String>,
+        /// Why.
+        reason: String,
+    },
     /// The system.
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+impl ServerError {
+    /// The parameter that is to blame, and the first word of its line if it may stand
+    /// on several.
+    pub fn parameter(&self) -> Option<(&'static str, Option<&str>)> {
+        match self {
+            ServerError::Config {
+                parameter, word, ..
+            } => Some((parameter, word.as_deref())),
+            ServerError::Listen(error) => Some((error.parameter(), None)),
+            _ => None,
+        }
+    }
 }
 
 /// Runs a server until SIGTERM, SIGINT or SHUTDOWN, over what `load_rdb` holds
@@ -128,13 +149,23 @@ pub fn run(
 
 /// Refuses what each directive alone does not show to be wrong.
 fn check(config: &Config) -> Result<(), ServerError> {
-    check_renames(config).map_err(ServerError::Config)?;
-    if !config.users.0.is_empty() || !config.aclfile.as_os_str().is_empty() {
-        // Whoever wrote that counts on it: the server would be open to everybody.
-        let text = "there are no ACL users: remove `user` and `aclfile`, or set `requirepass`";
-        return Err(ServerError::Config(text.to_owned()));
-    }
-    Ok(())
+    check_renames(config).map_err(|(name, reason)| ServerError::Config {
+        parameter: "rename-command",
+        word: Some(name),
+        reason,
+    })?;
+    let parameter = match config.users.0.is_empty() {
+        false => "user",
+        true if !config.aclfile.as_os_str().is_empty() => "aclfile",
+        true => return Ok(()),
+    };
+    // Whoever wrote that counts on it: the server would be open to everybody.
+    let reason = "there are no ACL users: remove `user` and `aclfile`, or set `requirepass`";
+    Err(ServerError::Config {
+        parameter,
+        word: None,
+        reason: reason.to_owned(),
+    })
 }
 
 fn accept_loop(

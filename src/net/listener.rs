@@ -24,6 +24,8 @@ pub enum ListenError {
     /// An address cannot be bound.
     #[error("cannot listen on {address}: {error}")]
     Bind {
+        /// The parameter that says so.
+        parameter: &'static str,
         /// As configured.
         address: String,
         /// What the system says.
@@ -35,6 +37,16 @@ pub enum ListenError {
     /// Nothing is left to listen on.
     #[error("there is no address to listen on: set `port` or `unixsocket`")]
     Nothing,
+}
+
+impl ListenError {
+    /// The parameter that is to blame.
+    pub fn parameter(&self) -> &'static str {
+        match self {
+            ListenError::Bind { parameter, .. } => parameter,
+            ListenError::Twice(_) | ListenError::Nothing => "bind",
+        }
+    }
 }
 
 enum Listener {
@@ -81,9 +93,13 @@ fn bind_all(wanted: &[(Address, bool)], backlog: u32) -> Result<Vec<Listener>, L
             Err(error) => {
                 let address = format!("{host}:{port}");
                 let in_use = error.kind() == io::ErrorKind::AddrInUse;
-                return Err(match in_use && has_bound(&bound, address_at(host, *port)) {
-                    true => ListenError::Twice(address),
-                    false => ListenError::Bind { address, error },
+                if in_use && has_bound(&bound, address_at(host, *port)) {
+                    return Err(ListenError::Twice(address));
+                }
+                return Err(ListenError::Bind {
+                    parameter: if in_use { "port" } else { "bind" },
+                    address,
+                    error,
                 });
             }
         }
@@ -134,6 +150,7 @@ impl Listeners {
         if let Some(path) = config.path(&config.unixsocket) {
             let bound = bind_unix(&path, config.unixsocketperm);
             let listener = bound.map_err(|error| ListenError::Bind {
+                parameter: "unixsocket",
                 address: path.display().to_string(),
                 error,
             })?;
