@@ -1,6 +1,7 @@
 //! `kedis-server [config-file] [--key value …]`.
 
 use kedis::base::crash;
+use kedis::base::daemon::{self, Detached, Side};
 use kedis::server;
 use kedis::state::config::{Config, Given, LogLevel, Startup, help_text};
 use std::fs::OpenOptions;
@@ -18,6 +19,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 static MALLOC_CONF: &[u8; 37] = b"dirty_decay_ms:3000,muzzy_decay_ms:0\0";
 
 fn main() -> ExitCode {
+    daemon::ignore_hangup();
     match Config::from_args(std::env::args_os().skip(1)) {
         Ok(Startup::Help) => {
             print!("{}", help_text());
@@ -27,7 +29,7 @@ fn main() -> ExitCode {
             println!("Kedis server v{}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        Ok(Startup::Run(config, given)) => run(*config, given),
+        Ok(Startup::Run(config, given)) => start(*config, given),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
@@ -35,7 +37,22 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(config: Config, given: Given) -> ExitCode {
+/// Runs the server, here or in the background.
+fn start(config: Config, given: Given) -> ExitCode {
+    if !config.daemonize {
+        return run(config, given, None);
+    }
+    match daemon::detach() {
+        Ok(Side::Parent(status)) => ExitCode::from(status),
+        Ok(Side::Child(detached)) => run(config, given, Some(detached)),
+        Err(error) => {
+            eprintln!("cannot run in the background: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     if let Err(error) = start_log(&config) {
         let path = config.path(&config.logfile).unwrap_or_default();
         let text = format!("cannot write to the log file {}: {error}", path.display());
@@ -54,6 +71,9 @@ fn run(config: Config, given: Given) -> ExitCode {
         log::info!("no configuration file given: the defaults and the flags hold");
     }
     let log_is_file = config.path(&config.logfile).is_some();
+    if detached.is_some() && !log_is_file {
+        log::warn!("in the background without `logfile` there is no log");
+    }
     let pidfile = config.path(&config.pidfile);
     let (mut is_ours, mut is_up) = (false, false);
     let ran = server::run(config, given.file, given.load_rdb.as_deref(), |server| {
@@ -65,6 +85,9 @@ fn run(config: Config, given: Given) -> ExitCode {
             }
         }
         is_up = true;
+        if let Some(Err(error)) = detached.map(Detached::ready) {
+            log::error!("cannot leave the terminal: {error}");
+        }
     });
     // A server that did not start leaves the file of the one in its way alone.
     if let Some(path) = pidfile.filter(|_| is_ours)
