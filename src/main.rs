@@ -1,10 +1,11 @@
 //! `kedis-server [config-file] [--key value …]`.
 
+use kedis::base::crash;
+use kedis::base::daemon::{self, Detached, Side};
 use kedis::server;
-use kedis::state::config::{Config, LogLevel, Startup, help_text};
+use kedis::state::config::{Config, Given, LogLevel, Startup, help_text};
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -18,6 +19,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 static MALLOC_CONF: &[u8; 37] = b"dirty_decay_ms:3000,muzzy_decay_ms:0\0";
 
 fn main() -> ExitCode {
+    daemon::ignore_hangup();
     match Config::from_args(std::env::args_os().skip(1)) {
         Ok(Startup::Help) => {
             print!("{}", help_text());
@@ -27,8 +29,7 @@ fn main() -> ExitCode {
             println!("Kedis server v{}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        Ok(Startup::Run(config, file)) => run(*config, file, None),
-        Ok(Startup::Load(config, file, rdb)) => run(*config, file, Some(rdb)),
+        Ok(Startup::Run(config, given)) => start(*config, given),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
@@ -36,31 +37,56 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(config: Config, file: Option<PathBuf>, load_rdb: Option<PathBuf>) -> ExitCode {
+/// Runs the server, here or in the background.
+fn start(config: Config, given: Given) -> ExitCode {
+    if !config.daemonize {
+        return run(config, given, None);
+    }
+    match daemon::detach() {
+        Ok(Side::Parent(status)) => ExitCode::from(status),
+        Ok(Side::Child(detached)) => run(config, given, Some(detached)),
+        Err(error) => {
+            eprintln!("cannot run in the background: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     if let Err(error) = start_log(&config) {
-        eprintln!("cannot write to the log file: {error}");
+        let path = config.path(&config.logfile).unwrap_or_default();
+        let text = format!("cannot write to the log file {}: {error}", path.display());
+        eprintln!("{}", given.places.explain(&text, "logfile", None));
         return ExitCode::FAILURE;
     }
-    abort_on_panic();
-    raise_descriptor_limit(&config);
+    crash::log_traces(config.crash_log_enabled);
+    crash::abort_on_panic();
     log::info!(
         "Kedis {} starts, pid {}, data in {}",
         env!("CARGO_PKG_VERSION"),
         std::process::id(),
         config.data_dir().display()
     );
-    if file.is_none() {
+    if given.file.is_none() {
         log::info!("no configuration file given: the defaults and the flags hold");
     }
+    let log_is_file = config.path(&config.logfile).is_some();
+    if detached.is_some() && !log_is_file {
+        log::warn!("in the background without `logfile` there is no log");
+    }
     let pidfile = config.path(&config.pidfile);
-    let mut is_ours = false;
-    let ran = server::run(config, file, load_rdb.as_deref(), |server| {
+    let (mut is_ours, mut is_up) = (false, false);
+    let ran = server::run(config, given.file, given.load_rdb.as_deref(), |server| {
         server.on_log_level(Box::new(|level| log::set_max_level(filter(level))));
         if let Some(path) = &pidfile {
             match std::fs::write(path, format!("{}\n", std::process::id())) {
                 Ok(()) => is_ours = true,
                 Err(error) => log::error!("cannot write {}: {error}", path.display()),
             }
+        }
+        is_up = true;
+        if let Some(Err(error)) = detached.map(Detached::ready) {
+            log::error!("cannot leave the terminal: {error}");
         }
     });
     // A server that did not start leaves the file of the one in its way alone.
@@ -69,18 +95,26 @@ fn run(config: Config, file: Option<PathBuf>, load_rdb: Option<PathBuf>) -> Exit
     {
         log::debug!("cannot remove {}: {error}", path.display());
     }
-    match ran {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            log::error!("the server does not run: {error}");
-            ExitCode::FAILURE
-        }
+    let Err(error) = ran else {
+        return ExitCode::SUCCESS;
+    };
+    let mut text = format!("the server does not run: {error}");
+    if let Some((parameter, word)) = error.parameter() {
+        text = given.places.explain(&text, parameter, word);
     }
+    log::error!("{text}");
+    if log_is_file && !is_up {
+        // Whoever started it looks here first.
+        eprintln!("{text}");
+    }
+    ExitCode::FAILURE
 }
 
 fn start_log(config: &Config) -> std::io::Result<()> {
     let mut builder = env_logger::Builder::new();
-    builder.filter_level(log::LevelFilter::Trace);
+    // Of others only what is wrong: they know no `loglevel`.
+    builder.filter_level(log::LevelFilter::Warn);
+    builder.filter_module("kedis", log::LevelFilter::Trace);
     builder.format(|out, record| {
         let thread = std::thread::current();
         writeln!(
@@ -110,53 +144,4 @@ fn filter(level: LogLevel) -> log::LevelFilter {
         LogLevel::Warning => log::LevelFilter::Warn,
         LogLevel::Nothing => log::LevelFilter::Off,
     }
-}
-
-/// A thread that panics may hold locks and half a batch: the process must not
-/// go on. What was acknowledged is safe.
-fn abort_on_panic() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        log::error!("panic: {info}");
-        report(info);
-        std::process::abort();
-    }));
-}
-
-/// Each client needs a descriptor, and the database some.
-fn raise_descriptor_limit(config: &Config) {
-    let wanted =
-        u64::from(config.max_clients) + 32 + config.rocksdb_max_open_files.max(1024) as u64;
-    match rlimit(wanted) {
-        Ok(limit) if limit < wanted => log::warn!(
-            "only {limit} file descriptors are allowed, {wanted} would be needed for maxclients {}",
-            config.max_clients
-        ),
-        Ok(_) => {}
-        Err(error) => log::warn!("cannot raise the limit of file descriptors: {error}"),
-    }
-}
-
-#[allow(unsafe_code)]
-fn rlimit(wanted: u64) -> std::io::Result<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: both calls get a valid, initialised struct that outlives them.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        if limit.rlim_cur < wanted {
-            limit.rlim_max = limit.rlim_max.max(wanted);
-            limit.rlim_cur = wanted;
-            if libc::setrlimit(libc::RLIMIT_NOFILE, &limit) != 0 {
-                libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
-                limit.rlim_cur = limit.rlim_max;
-                libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-            }
-        }
-    }
-    Ok(limit.rlim_cur)
 }

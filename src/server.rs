@@ -8,6 +8,7 @@
 //! nothing to replay.
 
 use crate::base::clock;
+use crate::base::recurring::Recurring;
 use crate::commands::{load_libraries, registry};
 use crate::exec::check_renames;
 use crate::jobs::{self, Jobs, LoadError};
@@ -15,6 +16,7 @@ use crate::net::{IoThread, ListenError, Listeners};
 use crate::replication;
 use crate::state::Server;
 use crate::state::config::{AppendFsync, Compression as ConfigCompression, Config, memory_budget};
+use crate::state::descriptors;
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::server::Shutdown;
 use crate::storage::options::{Compression, StorageConfig};
@@ -48,11 +50,32 @@ pub enum ServerError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The configuration asks for what cannot be.
-    #[error("{0}")]
-    Config(String),
+    #[error("{reason}")]
+    Config {
+        /// The parameter.
+        parameter: &'static str,
+        /// The word that its line begins with, where it may stand on several.
+        word: Option<String>,
+        /// Why.
+        reason: String,
+    },
     /// The system.
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+impl ServerError {
+    /// The parameter that is to blame, and the first word of its line if it may stand
+    /// on several.
+    pub fn parameter(&self) -> Option<(&'static str, Option<&str>)> {
+        match self {
+            ServerError::Config {
+                parameter, word, ..
+            } => Some((parameter, word.as_deref())),
+            ServerError::Listen(error) => Some((error.parameter(), None)),
+            _ => None,
+        }
+    }
 }
 
 /// Runs a server until SIGTERM, SIGINT or SHUTDOWN, over what `load_rdb` holds
@@ -62,16 +85,17 @@ pub enum ServerError {
 /// The configuration asks for what cannot be, the database cannot be opened, an address cannot be bound, a thread cannot
 /// be started.
 pub fn run(
-    config: Config,
+    mut config: Config,
     config_file: Option<PathBuf>,
     load_rdb: Option<&Path>,
     ready: impl FnOnce(&Arc<Server>),
 ) -> Result<(), ServerError> {
     let started = Instant::now();
     check(&config)?;
-    // The database's lock comes first: who does not get it must not touch the
+    // The database's lock comes before the sockets: who does not get it must not touch the
     // sockets of the server that has it.
-    let engine = Engine::open(storage_config(&config))?;
+    let shares = descriptors::claim(&mut config).map_err(io::Error::other)?;
+    let engine = Engine::open(storage_config(&config, shares.table_files))?;
     let mut listeners = Listeners::bind(&config)?;
     match load_rdb {
         Some(path) => drop(jobs::load_rdb(&engine, path)?),
@@ -94,6 +118,8 @@ pub fn run(
     let server = Server::new(engine, config, config_file, run_id, commands);
     let server = Arc::new(server);
     server.port.store(port, Ordering::Relaxed);
+    let reserved = &server.reserved_descriptors;
+    reserved.store(shares.reserved, Ordering::Relaxed);
     load_libraries(&server).map_err(|error| {
         io::Error::other(format!(
             "the libraries of functions cannot be loaded: {error}"
@@ -123,13 +149,23 @@ pub fn run(
 
 /// Refuses what each directive alone does not show to be wrong.
 fn check(config: &Config) -> Result<(), ServerError> {
-    check_renames(config).map_err(ServerError::Config)?;
-    if !config.users.0.is_empty() || !config.aclfile.as_os_str().is_empty() {
-        // Whoever wrote that counts on it: the server would be open to everybody.
-        let text = "there are no ACL users: remove `user` and `aclfile`, or set `requirepass`";
-        return Err(ServerError::Config(text.to_owned()));
-    }
-    Ok(())
+    check_renames(config).map_err(|(name, reason)| ServerError::Config {
+        parameter: "rename-command",
+        word: Some(name),
+        reason,
+    })?;
+    let parameter = match config.users.0.is_empty() {
+        false => "user",
+        true if !config.aclfile.as_os_str().is_empty() => "aclfile",
+        true => return Ok(()),
+    };
+    // Whoever wrote that counts on it: the server would be open to everybody.
+    let reason = "there are no ACL users: remove `user` and `aclfile`, or set `requirepass`";
+    Err(ServerError::Config {
+        parameter,
+        word: None,
+        reason: reason.to_owned(),
+    })
 }
 
 fn accept_loop(
@@ -142,6 +178,7 @@ fn accept_loop(
     let mut events = Events::with_capacity(64);
     let mut again: Vec<Token> = Vec::new();
     let mut last_cron = Instant::now();
+    let mut fsync = Recurring::default();
     let mut leave = Leave::default();
     loop {
         let timeout = match again.is_empty() {
@@ -174,7 +211,7 @@ fn accept_loop(
         }
         if last_cron.elapsed() >= CRON {
             last_cron = Instant::now();
-            cron(server);
+            cron(server, &mut fsync);
             // A connection that was left in the queue for lack of descriptors
             // causes no second event.
             again = listeners.tokens();
@@ -281,14 +318,16 @@ fn take_moves(server: &Server, waker: Arc<Waker>) -> Receiver<Move> {
 }
 
 /// Once a second: samples for INFO, `appendfsync everysec`.
-fn cron(server: &Server) {
+fn cron(server: &Server, fsync_fails: &mut Recurring) {
     server.sample();
     server.evict_clients(&server.config.load());
     let fsync = server.config.load().appendfsync;
-    if fsync == AppendFsync::Everysec
-        && let Err(error) = server.engine.sync_wal()
-    {
-        log::error!("fsync: {error}");
+    if fsync == AppendFsync::Everysec {
+        match server.engine.sync_wal() {
+            Ok(()) => fsync_fails.over(),
+            Err(error) if fsync_fails.is_news(&error) => log::error!("fsync: {error}"),
+            Err(_) => {}
+        }
     }
     server.end_ack_waits();
 }
@@ -412,7 +451,7 @@ fn watch_signals(waker: &Arc<Waker>) -> io::Result<Signals> {
     })
 }
 
-fn storage_config(config: &Config) -> StorageConfig {
+fn storage_config(config: &Config, table_files: i32) -> StorageConfig {
     StorageConfig {
         databases: config.databases.min(u32::from(u16::MAX)) as u16,
         memory_budget: memory_budget(config),
@@ -430,7 +469,7 @@ fn storage_config(config: &Config) -> StorageConfig {
         max_background_jobs: config.background_jobs(),
         background_nice: config.rocksdb_background_nice,
         rate_limit: config.rocksdb_rate_limit_bytes_per_s,
-        max_open_files: config.rocksdb_max_open_files,
+        max_open_files: table_files,
         compression: compression(config.rocksdb_compression),
         bottommost_compression: compression(config.rocksdb_bottommost_compression),
         binlog_enabled: config.binlog_enabled,

@@ -1,9 +1,12 @@
 //! Plain tools below everything else: numbers and their text, clocks, hashes,
-//! glob patterns, compression, names of hosts.
+//! glob patterns, compression, names of hosts, what a process is to the system.
 //!
 //! Knows neither the protocol nor commands nor the storage engine.
 
 pub mod clock;
+pub mod crash;
+pub mod daemon;
+pub mod descriptors;
 mod float;
 pub mod glob;
 pub mod hash;
@@ -12,4 +15,5 @@ pub mod longdouble;
 pub mod lzf;
 pub mod num;
 pub mod prefetch;
+pub mod recurring;
 pub mod resolve;

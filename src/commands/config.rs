@@ -7,8 +7,10 @@
 use super::help;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::base::crash;
 use crate::state::Server;
 use crate::state::config::{AppendFsync, Config, memory_budget};
+use crate::state::descriptors;
 use std::sync::atomic::Ordering;
 
 fn get(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -48,6 +50,17 @@ fn set(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
     let changed = old.changed(new);
     let changes = |name: &str| changed.contains(&name);
+    if changes("maxclients") {
+        let reserved = server.reserved_descriptors.load(Ordering::Relaxed);
+        let most = descriptors::clients_for(reserved, new.max_clients);
+        if most < new.max_clients {
+            return Err(Error::owned(format!(
+                "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The \
+                 operating system is not able to handle the specified number of clients, \
+                 try with {most}"
+            )));
+        }
+    }
     if let Some(name) = ["port", "bind"].into_iter().find(|name| changes(name)) {
         if let Err(error) = server.listen(new) {
             log::warn!("cannot listen as CONFIG SET {name} asks: {error}");
@@ -71,6 +84,12 @@ fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
             // What was acknowledged before is safe from now on, too.
             server.engine.sync_wal()?;
         }
+    }
+    if changes("latency-tracking") {
+        server.stats.time_commands(new.latency_tracking);
+    }
+    if changes("crash-log-enabled") {
+        crash::log_traces(new.crash_log_enabled);
     }
     if changes("maxmemory") {
         server.engine.set_memory_budget(memory_budget(new))?;

@@ -154,7 +154,9 @@ fn histogram(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         }
     }
     let stats = &ctx.server.stats.per_command;
-    chosen.retain(|command| stats.get(command.index).is_some_and(|s| s.calls.get() > 0));
+    // None is kept without `latency-tracking`.
+    let has_some = |stats: &CommandStats| stats.latency.iter().any(|bucket| bucket.get() > 0);
+    chosen.retain(|command| stats.get(command.index).is_some_and(has_some));
     ctx.reply.map(chosen.len());
     for command in chosen {
         ctx.reply.bulk(command.full_name.as_bytes());

@@ -286,11 +286,8 @@ impl Executor {
 
     /// Counts a command whose wait ended without being served.
     pub fn count_unserved(&self, waiter: &Waiter, failed: bool) {
-        if let Ok(found) = self.resolve(&waiter.request.args())
-            && let Some(command) = self.server.stats.per_command.get(found.index)
-        {
-            self.server.stats.commands.add(1);
-            command.ran(0, failed);
+        if let Ok(found) = self.resolve(&waiter.request.args()) {
+            self.server.stats.ran(found.index, 0, failed);
         }
     }
 

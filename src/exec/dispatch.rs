@@ -659,7 +659,7 @@ fn is_http(args: &[&[u8]]) -> bool {
 ///
 /// # Errors
 /// Says which does not, or is not.
-pub fn check_renames(config: &Config) -> Result<(), String> {
+pub fn check_renames(config: &Config) -> Result<(), (String, String)> {
     let mut taken = FxHashSet::default();
     for (name, new_name) in &config.renames.0 {
         let reason = if registry().find(name.as_bytes()).is_none() {
@@ -674,7 +674,8 @@ pub fn check_renames(config: &Config) -> Result<(), String> {
                 false => continue,
             }
         };
-        return Err(format!("rename-command {name} {new_name}: {reason}"));
+        let text = format!("rename-command {name} {new_name}: {reason}");
+        return Err((name.clone(), text));
     }
     Ok(())
 }

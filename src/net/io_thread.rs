@@ -300,7 +300,10 @@ impl IoThread {
             Turn::More => self.look_again(token),
             Turn::Paused => self.wait_for_pause(token),
             Turn::Blocked => self.begin_wait(token),
-            Turn::Closed => self.close(token),
+            Turn::Closed => {
+                log::debug!("Client closed connection {}", connection.session.info);
+                self.close(token);
+            }
         }
         if holds_much {
             self.evict_clients();
@@ -426,6 +429,7 @@ impl IoThread {
         }
         let unsent = connection.unsent();
         if unsent == 0 && connection.is_ending() {
+            log::debug!("Client closed connection {}", connection.session.info);
             return self.close(token);
         }
         let (config, now_ms) = (self.executor.config(), self.executor.now_ms());
@@ -642,6 +646,9 @@ impl IoThread {
                 let info = &c.session.info;
                 let idle_ms = now_ms.saturating_sub(info.active_ms.load(Ordering::Relaxed));
                 let idle = timeout_ms > 0 && idle_ms > timeout_ms && !exempt_from_timeout(info);
+                if idle {
+                    log::debug!("Closing idle client {info}");
+                }
                 let overdue = idle || info.kill.load(Ordering::Acquire);
                 if idle_ms > IDLE_MS {
                     c.free_buffers();

@@ -2,6 +2,7 @@
 //! handed to an IO thread.
 
 use crate::base::clock;
+use crate::base::recurring::Recurring;
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::mailbox::Socket;
@@ -17,15 +18,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Connections accepted from one socket before the others have their turn.
-const ACCEPT_BUDGET: usize = 1000;
-
 /// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// An address cannot be bound.
     #[error("cannot listen on {address}: {error}")]
     Bind {
+        /// The parameter that says so.
+        parameter: &'static str,
         /// As configured.
         address: String,
         /// What the system says.
@@ -37,6 +37,16 @@ pub enum ListenError {
     /// Nothing is left to listen on.
     #[error("there is no address to listen on: set `port` or `unixsocket`")]
     Nothing,
+}
+
+impl ListenError {
+    /// The parameter that is to blame.
+    pub fn parameter(&self) -> &'static str {
+        match self {
+            ListenError::Bind { parameter, .. } => parameter,
+            ListenError::Twice(_) | ListenError::Nothing => "bind",
+        }
+    }
 }
 
 enum Listener {
@@ -83,9 +93,13 @@ fn bind_all(wanted: &[(Address, bool)], backlog: u32) -> Result<Vec<Listener>, L
             Err(error) => {
                 let address = format!("{host}:{port}");
                 let in_use = error.kind() == io::ErrorKind::AddrInUse;
-                return Err(match in_use && has_bound(&bound, address_at(host, *port)) {
-                    true => ListenError::Twice(address),
-                    false => ListenError::Bind { address, error },
+                if in_use && has_bound(&bound, address_at(host, *port)) {
+                    return Err(ListenError::Twice(address));
+                }
+                return Err(ListenError::Bind {
+                    parameter: if in_use { "port" } else { "bind" },
+                    address,
+                    error,
                 });
             }
         }
@@ -123,6 +137,7 @@ fn has_bound(bound: &[Listener], there: io::Result<SocketAddr>) -> bool {
 pub struct Listeners {
     all: Vec<Listener>,
     next_thread: usize,
+    accept_fails: Recurring,
 }
 
 impl Listeners {
@@ -135,6 +150,7 @@ impl Listeners {
         if let Some(path) = config.path(&config.unixsocket) {
             let bound = bind_unix(&path, config.unixsocketperm);
             let listener = bound.map_err(|error| ListenError::Bind {
+                parameter: "unixsocket",
                 address: path.display().to_string(),
                 error,
             })?;
@@ -146,6 +162,7 @@ impl Listeners {
         Ok(Listeners {
             all,
             next_thread: 0,
+            accept_fails: Recurring::default(),
         })
     }
 
@@ -247,9 +264,12 @@ impl Listeners {
         self.all.iter().map(name).collect()
     }
 
-    /// Accepts what waits on the socket with this token; says whether more may wait.
+    /// Accepts what waits on the socket with this token, up to
+    /// `max-new-connections-per-cycle`: then the others have their turn. Says whether
+    /// more may wait.
     pub fn accept(&mut self, token: Token, server: &Server) -> bool {
-        for _ in 0..ACCEPT_BUDGET {
+        let config = server.config.load();
+        for _ in 0..config.max_new_connections_per_cycle {
             let accepted = match self.all.get(token.0) {
                 Some(Listener::Tcp(l, _)) => l.accept().map(|(s, peer)| {
                     let laddr = s
@@ -266,13 +286,16 @@ impl Listeners {
             };
             match accepted {
                 Ok((socket, addr, laddr, local)) => {
-                    self.welcome(socket, addr, laddr, local, server);
+                    self.accept_fails.over();
+                    self.welcome(socket, addr, laddr, local, server, &config);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // Out of descriptors, say: the connection stays in the queue.
-                    log::warn!("accept: {error}");
+                    if self.accept_fails.is_news(&error) {
+                        log::warn!("accept: {error}");
+                    }
                     return false;
                 }
             }
@@ -287,13 +310,14 @@ impl Listeners {
         laddr: String,
         local: bool,
         server: &Server,
+        config: &Config,
     ) {
-        let config = server.config.load();
-        if let Some(refusal) = refusal(&config, server, local) {
+        if let Some(refusal) = refusal(config, server, local) {
             server.stats.rejected_connections.add(1);
             return refuse(socket, refusal);
         }
         server.stats.connections.add(1);
+        log::debug!("Accepted {addr}");
         let (fd, flags) = match &socket {
             Socket::Tcp(s) => {
                 if let Err(error) = set_options(s, config.tcp_keepalive_s) {

@@ -179,6 +179,14 @@ impl ClientInfo {
     }
 }
 
+/// For the log.
+impl std::fmt::Display for ClientInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (id, fd) = (self.id.0, self.fd.load(Ordering::Relaxed));
+        write!(f, "id={id} addr={} laddr={} fd={fd}", self.addr, self.laddr)
+    }
+}
+
 /// All clients.
 #[derive(Debug, Default)]
 pub struct Clients {

@@ -19,6 +19,7 @@
 //! | [`latency`] | events that took very long, over time |
 //! | [`rates`] | how fast counters grow |
 //! | [`memory`] | the process' memory |
+//! | [`descriptors`] | who gets the file descriptors that there are |
 //! | [`process`] | what the system says about the process |
 //! | [`replication`] | the master that is followed, the replicas that are fed |
 //! | [`scripts`] | scripts and functions |
@@ -37,6 +38,7 @@ pub mod clients;
 pub mod config;
 pub mod cursors;
 pub mod delivery;
+pub mod descriptors;
 pub mod eviction;
 pub mod lanes;
 pub mod latency;

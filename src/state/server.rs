@@ -128,6 +128,8 @@ pub struct Server {
     pub allow_denied: AtomicBool,
     /// The ports that the server listens on, for INFO.
     pub port: AtomicU64,
+    /// File descriptors that are not for clients.
+    pub reserved_descriptors: AtomicU64,
     /// IO threads.
     mailboxes: OnceLock<Vec<Mailbox>>,
     /// Wakes the main thread.
@@ -166,6 +168,8 @@ impl Server {
         engine.add_listener(watchers.clone());
         let replication = Replication::new(config.replicaof.clone());
         let waiters = Waiters::new(engine.interest.clone(), config.io_thread_count());
+        let stats = Stats::new(commands);
+        stats.time_commands(config.latency_tracking);
         Server {
             engine,
             config: SharedConfig::new(config),
@@ -173,7 +177,7 @@ impl Server {
             clients: Clients::default(),
             pubsub: PubSub::default(),
             tracking,
-            stats: Stats::new(commands),
+            stats,
             scripts: Scripts::default(),
             lanes: Lanes::default(),
             slowlog: SlowLog::default(),
@@ -193,6 +197,7 @@ impl Server {
             active_expire: AtomicBool::new(true),
             allow_denied: AtomicBool::new(false),
             port: AtomicU64::new(0),
+            reserved_descriptors: AtomicU64::new(0),
             mailboxes: OnceLock::new(),
             main_waker: OnceLock::new(),
             pauses: RwLock::default(),

@@ -1,6 +1,6 @@
 //! Counters: overall and per command.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A counter that any thread adds to.
 #[derive(Debug, Default)]
@@ -47,12 +47,15 @@ pub struct CommandStats {
 }
 
 impl CommandStats {
-    /// Counts one run.
-    pub fn ran(&self, usec: u64, failed: bool) {
+    /// Counts one run; `timed`: in the histogram, too.
+    fn ran(&self, usec: u64, failed: bool, timed: bool) {
         self.calls.add(1);
         self.usec.add(usec);
         if failed {
             self.failed.add(1);
+        }
+        if !timed {
+            return;
         }
         let bucket = (u64::BITS - usec.leading_zeros()) as usize;
         if let Some(counter) = self.latency.get(bucket.min(LATENCY_BUCKETS - 1)) {
@@ -112,6 +115,8 @@ pub struct Stats {
     pub sync_partial_ok: Counter,
     /// Replicas that wanted to go on where they were, and could not.
     pub sync_partial_err: Counter,
+    /// Histograms of commands stand still.
+    untimed: AtomicBool,
     /// Error replies by their code.
     pub errors: parking_lot::Mutex<std::collections::BTreeMap<String, u64>>,
     /// Per command, by registry index.
@@ -130,11 +135,17 @@ impl Stats {
         }
     }
 
+    /// Whether the histograms of commands go on (`latency-tracking`).
+    pub fn time_commands(&self, on: bool) {
+        self.untimed.store(!on, Ordering::Relaxed);
+    }
+
     /// Counts one run of the command with this registry index.
     pub fn ran(&self, index: usize, usec: u64, failed: bool) {
         self.commands.add(1);
         if let Some(command) = self.per_command.get(index) {
-            command.ran(usec, failed);
+            let timed = !self.untimed.load(Ordering::Relaxed);
+            command.ran(usec, failed, timed);
         }
     }
 

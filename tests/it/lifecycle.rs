@@ -213,7 +213,7 @@ fn mistakes_in_flags_are_named() {
         (vec!["--aclfile", "users.acl"], vec!["aclfile"]),
         (
             vec!["--bind", "not.an.address.invalid"],
-            vec!["not.an.address.invalid"],
+            vec!["not.an.address.invalid", "command line: 'bind"],
         ),
     ] {
         let text = failing_start(&flags);
@@ -241,19 +241,33 @@ fn mistakes_in_a_file_are_named_with_their_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bad.conf");
     for (content, line, word) in [
-        ("# fine\ntimeout 0\nport many\n", "3", "port"),
-        ("nosuch yes\n", "1", "nosuch"),
-        ("\n\nrequirepass \"open\n", "3", "requirepass"),
-        ("timeout 0\ntimeout\n", "2", "timeout"),
+        ("# fine\ntimeout 0\nport many\n", 3, "port"),
+        ("nosuch yes\n", 1, "nosuch"),
+        ("timeout=5\n", 1, "`timeout 5`"),
+        ("\n\nrequirepass \"open\n", 3, "requirepass"),
+        ("timeout 0\ntimeout\n", 2, "timeout"),
         (
             "include /nonexistent/kedis.conf\n",
-            "1",
+            1,
             "/nonexistent/kedis.conf",
         ),
+        // What only a look at the whole, or at the system, shows to be wrong.
+        ("\nrename-command NOSUCH x\n", 2, "no such command"),
+        ("rename-command set x\nrename-command get X\n", 2, "another"),
+        ("\nuser default off\n", 2, "no ACL users"),
+        ("\naclfile users.acl\n", 2, "no ACL users"),
+        ("\nbind 300.1.1.1\n", 2, "cannot listen on 300.1.1.1"),
+        ("\nbind \"\"\n", 2, "no address"),
+        (
+            "\nlogfile /nonexistent/x.log\n",
+            2,
+            "file /nonexistent/x.log:",
+        ),
+        ("\nunixsocket /nonexistent/x\n", 2, "/nonexistent/x"),
     ] {
         fs::write(&path, content).unwrap();
         let text = refused_file(&path);
-        for part in [line, word, "bad.conf"] {
+        for part in [&format!("bad.conf, at line {line}"), word] {
             assert!(
                 text.contains(part),
                 "{content:?} does not say {part:?}: {text}"

@@ -13,6 +13,7 @@
 //! - `failure`: writes that fail
 //! - `hostile`: input that no client library sends
 //! - `lifecycle`: start, stop, addresses, configuration
+//! - `process`: the background, signals, file descriptors, the log
 //! - `replication`: masters, replicas, and what happens to them
 //! - `clients`: a client library as users have it
 //! - `transactions`: EXEC and WATCH under concurrency and kill -9
@@ -43,6 +44,7 @@ mod linear;
 mod memory;
 mod migrate;
 mod notify;
+mod process;
 mod pubsub;
 mod rdb;
 mod replication;

@@ -98,7 +98,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 pub(super) fn memory(text: &mut Text, server: &Server) {
     let config = server.config.load();
     let now = server.memory.figures();
-    let (cache_used, budget) = server.engine.cache_usage();
+    let (cache_used, cache_share) = server.engine.cache_usage();
     let clients = client_bytes(server);
     let startup = server.memory.startup();
     let peak = server.memory.peak();
@@ -135,7 +135,8 @@ pub(super) fn memory(text: &mut Text, server: &Server) {
     text.field("maxmemory", config.max_memory_bytes);
     text.field("maxmemory_human", human_bytes(config.max_memory_bytes));
     text.field("maxmemory_policy", config.maxmemory_policy.name());
-    text.bytes("memory_budget", budget);
+    text.bytes("memory_budget", server.engine.memory_budget());
+    text.bytes("block_cache_budget", cache_share);
     let frag = |name: &str, text: &mut Text, outer: u64, inner: u64| {
         text.field(
             &format!("{name}_ratio"),

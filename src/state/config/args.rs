@@ -11,20 +11,29 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use super::Config;
-use super::file::{ConfigError, Loader, Origin, Reason, read_bounded};
+use super::file::{ConfigError, Loader, Origin, Places, Reason, read_bounded};
 use super::lex::split;
 
 /// What the command line asks for.
 #[derive(Debug)]
 pub enum Startup {
-    /// Run with this configuration, which came from this file (an absolute path), if any.
-    Run(Box<Config>, Option<PathBuf>),
-    /// The same, over what this RDB file holds.
-    Load(Box<Config>, Option<PathBuf>, PathBuf),
+    /// Run with this configuration.
+    Run(Box<Config>, Given),
     /// Print the version.
     Version,
     /// Print the help.
     Help,
+}
+
+/// What else is known of a start; paths are absolute.
+#[derive(Debug, Default)]
+pub struct Given {
+    /// The file that the configuration came from.
+    pub file: Option<PathBuf>,
+    /// The RDB file whose data is to be served.
+    pub load_rdb: Option<PathBuf>,
+    /// Where parameters were set.
+    pub places: Places,
 }
 
 /// A flag and its arguments.
@@ -89,10 +98,12 @@ impl Config {
             }
             loader.argument(&directive.name, &directive.arguments)?;
         }
-        Ok(match rdb {
-            Some(rdb) => Startup::Load(Box::new(config), path, rdb),
-            None => Startup::Run(Box::new(config), path),
-        })
+        let given = Given {
+            file: path,
+            load_rdb: rdb,
+            places: loader.into_places(),
+        };
+        Ok(Startup::Run(Box::new(config), given))
     }
 }
 

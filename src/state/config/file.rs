@@ -1,10 +1,11 @@
 //! Configuration files: lines, `include`, and the errors that stop a start.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::lex::{LexError, quote_always, split};
-use super::table::{Flag, Param};
+use super::lex::{LexError, quote, quote_always, split};
+use super::table::{Flag, Kind, Param};
 use super::value::{Source, ValueError};
 use super::{Config, split_value};
 use crate::base::glob;
@@ -46,6 +47,47 @@ impl std::fmt::Display for Origin {
     }
 }
 
+/// A directive that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    origin: Origin,
+    /// As it reads.
+    text: String,
+}
+
+/// Where each parameter was set last, for what turns out to be wrong later.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    of: HashMap<&'static str, Place>,
+    /// The same for directives that stand on several lines, by their first word.
+    of_lines: HashMap<(&'static str, Vec<u8>), Place>,
+}
+
+impl Places {
+    /// `reason`, with the directive that set a parameter, if one did. With the first of
+    /// its words where it stands on several lines.
+    pub fn explain(&self, reason: &str, parameter: &str, word: Option<&str>) -> String {
+        let of_word = word.and_then(|word| {
+            let mut lines = self.of_lines.iter();
+            let word = word.as_bytes();
+            lines.find(|((name, first), _)| *name == parameter && first == word)
+        });
+        let place = of_word.map(|(_, place)| place);
+        match place.or_else(|| self.of.get(parameter)) {
+            Some(Place { origin, text }) => format!("{reason}. {origin}: '{text}'"),
+            None => reason.to_owned(),
+        }
+    }
+
+    fn add(&mut self, param: &'static Param, arguments: &[Vec<u8>], place: Place) {
+        if let (Kind::Lines(_), [first, ..]) = (param.kind, arguments) {
+            let key = (param.name, first.to_ascii_lowercase());
+            self.of_lines.insert(key, place.clone());
+        }
+        self.of.insert(param.name, place);
+    }
+}
+
 /// Why a directive was not taken.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Reason {
@@ -55,6 +97,9 @@ pub enum Reason {
     /// No parameter of this name.
     #[error("Bad directive: no parameter has this name. `kedis-server --help` lists them")]
     Unknown,
+    /// The same, for a parameter and its value in one word.
+    #[error("Bad directive: a space stands between a parameter and its value: `{0}`")]
+    Joined(String),
     /// The parameter does not take the value.
     #[error(transparent)]
     Value(#[from] ValueError),
@@ -109,6 +154,7 @@ pub enum ConfigError {
 /// Reads files into a configuration, bounded as a whole.
 pub(super) struct Loader<'a> {
     config: &'a mut Config,
+    places: Places,
     files: usize,
     depth: usize,
 }
@@ -117,9 +163,15 @@ impl<'a> Loader<'a> {
     pub(super) fn new(config: &'a mut Config) -> Self {
         Loader {
             config,
+            places: Places::default(),
             files: 0,
             depth: 0,
         }
+    }
+
+    /// Where the parameters were set.
+    pub(super) fn into_places(self) -> Places {
+        self.places
     }
 
     /// Takes all of a file.
@@ -174,7 +226,14 @@ impl<'a> Loader<'a> {
             return Ok(());
         };
         if !name.eq_ignore_ascii_case(b"include") {
-            return self.assign(name, arguments).map_err(failed);
+            let param = self.assign(name, arguments).map_err(failed)?;
+            let (origin, text) = describe();
+            let text = match param.has(Flag::Secret) {
+                true => format!("{} ...", param.name),
+                false => text,
+            };
+            self.places.add(param, arguments, Place { origin, text });
+            return Ok(());
         }
         let [pattern] = arguments else {
             return Err(failed(ValueError::Arity.into()));
@@ -197,15 +256,15 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    fn assign(&mut self, name: &[u8], arguments: &[Vec<u8>]) -> Result<(), Reason> {
+    fn assign(&mut self, name: &[u8], arguments: &[Vec<u8>]) -> Result<&'static Param, Reason> {
         let Some(param) = Param::find(name) else {
             return Err(match name.eq_ignore_ascii_case(b"loadmodule") {
                 true => Reason::Module,
-                false => Reason::Unknown,
+                false => joined(name).map_or(Reason::Unknown, Reason::Joined),
             });
         };
         assign_directive(self.config, param, arguments)?;
-        Ok(())
+        Ok(param)
     }
 
     /// Takes a directive of the command line.
@@ -226,6 +285,19 @@ impl<'a> Loader<'a> {
             (Origin::Args, text)
         })
     }
+}
+
+/// `port=1`, as it would be taken.
+fn joined(name: &[u8]) -> Option<String> {
+    let equals = name.iter().position(|byte| *byte == b'=')?;
+    let (name, value) = name.split_at(equals);
+    let param = Param::find(name)?;
+    let value = quote(value.get(1..)?);
+    Some(format!(
+        "{} {}",
+        param.name,
+        String::from_utf8_lossy(&value)
+    ))
 }
 
 /// Takes the arguments of a parameter's line. One argument of a parameter that

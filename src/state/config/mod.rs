@@ -31,10 +31,10 @@ use std::path::{Path, PathBuf};
 
 use crate::base::glob;
 
-pub use args::Startup;
+pub use args::{Given, Startup};
 pub use docs::{help_text, markdown_table};
 pub use events::NotifyEvents;
-pub use file::{ConfigError, Origin, Reason};
+pub use file::{ConfigError, Origin, Places, Reason};
 pub use lex::{LexError, quote, quote_always, split};
 pub use memory::memory_budget;
 pub use params::{Config, PARAMS};

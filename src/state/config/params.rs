@@ -63,11 +63,11 @@ params! {
     tcp_keepalive_s: u64 = 300 => "tcp-keepalive", COUNT;
     /// While no password is set, refuse clients that are not on this machine.
     protected_mode: bool = true => "protected-mode", Kind::Bool;
-    /// Clients that may be connected at once.
+    /// Clients that may be connected at once, as far as the limit of open files has room for them beside the database.
     max_clients: u32 = 10_000 => "maxclients", int(1, 4_294_967_295);
     /// Local address of outgoing connections; empty leaves it to the system.
     bind_source_addr: String = String::new() => "bind-source-addr", Kind::Text;
-    /// Connections that one turn of the accept loop takes.
+    /// Connections taken from one socket before others have their turn.
     max_new_connections_per_cycle: u32 = 10 => "max-new-connections-per-cycle", int(1, 1000);
     /// Mark of the listening sockets for the system's packet filter.
     socket_mark_id: u32 = 0 => "socket-mark-id", int(0, 4_294_967_295), Start, Inert;
@@ -85,8 +85,8 @@ params! {
     databases: u32 = 16 => "databases", int(1, 65_535), Start;
     /// Threads that serve clients; 0 takes one fewer than there are processors.
     io_threads: u32 = 0 => "io-threads" | "io-thread-num", int(0, 128), Start;
-    /// Turns per second of the server's housekeeping, 1 to 500.
-    hz: u32 = 10 => "hz", COUNT;
+    /// Housekeeping keeps times of its own; INFO shows this, brought between 1 and 500.
+    hz: u32 = 10 => "hz", COUNT, Inert;
     /// Seconds that a shutdown waits for replicas to catch up.
     shutdown_timeout_s: u64 = 10 => "shutdown-timeout", COUNT;
     /// What a SIGINT does.
@@ -107,16 +107,16 @@ params! {
     // Security
     /// Password of the default user; empty for none.
     requirepass: Secret = Secret::default() => "requirepass", Kind::Text, Secret;
-    /// An ACL user and its rules.
+    /// There are no ACL users: the server does not start with one.
     users: UserLines = UserLines::default() => "user", Kind::Lines("NAME RULE ..."), FileOnly, Secret;
-    /// File of ACL users; empty for none.
+    /// There are no ACL users: the server does not start with a file of them.
     aclfile: PathBuf = PathBuf::new() => "aclfile", Kind::Text, Start;
-    /// Entries that ACL LOG keeps.
-    acllog_max_len: u64 = 128 => "acllog-max-len", LONG;
-    /// Channels that a new ACL user may use.
-    acl_pubsub_default: &'static str = "resetchannels" => "acl-pubsub-default", Kind::Choice(&["allchannels", "resetchannels"]);
-    /// Keep keys and values out of the log.
-    hide_user_data_from_log: bool = true => "hide-user-data-from-log", Kind::Bool;
+    /// There is no ACL LOG.
+    acllog_max_len: u64 = 128 => "acllog-max-len", LONG, Inert;
+    /// There are no ACL users.
+    acl_pubsub_default: &'static str = "resetchannels" => "acl-pubsub-default", Kind::Choice(&["allchannels", "resetchannels"]), Inert;
+    /// The log never holds values.
+    hide_user_data_from_log: bool = true => "hide-user-data-from-log", Kind::Bool, Inert;
 
     // Data on disk
     /// Directory that holds the database's directory; backups are written here too.
@@ -132,11 +132,11 @@ params! {
     /// Data is always durable.
     appendonly: bool = false => "appendonly", Kind::Bool, Inert;
     /// Strings up to this many bytes stand in one row, longer ones in fragments.
-    string_inline_max_bytes: u64 = 16 * KIB => "string-inline-max", bytes(64, MIB);
+    string_inline_max_bytes: u64 = 16 * KIB => "string-inline-max", bytes(64, MIB), Start;
     /// Collections up to this many bytes stand in their key's row; 0 packs none.
-    packed_max_bytes: u64 = KIB => "packed-max-bytes", bytes(0, 64 * KIB);
+    packed_max_bytes: u64 = KIB => "packed-max-bytes", bytes(0, 64 * KIB), Start;
     /// Collections up to this many elements stand in their key's row; 0 packs none.
-    packed_max_entries: u32 = 64 => "packed-max-entries", int(0, 1024);
+    packed_max_entries: u32 = 64 => "packed-max-entries", int(0, 1024), Start;
 
     // Memory and limits
     /// Memory budget of caches, memtables and buffers; 0 takes half of the machine or cgroup.
@@ -173,8 +173,8 @@ params! {
     expire_slice_keys: u32 = 256 => "expire-slice-keys", int(1, 100_000);
     /// Rows per second that the reclaim of deleted collections removes one by one; 0 is no limit.
     reclaim_rows_per_s: u64 = 500_000 => "reclaim-rows-per-second", COUNT;
-    /// Effort of the search for expired keys, 1 to 10.
-    active_expire_effort: u32 = 1 => "active-expire-effort", int(1, 10);
+    /// The expire thread goes by `expire-period-ms` and `expire-slice-keys`.
+    active_expire_effort: u32 = 1 => "active-expire-effort", int(1, 10), Inert;
     /// Deleting is always lazy.
     lazyfree_lazy_eviction: bool = false => "lazyfree-lazy-eviction", Kind::Bool, Inert;
     /// Deleting is always lazy.
@@ -225,8 +225,8 @@ params! {
     zset_max_listpack_value_bytes: u64 = 64 => "zset-max-listpack-value" | "zset-max-ziplist-value", BYTES;
     /// Bytes up to which a HyperLogLog stays sparse.
     hll_sparse_max_bytes: u64 = 3000 => "hll-sparse-max-bytes", BYTES;
-    /// Bytes of a stream's node in Redis; approximate trimming works in such nodes.
-    stream_node_max_bytes: u64 = 4096 => "stream-node-max-bytes", BYTES;
+    /// Approximate trimming goes by entries: `stream-node-max-entries`.
+    stream_node_max_bytes: u64 = 4096 => "stream-node-max-bytes", BYTES, Inert;
     /// Entries of a stream's node in Redis; approximate trimming works in such nodes.
     stream_node_max_entries: u64 = 100 => "stream-node-max-entries", LONG;
 
@@ -254,10 +254,10 @@ params! {
     repl_timeout_s: u64 = 60 => "repl-timeout", int(1, INT);
     /// Seconds between two signs of life to a replica.
     repl_ping_replica_period_s: u64 = 10 => "repl-ping-replica-period" | "repl-ping-slave-period", int(1, INT);
-    /// Bytes of the command stream that are kept for replicas that speak Redis' dialect.
-    repl_backlog_size_bytes: u64 = MIB => "repl-backlog-size", bytes(1, i64::MAX.unsigned_abs());
-    /// Seconds after the last replica left until the backlog is freed; 0 never does.
-    repl_backlog_ttl_s: u64 = 3600 => "repl-backlog-ttl", LONG;
+    /// Replicas go on in the binlog: see `binlog-max-bytes`.
+    repl_backlog_size_bytes: u64 = MIB => "repl-backlog-size", bytes(1, i64::MAX.unsigned_abs()), Inert;
+    /// The binlog stays when replicas leave.
+    repl_backlog_ttl_s: u64 = 3600 => "repl-backlog-ttl", LONG, Inert;
     /// A full sync never goes through a file.
     repl_diskless_sync: bool = true => "repl-diskless-sync", Kind::Bool, Inert;
     /// Seconds to wait for more replicas before a full sync starts.
@@ -326,7 +326,7 @@ params! {
     rocksdb_bottommost_compression: Compression = Compression::Zstd => "rocksdb.bottommost-compression", COMPRESSION, Start;
     /// Bytes per second that flushes and compactions write; 0 is no limit.
     rocksdb_rate_limit_bytes_per_s: u64 = 0 => "rocksdb.rate-limit", BYTES, Start;
-    /// Files kept open; -1 keeps all.
+    /// Files kept open, if the limit of open files has room for them; -1 keeps as many as it has.
     rocksdb_max_open_files: i32 = 4096 => "rocksdb.max-open-files", int(-1, INT), Start;
     /// Percent of the memory budget for copies of popular keys, fields and members.
     hot_rows_percent: u32 = 10 => "hot-rows-share", int(0, 90), Start;
@@ -344,8 +344,8 @@ params! {
     sanitize_dump_payload: SanitizePayload = SanitizePayload::No => "sanitize-dump-payload", Kind::Choice(SanitizePayload::NAMES), Inert;
     /// A failed commit always stops writes.
     stop_writes_on_bgsave_error: bool = true => "stop-writes-on-bgsave-error", Kind::Bool, Inert;
-    /// Compression of RDB files.
-    rdbcompression: bool = true => "rdbcompression", Kind::Bool, Inert;
+    /// Compress strings in RDB files and in what DUMP gives.
+    rdbcompression: bool = true => "rdbcompression", Kind::Bool;
     /// Checksum of RDB files, always written.
     rdbchecksum: bool = true => "rdbchecksum", Kind::Bool, Start, Inert;
     /// No RDB file is made for a sync.
@@ -374,7 +374,7 @@ params! {
     aof_disable_auto_gc: bool = false => "aof-disable-auto-gc", Kind::Bool, Inert, Hidden;
     /// There is no hash table to rehash.
     activerehashing: bool = true => "activerehashing", Kind::Bool, Inert;
-    /// Housekeeping always follows the number of clients.
+    /// Housekeeping keeps times of its own.
     dynamic_hz: bool = true => "dynamic-hz", Kind::Bool, Inert;
     /// How slowly the frequency that OBJECT FREQ shows rises with use.
     lfu_log_factor: u32 = 10 => "lfu-log-factor", COUNT;

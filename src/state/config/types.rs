@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::lex::quote;
 use super::table::Kind;
-use super::value::{Field, Source, ValueError, choice, integer, memory, utf8};
+use super::value::{Field, Source, ValueError, choice, in_units, integer, memory, utf8};
 
 /// An enum whose variants are the words of a parameter, in Redis' order.
 macro_rules! choices {
@@ -309,6 +309,13 @@ impl Field for MemoryOrPercent {
         }
         .into_bytes()
     }
+
+    fn lines(&self, kind: &Kind) -> Vec<Vec<u8>> {
+        vec![match self {
+            MemoryOrPercent::Bytes(bytes) => in_units(*bytes).into_bytes(),
+            MemoryOrPercent::Percent(_) => self.text(kind),
+        }]
+    }
 }
 
 /// Several words of a fixed set; written in the order of the set.
@@ -446,9 +453,11 @@ impl Field for BufferLimits {
 
     fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
         self.named("replica")
-            .iter()
-            .map(|(name, limit)| format!("{name} {limit}").into_bytes())
-            .collect()
+            .map(|(name, limit)| {
+                let (hard, soft) = (in_units(limit.hard_bytes), in_units(limit.soft_bytes));
+                format!("{name} {hard} {soft} {}", limit.soft_s).into_bytes()
+            })
+            .into()
     }
 }
 

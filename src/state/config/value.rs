@@ -130,6 +130,17 @@ pub(super) fn memory(word: &[u8]) -> Option<u64> {
     number.checked_mul(factor)
 }
 
+/// A number of bytes as CONFIG REWRITE writes it: in the largest unit that gives a whole
+/// number, as in Redis.
+pub(super) fn in_units(bytes: u64) -> String {
+    let units = [("gb", 30), ("mb", 20), ("kb", 10)];
+    let whole = |(_, shift): &(&str, u32)| bytes > 0 && bytes.trailing_zeros() >= *shift;
+    match units.into_iter().find(whole) {
+        Some((unit, shift)) => format!("{}{unit}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
 fn range<T: ToString>(min: T, max: T) -> ValueError {
     ValueError::Range {
         min: min.to_string(),
@@ -180,6 +191,14 @@ macro_rules! integer_fields {
                     Kind::Octal => format!("{self:o}").into_bytes(),
                     _ => self.to_string().into_bytes(),
                 }
+            }
+
+            fn lines(&self, kind: &Kind) -> Vec<Vec<u8>> {
+                let line = match (kind, u64::try_from(*self)) {
+                    (Kind::Memory { .. }, Ok(bytes)) => in_units(bytes).into_bytes(),
+                    _ => self.text(kind),
+                };
+                vec![line]
             }
         }
     )* };

@@ -1,5 +1,6 @@
 //! Tests of the configuration as a whole: what files, flags and clients can do to it.
 
+mod readers;
 mod rewrite;
 mod start;
 

@@ -77,6 +77,37 @@ notify-keyspace-events AKE
     assert_eq!(further.changed(&again), [""; 0]);
 }
 
+/// As Redis writes them; whole units alone, so that nothing is lost.
+#[test]
+fn rewrite_writes_bytes_in_whole_units() {
+    let mut config = Config::default();
+    for (name, value, line) in [
+        ("maxmemory", "268435456", "maxmemory 256mb"),
+        ("maxmemory", "3221225472", "maxmemory 3gb"),
+        ("maxmemory", "16384", "maxmemory 16kb"),
+        ("maxmemory", "1025", "maxmemory 1025"),
+        ("maxmemory-clients", "3gb", "maxmemory-clients 3gb"),
+        ("maxmemory-clients", "5%", "maxmemory-clients 5%"),
+        (
+            "client-output-buffer-limit",
+            "normal 1024 2048 3",
+            "client-output-buffer-limit normal 1kb 2kb 3\n\
+             client-output-buffer-limit replica 256mb 64mb 60\n\
+             client-output-buffer-limit pubsub 32mb 8mb 60",
+        ),
+    ] {
+        config = set(&config, &[(name, value)]).unwrap();
+        let text = String::from_utf8(config.rewritten(b"").unwrap()).unwrap();
+        assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
+        let again = parse(&text).unwrap();
+        assert_eq!(config.changed(&again), [""; 0]);
+    }
+    let old = "maxmemory 1gb\n";
+    let config = set(&parse(old).unwrap(), &[("maxmemory", "268435456")]).unwrap();
+    let new = config.rewritten(old.as_bytes()).unwrap();
+    assert!(new.starts_with(b"maxmemory 256mb\n"));
+}
+
 #[test]
 fn rewrite_overrules_includes() {
     let folder = tempfile::tempdir().unwrap();

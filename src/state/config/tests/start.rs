@@ -232,6 +232,8 @@ fn the_command_line_is_read_as_directives() {
         ),
         (&["--port", "1", "--foo"], "'foo'", "Bad directive"),
         (&["--"], "'--'", "Bad directive"),
+        (&["--port=1"], "'port=1'", "value: `port 1`"),
+        (&["--foo=1"], "'foo=1'", "no parameter has this name"),
         (&["-x"], "'-x'", "first argument"),
         (&["--port \"1"], "'port \"1'", "Unbalanced quotes"),
     ] {
@@ -253,18 +255,46 @@ fn a_file_or_standard_input_comes_before_the_flags() {
     std::fs::write(&path, "port 1\nhz 20\n").unwrap();
     let name = path.to_str().unwrap();
     match args(&[name, "--port", "2"]) {
-        Ok(Startup::Run(config, Some(file))) => {
+        Ok(Startup::Run(config, given)) => {
             assert_eq!((config.port, config.hz), (2, 20));
-            assert_eq!(file, path);
+            assert_eq!(given.file, Some(path));
         }
         other => panic!("{other:?}"),
     }
     match Config::from_args_and_stdin(["-", "--port", "2"], &b"hz 7\nport 9"[..]) {
-        Ok(Startup::Run(config, None)) => assert_eq!((config.port, config.hz), (2, 7)),
+        Ok(Startup::Run(config, given)) => {
+            assert_eq!((config.port, config.hz, given.file), (2, 7, None));
+        }
         other => panic!("{other:?}"),
     }
     let error = Config::from_args_and_stdin(["-"], &b"\nx"[..]).unwrap_err();
     assert!(error.to_string().contains("standard input, at line 2"));
+}
+
+/// Some mistakes show only when the server has looked around.
+#[test]
+fn the_place_of_a_directive_is_known_later() {
+    let text = b"port 1\nrename-command GET x\nrename-command set y\nUSER a >secret\nbind x";
+    let started = Config::from_args_and_stdin(["-", "--bind", "y", "z"], &text[..]);
+    let Ok(Startup::Run(_, given)) = started else {
+        panic!("{started:?}");
+    };
+    let explain = |parameter, word| given.places.explain("why", parameter, word);
+    let stdin = "why. Reading the configuration from standard input, at line";
+    assert_eq!(
+        explain("rename-command", Some("get")),
+        format!("{stdin} 2: 'rename-command GET x'")
+    );
+    assert_eq!(
+        explain("rename-command", Some("set")),
+        format!("{stdin} 3: 'rename-command set y'")
+    );
+    assert_eq!(explain("user", None), format!("{stdin} 4: 'user ...'"));
+    assert_eq!(
+        explain("bind", None),
+        r#"why. Reading the command line: 'bind "y" "z"'"#
+    );
+    assert_eq!(explain("logfile", None), "why");
 }
 
 #[test]

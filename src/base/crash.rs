@@ -1,0 +1,69 @@
+//! What a panic leaves behind.
+
+use std::backtrace::Backtrace;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the log gets a stack trace, too (`crash-log-enabled`).
+static TRACES: AtomicBool = AtomicBool::new(true);
+
+/// Says whether a panic writes a stack trace to the log.
+pub fn log_traces(on: bool) {
+    TRACES.store(on, Ordering::Relaxed);
+}
+
+/// From now on a panic ends the process. A thread that panics may hold locks and half
+/// a batch: it must not go on. What was acknowledged is safe.
+pub fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        log::error!("panic: {info}");
+        if TRACES.load(Ordering::Relaxed) {
+            log::error!("stack trace:\n{}", Backtrace::force_capture());
+        }
+        report(info);
+        std::process::abort();
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Set in the process that is to panic: `yes` or `no` for `crash-log-enabled`.
+    const PANICS: &str = "KEDIS_TEST_PANICS";
+
+    #[test]
+    fn in_a_process_of_its_own_panics() {
+        let Ok(traces) = std::env::var(PANICS) else {
+            return;
+        };
+        env_logger::Builder::new()
+            .filter_level(log::LevelFilter::Error)
+            .init();
+        log_traces(traces == "yes");
+        abort_on_panic();
+        panic!("on purpose");
+    }
+
+    #[test]
+    fn a_stack_trace_is_in_the_log_if_it_is_wanted() {
+        for traces in ["yes", "no"] {
+            let output = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "--nocapture"])
+                .arg("base::crash::tests::in_a_process_of_its_own_panics")
+                .env(PANICS, traces)
+                .env("RUST_BACKTRACE", "0")
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "{text}");
+            assert!(
+                text.contains("panic: ") && text.contains("on purpose"),
+                "{text}"
+            );
+            let traced = text.contains("stack trace") && text.contains("crash::tests");
+            assert_eq!(traced, traces == "yes", "{text}");
+        }
+    }
+}

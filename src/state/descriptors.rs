@@ -1,0 +1,140 @@
+//! Who gets the file descriptors that the system allows.
+//!
+//! Clients that have not even said who they are must never take those that the database
+//! needs: a flush that cannot open its file stops all writes. So what the server and
+//! RocksDB need is set aside at the start, and `maxclients` is what is left, at the most.
+//! Where both do not fit, table files get a third: RocksDB opens the others when they are
+//! read. It keeps no more of them open than it is told (`rocksdb.max-open-files`), and -1
+//! is taken as "as many as there are descriptors for".
+
+use super::config::Config;
+use crate::base::descriptors;
+
+/// The process itself: standard streams, logs, polls, signals, the write-ahead log and
+/// the other files that RocksDB has one of, a save, connections to other servers.
+const OWN: u64 = 48;
+/// A thread's poll and what wakes it.
+const PER_IO_THREAD: u64 = 2;
+/// A flush or compaction: what it writes, and what it reads beyond RocksDB's bound.
+const PER_BACKGROUND_JOB: u64 = 8;
+/// RocksDB takes no lower bound of table files.
+const TABLE_FILES_MIN: u64 = 20;
+/// Table files where no bound was wanted and the system has none either.
+const TABLE_FILES_MAX: u64 = 1 << 20;
+
+/// How the descriptors are shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
+    /// Table files that RocksDB may keep open.
+    pub table_files: i32,
+    /// All that is not for clients.
+    pub reserved: u64,
+    /// Clients at the most; no more than were wanted.
+    pub clients: u32,
+}
+
+/// Raises the limit as far as the configuration needs it, and lowers `maxclients` where
+/// that is not far enough.
+///
+/// # Errors
+/// The limit leaves nothing for clients.
+pub fn claim(config: &mut Config) -> Result<Shares, String> {
+    let own = own(config);
+    let clients = config.max_clients;
+    let tables = match u64::try_from(config.rocksdb_max_open_files) {
+        Ok(tables) => tables,
+        Err(_) => descriptors::most().map_or(TABLE_FILES_MAX, |most| {
+            most.saturating_sub(own + u64::from(clients))
+        }),
+    };
+    let tables = tables.clamp(TABLE_FILES_MIN, TABLE_FILES_MAX);
+    let wanted = own + tables + u64::from(clients);
+    let limit = descriptors::raise(wanted);
+    let Some(shares) = share(limit, own, tables, clients) else {
+        return Err(format!(
+            "only {limit} file descriptors are allowed, and {} are needed without any \
+             client: raise the limit (ulimit -n)",
+            own + TABLE_FILES_MIN
+        ));
+    };
+    if limit < wanted {
+        log::warn!(
+            "only {limit} file descriptors are allowed, {wanted} would be needed: \
+             maxclients is {} (wanted: {clients}), {} are for table files (wanted: {tables})",
+            shares.clients,
+            shares.table_files,
+        );
+    }
+    config.max_clients = shares.clients;
+    Ok(shares)
+}
+
+/// How many clients there may be, up to `wanted`: the limit is raised for them where the
+/// system lets it.
+pub fn clients_for(reserved: u64, wanted: u32) -> u32 {
+    let limit = descriptors::raise(reserved + u64::from(wanted));
+    u32::try_from(limit.saturating_sub(reserved)).map_or(wanted, |most| most.min(wanted))
+}
+
+/// What is needed besides clients and table files.
+fn own(config: &Config) -> u64 {
+    OWN + config.bind.len() as u64
+        + PER_IO_THREAD * config.io_thread_count() as u64
+        + PER_BACKGROUND_JOB * u64::from(config.background_jobs())
+}
+
+fn share(limit: u64, own: u64, tables: u64, clients: u32) -> Option<Shares> {
+    let free = limit.saturating_sub(own);
+    let left = free.saturating_sub(clients.into());
+    let tables = tables.min(left.max(free / 3)).max(TABLE_FILES_MIN);
+    let most = free.saturating_sub(tables);
+    let clients = u32::try_from(most).map_or(clients, |most| most.min(clients));
+    (clients > 0).then_some(Shares {
+        table_files: i32::try_from(tables).unwrap_or(i32::MAX),
+        reserved: own + tables,
+        clients,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(limit: u64, tables: u64, clients: u32) -> Option<(i32, u32)> {
+        let shares = share(limit, 68, tables, clients)?;
+        assert!(shares.reserved + u64::from(shares.clients) <= limit);
+        Some((shares.table_files, shares.clients))
+    }
+
+    #[test]
+    fn what_the_database_needs_is_set_aside() {
+        assert_eq!(shared(20_000, 4096, 10_000), Some((4096, 10_000)));
+        // Neither gets all: a third is for table files.
+        assert_eq!(shared(368, 4096, 10_000), Some((100, 200)));
+        // Few clients leave more for them, few tables more for clients.
+        assert_eq!(shared(368, 4096, 10), Some((290, 10)));
+        assert_eq!(shared(368, 30, 10_000), Some((30, 270)));
+        assert_eq!(shared(100, 4096, 10_000), Some((20, 12)));
+        assert_eq!(shared(88, 4096, 10_000), None);
+        assert_eq!(shared(10, 4096, 10_000), None);
+    }
+
+    #[test]
+    fn no_bound_of_table_files_is_what_the_limit_has() {
+        let mut config = Config {
+            rocksdb_max_open_files: -1,
+            max_clients: 10,
+            ..Config::default()
+        };
+        let shares = claim(&mut config).unwrap();
+        assert!(shares.table_files >= 20);
+        let limit = descriptors::raise(0);
+        assert!(shares.reserved + u64::from(shares.clients) <= limit);
+        config.max_clients = u32::MAX;
+        let shares = claim(&mut config).unwrap();
+        assert_eq!(config.max_clients, shares.clients);
+        let most = clients_for(shares.reserved, u32::MAX);
+        assert_eq!(clients_for(shares.reserved, most), most);
+        assert!(most < u32::MAX);
+    }
+}
