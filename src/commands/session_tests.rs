@@ -217,6 +217,24 @@ fn killed_clients_are_gone_at_once() {
 }
 
 #[test]
+fn who_watches_with_monitor_keeps_off_the_keys() {
+    const REFUSED: &str = "ERR Replica can't interact with the keyspace";
+    let mut client = Client::new();
+    assert_eq!(client.run("monitor"), Value::Simple("OK".into()));
+    let again: &[&[u8]] = &[b"monitor"];
+    assert_eq!(client.tick(&[again]), []);
+    for line in ["get k", "set k v", "publish c m", "eval 1 0", "scan 0"] {
+        fails(&mut client, line, REFUSED);
+    }
+    assert_eq!(client.run("ping"), Value::Simple("PONG".into()));
+    client.run("multi");
+    fails(&mut client, "get k", REFUSED);
+    assert!(client.run("exec").as_error().is_some());
+    client.run("reset");
+    assert_eq!(client.run("get k"), Value::Null);
+}
+
+#[test]
 fn keys_of_commands() {
     let mut client = Client::new();
     for (line, expected) in [
