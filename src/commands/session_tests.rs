@@ -235,6 +235,17 @@ fn who_watches_with_monitor_keeps_off_the_keys() {
 }
 
 #[test]
+fn a_shorter_slow_log_forgets_at_once() {
+    let mut client = Client::new();
+    client.run("config set slowlog-log-slower-than 0");
+    for _ in 0..5 {
+        client.run("ping");
+    }
+    client.run("config set slowlog-max-len 2");
+    assert_eq!(client.run("slowlog len"), Value::Int(2));
+}
+
+#[test]
 fn keys_of_commands() {
     let mut client = Client::new();
     for (line, expected) in [
