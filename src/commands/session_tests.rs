@@ -247,6 +247,16 @@ fn a_shorter_slow_log_forgets_at_once() {
 }
 
 #[test]
+fn a_pause_with_too_many_arguments_says_so_first() {
+    let mistaken =
+        "ERR unknown subcommand or wrong number of arguments for 'PAUSE'. Try CLIENT HELP.";
+    let mut client = Client::new();
+    for line in ["client PAUSE 1 ALL x", "client PAUSE x y z"] {
+        fails(&mut client, line, mistaken);
+    }
+}
+
+#[test]
 fn keys_of_commands() {
     let mut client = Client::new();
     for (line, expected) in [
