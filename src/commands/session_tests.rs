@@ -277,6 +277,13 @@ fn keys_of_commands() {
         let keys: Vec<String> = reply.as_slice().unwrap().iter().map(text).collect();
         assert_eq!(keys, expected, "{line}");
     }
+    let flags = client.run("command getkeysandflags migrate h 1 - 0 10 keys a");
+    let [key] = flags.as_slice().unwrap() else {
+        panic!("{flags:?}");
+    };
+    let flags = key.as_slice().unwrap()[1].as_slice().unwrap();
+    let names: Vec<String> = flags.iter().map(text).collect();
+    assert_eq!(names, ["RW", "access", "delete"]);
     fails(
         &mut client,
         "command getkeys sintercard 0 a",

@@ -65,6 +65,7 @@ fn keys_by_specs(command: &Command, args: &[&[u8]]) -> Option<Vec<(usize, KeyFla
 
 /// What happens to a key where it depends on the arguments.
 fn known_flags(command: &Command, args: &[&[u8]], flags: KeyFlags) -> KeyFlags {
+    let flags = flags - KeyFlags::INCOMPLETE;
     if !flags.contains(KeyFlags::VARIABLE_FLAGS) {
         return flags;
     }
