@@ -257,6 +257,76 @@ fn a_pause_with_too_many_arguments_says_so_first() {
 }
 
 #[test]
+fn debug_is_one_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = developer(dir.path());
+    for line in [
+        "DEBUG FOO",
+        "DEBUG FOO x",
+        "DEBUG SLEEP",
+        "DEBUG SLEEP 0 0",
+        "DEBUG DIGEST x",
+        "DEBUG OBJECT k x",
+        "DEBUG POPULATE",
+        "DEBUG POPULATE 1 2 3 4",
+        "DEBUG REPLYBUFFER x 1",
+    ] {
+        let name = line.split(' ').nth(1).unwrap();
+        let mistaken = format!(
+            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP."
+        );
+        fails(&mut client, line, &mistaken);
+    }
+    fails(
+        &mut client,
+        "debug",
+        "ERR wrong number of arguments for 'debug' command",
+    );
+    fails(
+        &mut client,
+        "debug reload nosave x",
+        "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+    );
+    for line in [
+        "debug reload nosave merge noflush",
+        "debug loadaof x",
+        "debug sleep a",
+        "debug pause-cron 1",
+        "debug dict-resizing 0",
+        "debug replybuffer resizing 0",
+    ] {
+        assert_eq!(client.run(line), Value::Simple("OK".into()), "{line}");
+    }
+    let none = client.run("debug digest-value");
+    assert_eq!(none.as_slice().map(<[_]>::len), Some(0));
+
+    let names = client.run("command list filterby pattern debug*");
+    let names: Vec<String> = names.as_slice().unwrap().iter().map(text).collect();
+    assert_eq!(names, ["debug"]);
+    let part = client.run("command info debug|sleep");
+    assert_eq!(part.as_slice(), Some(&[Value::Null][..]));
+    fails(
+        &mut client,
+        "command getkeys debug object k",
+        "ERR The command has no key arguments",
+    );
+    let calls = text(&client.run("info commandstats"));
+    let debug: Vec<_> = calls
+        .lines()
+        .filter(|line| line.contains("_debug"))
+        .collect();
+    assert!(
+        matches!(debug[..], [line] if line.starts_with("cmdstat_debug:calls=17,")),
+        "{debug:?}"
+    );
+    fails(
+        &mut Client::new(),
+        "debug foo",
+        "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+    );
+}
+
+#[test]
 fn keys_of_commands() {
     let mut client = Client::new();
     for (line, expected) in [

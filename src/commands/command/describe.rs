@@ -3,7 +3,7 @@
 use super::super::registry::Registered;
 use super::super::spec::{Begin, Find};
 use super::super::{Command, Flags, KeyFlags, KeySpec};
-use super::{categories, subcommands, tips};
+use super::{categories, tips};
 use crate::resp::Reply;
 
 /// Names of the flags in replies.
@@ -161,7 +161,7 @@ pub(super) fn info(reply: &mut Reply, registered: &'static Registered) {
     for spec in command.keys {
         key_spec(reply, spec);
     }
-    let subs = subcommands(registered);
+    let subs = registered.told_subcommands();
     match subs.len() {
         0 => reply.set(0),
         some => reply.array(some),
@@ -230,7 +230,7 @@ fn typed(reply: &mut Reply, kind: &str, fields: &[(&str, i64)]) {
 /// What COMMAND DOCS says.
 pub(super) fn docs(reply: &mut Reply, registered: &'static Registered) {
     let command = registered.command;
-    let subs = subcommands(registered);
+    let subs = registered.told_subcommands();
     reply.map(3 + usize::from(!subs.is_empty()));
     for (name, value) in [
         ("summary", command.summary),

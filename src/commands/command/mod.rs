@@ -25,16 +25,9 @@ fn find(name: &[u8]) -> Option<&'static Registered> {
     let mut parts = name.splitn(2, |byte| *byte == b'|');
     let found = registry().find(parts.next()?)?;
     match parts.next() {
-        Some(sub) => found.subcommand(sub),
+        Some(sub) => found.told_subcommand(sub),
         None => Some(found),
     }
-}
-
-/// Subcommands, by name.
-fn subcommands(command: &'static Registered) -> Vec<&'static Registered> {
-    let mut all: Vec<_> = command.subcommands.values().collect();
-    all.sort_by_key(|sub| sub.index);
-    all
 }
 
 fn command(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
@@ -119,7 +112,7 @@ fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let mut names = Vec::new();
     for command in registry().iter() {
-        for each in std::iter::once(command).chain(subcommands(command)) {
+        for each in std::iter::once(command).chain(command.told_subcommands()) {
             if filter.as_ref().is_none_or(|filter| filter.fits(each)) {
                 names.push(each.full_name.as_bytes());
             }

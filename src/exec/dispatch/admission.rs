@@ -176,12 +176,15 @@ impl Executor {
             }
             return Ok(found);
         };
-        found
-            .subcommand(sub)
-            .ok_or_else(|| Error::UnknownSubcommand {
+        match found.subcommand(sub) {
+            // A plain command says itself what it does not understand.
+            Some(sub) if !sub.is_part || sub.command.takes(args.len()) => Ok(sub),
+            _ if found.is_plain() => Ok(found),
+            _ => Err(Error::UnknownSubcommand {
                 command: found.command.name,
                 subcommand: sub.to_vec(),
-            })
+            }),
+        }
     }
 
     pub(super) fn is_paused(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
