@@ -5,12 +5,15 @@
 //! | [`categories`] | ACL categories, which follow from group and flags |
 //! | [`describe`] | COMMAND INFO and DOCS: one command as a reply |
 //! | [`keys`] | GETKEYS and GETKEYSANDFLAGS |
+//! | [`standing`] | which commands are deprecated or internal, for DOCS |
+//! | [`tips`] | the tips of INFO |
 
 pub mod categories;
 mod describe;
 #[cfg(test)]
 mod facts;
 mod keys;
+mod standing;
 mod tips;
 
 use super::args::Options;
