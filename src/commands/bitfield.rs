@@ -3,6 +3,7 @@
 use super::args::{self, Options};
 use super::bits::{READS, bit_offset, max_len};
 use super::spec::Group;
+use super::strings;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
 use crate::resp::Reply;
@@ -195,7 +196,7 @@ fn grown_len(steps: &[Step]) -> u64 {
 }
 
 fn bitfield(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let max_len = max_len(ctx.server);
+    let max_len = strings::max_len(ctx);
     let steps = parse(args, max_len, false)?;
     let (db, key) = (ctx.db, args[1]);
     // A field that begins below the bound may end above it.

@@ -2,13 +2,14 @@
 
 use super::args::{self, is};
 use super::spec::Group;
+use super::strings;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
 use crate::state::Server;
 use crate::storage::events::Class;
 use crate::types::bits::{self, Found, Operation, Part, Unit};
 
-/// How long a string may get, in bytes.
+/// The bound, in bytes, of offsets into strings that are only read.
 pub(super) fn max_len(server: &Server) -> u64 {
     server.config.load().proto_max_bulk_len_bytes
 }
@@ -31,7 +32,7 @@ pub(super) fn bit_offset(arg: &[u8], field_bits: Option<u32>, max_len: u64) -> R
 }
 
 fn setbit(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let max_len = max_len(ctx.server);
+    let max_len = strings::max_len(ctx);
     let offset = bit_offset(args[2], None, max_len)?;
     let bit = match args[3] {
         b"0" => false,

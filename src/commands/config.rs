@@ -94,6 +94,9 @@ fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
     if changes("maxmemory") {
         server.engine.set_memory_budget(memory_budget(new))?;
     }
+    if changes("slowlog-max-len") {
+        server.slowlog.trim(new.slowlog_max_len as usize);
+    }
     Ok(())
 }
 

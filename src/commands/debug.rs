@@ -40,7 +40,8 @@ fn arg<'a>(args: &[&'a [u8]], index: usize) -> &'a [u8] {
 
 fn sleep(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     allow(ctx.server, ctx.session)?;
-    let seconds = args::float(arg(args, 2))?;
+    // As Redis reads it: what is no number is 0.
+    let seconds = num::parse_f64(arg(args, 2)).unwrap_or(0.0);
     let duration =
         Duration::try_from_secs_f64(seconds.max(0.0)).map_err(|_| Error::Op(OpError::NotFloat))?;
     ctx.server.stall(duration);
@@ -65,9 +66,20 @@ fn set_disable_deny_scripts(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResu
 }
 
 /// RELOAD and LOADAOF: everything that is only in memory goes to files, so that
-/// what is read from now on is what a restart would find.
-fn reload(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
+/// what is read from now on is what a restart would find. Nothing is saved or
+/// flushed, so the options of RELOAD have nothing to change.
+fn reload(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     allow(ctx.server, ctx.session)?;
+    let options = args.get(2..).unwrap_or_default();
+    let known = |option: &[u8]| {
+        let words = ["MERGE", "NOFLUSH", "NOSAVE"];
+        words.iter().any(|word| args::is(option, word))
+    };
+    if args::is(arg(args, 1), "RELOAD") && !options.iter().all(|option| known(option)) {
+        return Err(Error::text(
+            "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+        ));
+    }
     ctx.server.engine.flush_memtables()?;
     ctx.reply.ok();
     Ok(())
@@ -78,6 +90,20 @@ fn accept(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     allow(ctx.server, ctx.session)?;
     ctx.reply.ok();
     Ok(())
+}
+
+fn reply_buffer(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    let known = ["PEAK-RESET-TIME", "RESIZING"];
+    match known.iter().any(|word| args::is(arg(args, 2), word)) {
+        true => accept(ctx, args),
+        false => unknown(ctx, args),
+    }
+}
+
+/// What no subcommand takes, by its name or its number of arguments.
+fn unknown(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    Err(help::mistaken("DEBUG", args))
 }
 
 fn change_repl_id(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
@@ -232,10 +258,7 @@ impl<'a> Population<'a> {
     ) -> Result<Population<'a>, Error> {
         allow(server, session)?;
         if args.len() > 5 {
-            return Err(Error::owned(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{}'. Try DEBUG HELP.",
-                String::from_utf8_lossy(arg(args, 1))
-            )));
+            return Err(help::mistaken("DEBUG", args));
         }
         let refusal = "ERR value is out of range, must be positive";
         let number = |text| args::int_from(text, 0, refusal).map(i64::unsigned_abs);
@@ -328,10 +351,14 @@ const HELP: &[help::Topic] = &[
         &["Answer a value of a type, such as double or map."],
     ),
     (
-        "QUICKLIST-PACKED-THRESHOLD <size>, REPLYBUFFER <option> <value>",
+        "DICT-RESIZING <0|1>, PAUSE-CRON <0|1>, QUICKLIST-PACKED-THRESHOLD <size>, \
+         REPLYBUFFER <option> <value>",
         &["Accepted, without effect."],
     ),
-    ("RELOAD", &["Write all memtables into files."]),
+    (
+        "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
+        &["Write all memtables into files."],
+    ),
     (
         "SET-ACTIVE-EXPIRE <0|1>",
         &["Whether keys are removed in the background when their time is over."],
@@ -375,7 +402,7 @@ const SUBCOMMANDS: &[Command] = &[
         "Returns a hash of all keys and values",
     ),
     row(
-        Command::read("digest-value", -3, digest_value).keys(&[KeySpec::range(
+        Command::read("digest-value", -2, digest_value).keys(&[KeySpec::range(
             2,
             -1,
             1,
@@ -383,6 +410,11 @@ const SUBCOMMANDS: &[Command] = &[
         )]),
         ADMIN,
         "Returns hashes of values",
+    ),
+    row(
+        Command::session("dict-resizing", 3, accept),
+        ADMIN,
+        "Accepted, without effect",
     ),
     row(
         Command::session("error", 3, error),
@@ -400,7 +432,7 @@ const SUBCOMMANDS: &[Command] = &[
         "Checks every row of the database",
     ),
     row(
-        Command::session("loadaof", 2, reload),
+        Command::session("loadaof", -2, reload),
         SLOW,
         "Writes all memtables into files",
     ),
@@ -410,9 +442,14 @@ const SUBCOMMANDS: &[Command] = &[
         "Writes into the server's log",
     ),
     row(
-        Command::read("object", -3, object).keys(&[KeySpec::at(2, KeyFlags::RO)]),
+        Command::read("object", 3, object).keys(&[KeySpec::at(2, KeyFlags::RO)]),
         ADMIN,
         "Says how a value is kept",
+    ),
+    row(
+        Command::session("pause-cron", 3, accept),
+        ADMIN,
+        "Accepted, without effect",
     ),
     row(
         Command::own("populate", -3, Own::Populate),
@@ -435,7 +472,7 @@ const SUBCOMMANDS: &[Command] = &[
         "Writes all memtables into files",
     ),
     row(
-        Command::session("replybuffer", 4, accept),
+        Command::session("replybuffer", 4, reply_buffer),
         ADMIN,
         "Accepted, without effect",
     ),
@@ -458,7 +495,7 @@ const SUBCOMMANDS: &[Command] = &[
 
 /// The table.
 pub const COMMANDS: &[Command] = &[row(
-    Command::container("debug", -2, SUBCOMMANDS),
-    ADMIN,
+    Command::session("debug", -2, unknown).subcommands(SUBCOMMANDS),
+    ADMIN.union(Flags::PLAIN),
     "Commands for tests",
 )];

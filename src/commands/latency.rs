@@ -136,11 +136,8 @@ fn histogram(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let named = args.get(2..).unwrap_or_default();
     let mut chosen: Vec<&'static Registered> = Vec::new();
     let all = || registry().iter();
-    let with_subs = |command: &'static Registered| {
-        let mut subs: Vec<_> = command.subcommands.values().collect();
-        subs.sort_by_key(|sub| sub.index);
-        std::iter::once(command).chain(subs)
-    };
+    let with_subs =
+        |command: &'static Registered| std::iter::once(command).chain(command.told_subcommands());
     if named.is_empty() {
         chosen.extend(all().flat_map(with_subs));
     }
@@ -148,7 +145,7 @@ fn histogram(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         let mut parts = name.splitn(2, |byte| *byte == b'|');
         let found = registry().find(parts.next().unwrap_or_default());
         match (found, parts.next()) {
-            (Some(command), Some(sub)) => chosen.extend(command.subcommand(sub)),
+            (Some(command), Some(sub)) => chosen.extend(command.told_subcommand(sub)),
             (Some(command), None) => chosen.extend(with_subs(command)),
             (None, _) => {}
         }

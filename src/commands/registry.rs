@@ -1,6 +1,6 @@
 //! All command tables together, found by name.
 
-use super::{Command, FAMILIES};
+use super::{Command, FAMILIES, Flags};
 use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
 
@@ -17,6 +17,8 @@ pub struct Registered {
     pub full_name: String,
     /// Subcommands by lower-case name.
     pub subcommands: ByName,
+    /// Whether it is a part of a plain command, whose name and number it has.
+    pub is_part: bool,
 }
 
 /// See the module.
@@ -45,7 +47,7 @@ impl Registry {
             len: 0,
         };
         for command in tables.flatten() {
-            let registered = registry.register(command, None);
+            let registered = registry.register(command);
             registry.order.push(command.name);
             let before = registry.by_name.insert(command.name.as_bytes(), registered);
             assert!(before.is_none(), "two commands named {}", command.name);
@@ -53,24 +55,35 @@ impl Registry {
         registry
     }
 
-    fn register(&mut self, command: &'static Command, container: Option<&str>) -> Registered {
-        let full_name = match container {
-            Some(container) => format!("{container}|{}", command.name),
-            None => command.name.to_owned(),
-        };
-        let index = self.len;
-        self.len += 1;
-        let subcommands = command
-            .subcommands
-            .iter()
-            .map(|sub| (sub.name.as_bytes(), self.register(sub, Some(command.name))))
-            .collect();
+    fn register(&mut self, command: &'static Command) -> Registered {
+        let index = self.next_index();
+        let is_plain = command.flags.contains(Flags::PLAIN);
+        let subcommands = command.subcommands.iter().map(|sub| {
+            let (index, full_name) = match is_plain {
+                true => (index, command.name.to_owned()),
+                false => (self.next_index(), format!("{}|{}", command.name, sub.name)),
+            };
+            let registered = Registered {
+                command: sub,
+                index,
+                full_name,
+                subcommands: ByName::default(),
+                is_part: is_plain,
+            };
+            (sub.name.as_bytes(), registered)
+        });
         Registered {
             command,
             index,
-            full_name,
-            subcommands,
+            full_name: command.name.to_owned(),
+            subcommands: subcommands.collect(),
+            is_part: false,
         }
+    }
+
+    fn next_index(&mut self) -> usize {
+        self.len += 1;
+        self.len - 1
     }
 
     /// How many commands and subcommands there are: a bound of their indices.
@@ -112,6 +125,24 @@ impl Registered {
     /// The subcommand of this name, in any case.
     pub fn subcommand(&self, name: &[u8]) -> Option<&Registered> {
         find_in(&self.subcommands, name)
+    }
+
+    /// Whether clients know it as one command that has no subcommands.
+    pub fn is_plain(&self) -> bool {
+        self.command.flags.contains(Flags::PLAIN)
+    }
+
+    /// The subcommand that clients know by this name.
+    pub fn told_subcommand(&self, name: &[u8]) -> Option<&Registered> {
+        self.subcommand(name).filter(|sub| !sub.is_part)
+    }
+
+    /// The subcommands that clients know, in table order.
+    pub fn told_subcommands(&self) -> Vec<&Registered> {
+        let told = self.subcommands.values().filter(|sub| !sub.is_part);
+        let mut told: Vec<_> = told.collect();
+        told.sort_by_key(|sub| sub.index);
+        told
     }
 }
 

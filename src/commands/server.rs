@@ -5,6 +5,7 @@ use super::info::{KEDIS_VERSION, REDIS_VERSION};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, ReadCtx, SessionCtx};
 use crate::base::clock;
+use crate::state::clients::ClientFlags;
 use crate::state::server::Shutdown;
 use crate::state::session::ReplyMode;
 
@@ -13,6 +14,10 @@ fn monitor(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
         return Err(Error::text(
             "ERR MONITOR isn't allowed for DENY BLOCKING client",
         ));
+    }
+    if ctx.session.info.flags().contains(ClientFlags::MONITOR) {
+        // Redis answers nothing, so that clients read no OK among the lines.
+        return Ok(());
     }
     ctx.server.clients.set_monitor(&ctx.session.info, true);
     ctx.reply.ok();

@@ -59,6 +59,8 @@ bitflags::bitflags! {
         const NO_MANDATORY_KEYS = 1 << 23;
         /// Kedis: walks over all keys of its DB, so runs on a lane if they are many.
         const WALKS = 1 << 24;
+        /// Kedis: one command to clients, though its subcommands have rows of their own.
+        const PLAIN = 1 << 25;
     }
 
     /// What a command does with a key.
@@ -517,7 +519,8 @@ impl Command {
         command
     }
 
-    /// Adds subcommands to a command that also runs alone.
+    /// Adds subcommands to a command that also runs alone. One that is
+    /// [`Flags::PLAIN`] runs for all that none of them takes.
     pub const fn subcommands(mut self, subcommands: &'static [Command]) -> Command {
         self.subcommands = subcommands;
         self

@@ -54,9 +54,13 @@ fn reply_old(ctx: &mut WriteCtx<'_>, key: &[u8]) -> Result<bool, OpError> {
         .counting(|txn| reply_value(txn, ctx.reply, ctx.db, key))
 }
 
-/// How long a string may get, in bytes.
+/// How long a string may get, in bytes. What a master has done is done here too,
+/// however its limits are.
 pub(super) fn max_len(ctx: &WriteCtx<'_>) -> u64 {
-    ctx.server.config.load().proto_max_bulk_len_bytes
+    match ctx.txn.is_received() {
+        true => i64::MAX.unsigned_abs(),
+        false => ctx.server.config.load().proto_max_bulk_len_bytes,
+    }
 }
 
 fn get(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {

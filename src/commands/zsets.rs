@@ -163,7 +163,9 @@ fn add_increment(
     rule: AddRule,
 ) -> CmdResult {
     let mut edit = Edit::open(ctx.txn, ctx.db, key)?;
-    match edit.add(ctx.txn, increment, member, rule).map_err(nan)? {
+    let added = edit.add(ctx.txn, increment, member, rule).map_err(nan)?;
+    let is_new = matches!(added, Added::New(_));
+    match added {
         Added::Refused => ctx.reply.null(),
         Added::Same(score) => ctx.reply.double(score),
         Added::New(score) | Added::Changed(score) => {
@@ -171,7 +173,13 @@ fn add_increment(
             ctx.event(Class::ZSET, "zincr", key);
             let effect: [&[u8]; 4] = [b"ZADD", key, &score_text(score), member];
             ctx.txn.effect(ctx.db, &effect);
-            ctx.reply.double(score);
+            // A new member's score is told as it was given: −0 too, which is kept as 0.
+            let told = if score == 0.0 && is_new {
+                increment
+            } else {
+                score
+            };
+            ctx.reply.double(told);
         }
     }
     Ok(())

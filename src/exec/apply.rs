@@ -267,7 +267,7 @@ impl Executor {
 
 /// Whether it was found by its second argument too.
 fn is_subcommand(parsed: &Parsed<'_>) -> bool {
-    parsed.command.full_name.contains('|')
+    parsed.command.is_part || parsed.command.full_name.contains('|')
 }
 
 /// The command of these arguments, whatever name clients know it by.

@@ -251,10 +251,10 @@ impl Executor {
         if self.waits_for_migration(session, command, args) {
             return Outcome::Paused;
         }
-        // What EXEC runs is shown before EXEC itself.
-        let is_exec = command.is_own(Own::Exec);
         let before = self.record.mark();
-        if self.server.clients.monitors() > 0 && !is_exec && monitor::is_shown(command) {
+        let shown = self.server.clients.monitors() > 0 && monitor::is_shown(command);
+        let shown_late = shown && monitor::is_shown_late(command);
+        if shown && !shown_late {
             self.show_request(session, command, args);
         }
         self.commands += 1;
@@ -288,8 +288,8 @@ impl Executor {
                 self.fail(&stop.into_error(), reply);
             }
         }
-        if is_exec {
-            self.feed_monitors(session, command, args);
+        if shown_late {
+            self.show(session, command, args);
         }
         if self.record.has_lines() {
             self.record.tell(&self.server);

@@ -1,8 +1,11 @@
 //! What MONITOR clients see.
 
 use super::Executor;
+use super::unit::Stop;
 use crate::base::clock;
-use crate::commands::{Command, Flags, secrets};
+use crate::commands::registry::Registered;
+use crate::commands::{Command, Flags, Own, secrets};
+use crate::resp::Reply;
 use crate::state::clients::ClientFlags;
 use crate::state::delivery::{Delivery, Form, Recipients};
 use crate::state::{Server, Session};
@@ -23,6 +26,25 @@ impl Executor {
         }
     }
 
+    /// Runs a command of a unit and shows it.
+    pub(super) fn call_shown(
+        &mut self,
+        session: &mut Session,
+        found: &'static Registered,
+        args: &[&[u8]],
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
+        let late = is_shown_late(found.command);
+        if !late {
+            self.feed_monitors(session, found.command, args);
+        }
+        let done = self.call(session, found, args, reply);
+        if late {
+            self.feed_monitors(session, found.command, args);
+        }
+        done
+    }
+
     /// Shows a command, unless it is one that is not shown.
     pub(super) fn feed_monitors(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
         if is_shown(command) {
@@ -39,9 +61,15 @@ impl Executor {
     }
 }
 
-/// Whether a command is shown as soon as it is begun.
+/// Whether a command is shown when it is run.
 pub(super) fn is_shown(command: &Command) -> bool {
     !command.flags.intersects(Flags::SKIP_MONITOR | Flags::ADMIN)
+}
+
+/// Whether that is only when it is done: what EXEC runs comes before EXEC itself, and
+/// what chooses a DB is shown with the one that it chose.
+pub(super) fn is_shown_late(command: &Command) -> bool {
+    command.is_own(Own::Exec) || matches!(command.name, "select" | "reset")
 }
 
 fn line(session: &Session, command: &Command, args: &[&[u8]]) -> Arc<[u8]> {
@@ -127,6 +155,58 @@ mod tests {
         server.clients.add(info.clone());
         server.clients.set_monitor(&info, true);
         info
+    }
+
+    /// What a watcher is shown, without the time.
+    fn shown(run: impl FnOnce(&mut Client)) -> Vec<String> {
+        let mut client = Client::new();
+        let server = client.server();
+        let poll = mio::Poll::new().unwrap();
+        let waker = Arc::new(mio::Waker::new(poll.registry(), mio::Token(0)).unwrap());
+        let (mailbox, _receiver) = Mailbox::new(waker.clone());
+        server.set_threads(vec![mailbox], waker);
+        watcher(&server);
+        run(&mut client);
+        let deliveries = server.mailboxes()[0].deliveries.take(usize::MAX);
+        let lines = deliveries.iter().map(|delivery| {
+            let line = String::from_utf8_lossy(&delivery.bytes).into_owned();
+            line.split_once(' ').unwrap().1.trim_end().to_owned()
+        });
+        lines.collect()
+    }
+
+    #[test]
+    fn what_chooses_a_db_is_shown_with_it() {
+        let lines = shown(|client| {
+            for line in [
+                "select 1",
+                "select 99",
+                "multi",
+                "select 2",
+                "ping",
+                "exec",
+                "reset",
+            ] {
+                client.run(line);
+            }
+            let script = b"redis.call('select', 4) redis.call('ping')";
+            client.args(&[b"eval", script, b"0"]);
+        });
+        assert_eq!(
+            lines,
+            [
+                "[1 127.0.0.1:1] \"select\" \"1\"",
+                "[1 127.0.0.1:1] \"select\" \"99\"",
+                "[1 127.0.0.1:1] \"multi\"",
+                "[2 127.0.0.1:1] \"select\" \"2\"",
+                "[2 127.0.0.1:1] \"ping\"",
+                "[2 127.0.0.1:1] \"exec\"",
+                "[0 127.0.0.1:1] \"reset\"",
+                "[0 127.0.0.1:1] \"eval\" \"redis.call('select', 4) redis.call('ping')\" \"0\"",
+                "[4 lua] \"select\" \"4\"",
+                "[4 lua] \"ping\"",
+            ]
+        );
     }
 
     #[test]

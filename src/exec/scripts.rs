@@ -448,7 +448,6 @@ impl ScriptHost<'_> {
             return Err(TOO_LARGE.into());
         }
         self.executor.find_command(&self.session, args)?;
-        self.executor.feed_monitors(&self.session, command, args);
         if command.is_write()
             && let Some(running) = &self.running
         {
@@ -456,7 +455,7 @@ impl ScriptHost<'_> {
         }
         self.session.resp3 = reply.resp3;
         let before = (!self.replicates).then(|| self.executor.txn.savepoint());
-        let done = self.executor.call(&mut self.session, found, args, reply);
+        let done = (self.executor).call_shown(&mut self.session, found, args, reply);
         if let Some(before) = before {
             self.executor.txn.unlog(&before);
         }

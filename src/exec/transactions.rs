@@ -280,10 +280,7 @@ impl Executor {
     ) -> Result<(), Stop> {
         // What was queued has climbed the ladder already.
         let done = match self.resolve(args) {
-            Ok(found) => {
-                self.feed_monitors(session, found.command, args);
-                self.call(session, found, args, reply)
-            }
+            Ok(found) => self.call_shown(session, found, args, reply),
             Err(error) => {
                 self.count_error(&error);
                 Err(Stop::Failed(error))

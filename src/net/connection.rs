@@ -294,7 +294,7 @@ impl Connection {
             match self.receive(scratch) {
                 Ok(0) => return Turn::Closed,
                 Ok(n) => {
-                    executor.server().stats.net_input_bytes.add(n as u64);
+                    executor.server().stats.read(n as u64);
                     self.append(&scratch[..n]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
@@ -377,8 +377,7 @@ impl Connection {
             // The socket is empty; what arrives from now on is another edge.
             self.readable = false;
         }
-        let stats = &executor.server().stats;
-        stats.net_input_bytes.add(n as u64);
+        executor.server().stats.read(n as u64);
         let now_ms = executor.now_ms();
         self.session.info.active_ms.store(now_ms, Ordering::Relaxed);
         self.hear(executor.server());

@@ -421,7 +421,7 @@ impl IoThread {
         };
         let held_back = connection.unsent() > OUTPUT_PAUSE;
         match connection.send(self.executor.now_ms()) {
-            Ok(n) => self.executor.server().stats.net_output_bytes.add(n as u64),
+            Ok(n) => self.executor.server().stats.sent(n as u64),
             Err(error) => {
                 log::debug!("client {}: {error}", connection.session.info.id.0);
                 return self.close(token);

@@ -62,6 +62,11 @@ impl SlowLog {
         inner.1.iter().take(count).cloned().collect()
     }
 
+    /// Forgets the oldest beyond `max_len`.
+    pub fn trim(&self, max_len: usize) {
+        self.inner.lock().1.truncate(max_len);
+    }
+
     /// How many are kept.
     pub fn len(&self) -> usize {
         self.inner.lock().1.len()

@@ -85,6 +85,10 @@ pub struct Stats {
     pub net_input_bytes: Counter,
     /// Bytes sent to them.
     pub net_output_bytes: Counter,
+    /// Times that IO threads read something of a client.
+    pub reads: Counter,
+    /// Times that they sent something to one.
+    pub writes: Counter,
     /// Of the bytes read: from the master.
     pub net_repl_input_bytes: Counter,
     /// Of the bytes sent: to replicas.
@@ -140,6 +144,20 @@ impl Stats {
         self.untimed.store(!on, Ordering::Relaxed);
     }
 
+    /// Counts one read of `bytes` bytes from a client.
+    pub fn read(&self, bytes: u64) {
+        self.reads.add(1);
+        self.net_input_bytes.add(bytes);
+    }
+
+    /// Counts what was sent to a client at once, if it is anything.
+    pub fn sent(&self, bytes: u64) {
+        if bytes > 0 {
+            self.writes.add(1);
+            self.net_output_bytes.add(bytes);
+        }
+    }
+
     /// Counts one run of the command with this registry index.
     pub fn ran(&self, index: usize, usec: u64, failed: bool) {
         self.commands.add(1);
@@ -172,6 +190,8 @@ impl Stats {
             &self.commands,
             &self.net_input_bytes,
             &self.net_output_bytes,
+            &self.reads,
+            &self.writes,
             &self.net_repl_input_bytes,
             &self.net_repl_output_bytes,
             &self.expired_keys,

@@ -575,7 +575,8 @@ pub fn append(txn: &mut Txn, db: DbIndex, key: &[u8], bytes: &[u8], max_len: u64
 /// returns the value's new length. No bytes: nothing changes.
 ///
 /// # Errors
-/// [`OpError::TooLong`] if it would get longer than `max_len`.
+/// [`OpError::TooLong`] if they would end behind `max_len`, even if the value is
+/// longer than that already.
 pub fn set_range(
     txn: &mut Txn,
     db: DbIndex,
@@ -587,6 +588,9 @@ pub fn set_range(
     let old = super::lookup(txn, db, key, Kind::String)?;
     if bytes.is_empty() {
         return length_of(old.as_ref());
+    }
+    if offset.saturating_add(bytes.len() as u64) > max_len {
+        return Err(OpError::TooLong);
     }
     write_at(txn, db, key, old, offset, bytes, StringForm::Raw, max_len)
 }

@@ -453,3 +453,26 @@ fn a_copy_takes_the_place_of_no_database() {
     server.spawn();
     assert_eq!(server.connect().must("DBSIZE"), Value::Int(2));
 }
+
+/// However many requests one holds.
+#[test]
+fn reads_and_writes_of_connections_are_counted() {
+    let server = Server::start(&[]);
+    let mut conn = server.connect();
+    let fields = [
+        "total_reads_processed",
+        "total_writes_processed",
+        "io_threaded_reads_processed",
+        "io_threaded_writes_processed",
+    ];
+    for field in fields {
+        let before = conn.info_number("stats", field);
+        for _ in 0..5 {
+            conn.must("PING");
+        }
+        let after = conn.info_number("stats", field);
+        assert_eq!(after - before, 6, "{field}");
+    }
+    conn.must("CONFIG RESETSTAT");
+    assert_eq!(conn.info_number("stats", fields[0]), 1);
+}

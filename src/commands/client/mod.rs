@@ -140,15 +140,15 @@ fn no_touch(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn pause(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    if args.len() > 4 {
+        return Err(help::mistaken("CLIENT", args));
+    }
     let mode = match args.get(3) {
         None => PauseMode::All,
         Some(word) if args::is(word, "ALL") => PauseMode::All,
         Some(word) if args::is(word, "WRITE") => PauseMode::Writes,
         Some(_) => return Err(Error::text("ERR CLIENT PAUSE mode must be WRITE or ALL")),
     };
-    if args.len() > 4 {
-        return Err(Error::Arity("client|pause".into()));
-    }
     let timeout_ms = num::parse_i64(arg(args, 2))
         .ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
     let timeout_ms =

@@ -3,7 +3,7 @@
 use super::super::registry::Registered;
 use super::super::spec::{Begin, Find};
 use super::super::{Command, Flags, KeyFlags, KeySpec};
-use super::{categories, subcommands, tips};
+use super::{categories, standing, tips};
 use crate::resp::Reply;
 
 /// Names of the flags in replies.
@@ -161,7 +161,7 @@ pub(super) fn info(reply: &mut Reply, registered: &'static Registered) {
     for spec in command.keys {
         key_spec(reply, spec);
     }
-    let subs = subcommands(registered);
+    let subs = registered.told_subcommands();
     match subs.len() {
         0 => reply.set(0),
         some => reply.array(some),
@@ -230,8 +230,18 @@ fn typed(reply: &mut Reply, kind: &str, fields: &[(&str, i64)]) {
 /// What COMMAND DOCS says.
 pub(super) fn docs(reply: &mut Reply, registered: &'static Registered) {
     let command = registered.command;
-    let subs = subcommands(registered);
-    reply.map(3 + usize::from(!subs.is_empty()));
+    let subs = registered.told_subcommands();
+    let deprecated = standing::deprecated(&registered.full_name);
+    let mut doc_flags = Vec::new();
+    if deprecated.is_some() {
+        doc_flags.push("deprecated");
+    }
+    if standing::is_internal(&registered.full_name) {
+        doc_flags.push("syscmd");
+    }
+    let fields = 3 + usize::from(!doc_flags.is_empty());
+    let fields = fields + 2 * usize::from(deprecated.is_some());
+    reply.map(fields + usize::from(!subs.is_empty()));
     for (name, value) in [
         ("summary", command.summary),
         ("since", command.since),
@@ -239,6 +249,16 @@ pub(super) fn docs(reply: &mut Reply, registered: &'static Registered) {
     ] {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
+    }
+    if !doc_flags.is_empty() {
+        reply.bulk(b"doc_flags");
+        statuses(reply, &doc_flags);
+    }
+    if let Some(deprecated) = deprecated {
+        reply.bulk(b"deprecated_since");
+        reply.bulk(deprecated.since.as_bytes());
+        reply.bulk(b"replaced_by");
+        reply.bulk(deprecated.instead.as_bytes());
     }
     if subs.is_empty() {
         return;

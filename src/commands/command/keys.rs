@@ -12,7 +12,8 @@ fn keys_of(args: &[&[u8]]) -> Result<Vec<(usize, KeyFlags)>, Error> {
     let found = registry()
         .find(name)
         .ok_or(Error::text("ERR Invalid command specified"))?;
-    let command = match args.get(1).filter(|_| !found.subcommands.is_empty()) {
+    let has_subcommands = !found.subcommands.is_empty() && !found.is_plain();
+    let command = match args.get(1).filter(|_| has_subcommands) {
         Some(sub) => {
             let sub = found.subcommand(sub);
             sub.ok_or(Error::text("ERR Invalid command specified"))?
@@ -63,8 +64,10 @@ fn keys_by_specs(command: &Command, args: &[&[u8]]) -> Option<Vec<(usize, KeyFla
     Some(keys)
 }
 
-/// What happens to a key where it depends on the arguments.
+/// What happens to a key, where that depends on the arguments too. That a spec may
+/// miss keys says nothing of those that it finds.
 fn known_flags(command: &Command, args: &[&[u8]], flags: KeyFlags) -> KeyFlags {
+    let flags = flags - KeyFlags::INCOMPLETE;
     if !flags.contains(KeyFlags::VARIABLE_FLAGS) {
         return flags;
     }

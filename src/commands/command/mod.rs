@@ -5,12 +5,15 @@
 //! | [`categories`] | ACL categories, which follow from group and flags |
 //! | [`describe`] | COMMAND INFO and DOCS: one command as a reply |
 //! | [`keys`] | GETKEYS and GETKEYSANDFLAGS |
+//! | [`standing`] | which commands are deprecated or internal, for DOCS |
+//! | [`tips`] | the tips of INFO |
 
 pub mod categories;
 mod describe;
 #[cfg(test)]
 mod facts;
 mod keys;
+mod standing;
 mod tips;
 
 use super::args::Options;
@@ -25,16 +28,9 @@ fn find(name: &[u8]) -> Option<&'static Registered> {
     let mut parts = name.splitn(2, |byte| *byte == b'|');
     let found = registry().find(parts.next()?)?;
     match parts.next() {
-        Some(sub) => found.subcommand(sub),
+        Some(sub) => found.told_subcommand(sub),
         None => Some(found),
     }
-}
-
-/// Subcommands, by name.
-fn subcommands(command: &'static Registered) -> Vec<&'static Registered> {
-    let mut all: Vec<_> = command.subcommands.values().collect();
-    all.sort_by_key(|sub| sub.index);
-    all
 }
 
 fn command(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
@@ -119,7 +115,7 @@ fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let mut names = Vec::new();
     for command in registry().iter() {
-        for each in std::iter::once(command).chain(subcommands(command)) {
+        for each in std::iter::once(command).chain(command.told_subcommands()) {
             if filter.as_ref().is_none_or(|filter| filter.fits(each)) {
                 names.push(each.full_name.as_bytes());
             }

@@ -59,6 +59,12 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     text.field("tracking_total_prefixes", server.tracking.prefixes());
     text.field("unexpected_error_replies", 0);
     text.field("total_error_replies", stats.error_replies.get());
+    // All threads that serve clients are IO threads.
+    let (reads, writes) = (stats.reads.get(), stats.writes.get());
+    text.field("total_reads_processed", reads);
+    text.field("total_writes_processed", writes);
+    text.field("io_threaded_reads_processed", reads);
+    text.field("io_threaded_writes_processed", writes);
     text.field("dump_payload_sanitizations", 0);
     text.field("total_commits", server.engine.commits());
     text.field("reclaimed_rows", stats.reclaimed_rows.get());

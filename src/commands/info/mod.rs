@@ -99,8 +99,6 @@ enum In {
     Default,
     /// `all` and `everything`.
     All,
-    /// `default` and `everything`, but not `all`.
-    NotAll,
 }
 
 struct Section {
@@ -138,7 +136,7 @@ const SECTIONS: &[Section] = &[
         replication::replication,
     ),
     section("cpu", "CPU", In::Default, process::cpu),
-    section("modules", "Modules", In::NotAll, |_, _| {}),
+    section("modules", "Modules", In::Default, |_, _| {}),
     section("commandstats", "Commandstats", In::All, counters::commands),
     section("errorstats", "Errorstats", In::Default, counters::errors),
     section("latencystats", "Latencystats", In::All, counters::latencies),
@@ -164,7 +162,6 @@ fn text(server: &Server, wanted: &[&[u8]]) -> String {
             || match section.within {
                 In::Default => default || all,
                 In::All => all,
-                In::NotAll => default,
             };
         if included || asked(section.name) {
             text.section(section.title);

@@ -111,7 +111,11 @@ fn zadd_and_its_options() {
         ("zscore k a", "inf"),
         ("zadd k -0 z", ":1"),
         ("zscore k z", "0"),
-        ("zincrby k -0 new", "0"),
+        // As it was given, though it is kept as 0.
+        ("zincrby k -0 new", "-0"),
+        ("zscore k new", "0"),
+        ("zadd k incr -0 newer", "-0"),
+        ("zincrby k -0 newer", "0"),
         ("set s x", "OK"),
         ("zadd s 1 a", WRONG_TYPE),
         ("zadd s x a", NOT_FLOAT),

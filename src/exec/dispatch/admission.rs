@@ -7,6 +7,7 @@ use crate::commands::scripts::busy;
 use crate::commands::{Command, Error, Flags, Handler, Own, registry};
 use crate::lua::header::ScriptFlags;
 use crate::state::Session;
+use crate::state::clients::ClientFlags;
 use crate::state::config::BusyScope;
 use crate::state::replication::LinkPhase;
 use crate::state::server::PauseMode;
@@ -15,6 +16,8 @@ use crate::storage::StorageError;
 const MASTER_DOWN: Error =
     Error::text("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
 const STALE_IN_SCRIPT: Error = Error::text("ERR Can not execute the command on a stale replica");
+/// To who watches with MONITOR and so counts as a replica.
+const NOT_WHILE_WATCHING: Error = Error::text("ERR Replica can't interact with the keyspace");
 const READONLY: Error = Error::text("READONLY You can't write against a read only replica.");
 
 impl Executor {
@@ -62,6 +65,11 @@ impl Executor {
         }
         if let Err(error) = self.check_role(session, found.command, args, writes) {
             return refuse(error);
+        }
+        if session.info.flags().contains(ClientFlags::MONITOR)
+            && (may_write(found.command) || found.command.is_read())
+        {
+            return refuse(NOT_WHILE_WATCHING);
         }
         match Self::check_inside_multi(session, found.command) {
             Ok(()) => Ok(found),
@@ -168,12 +176,15 @@ impl Executor {
             }
             return Ok(found);
         };
-        found
-            .subcommand(sub)
-            .ok_or_else(|| Error::UnknownSubcommand {
+        match found.subcommand(sub) {
+            // A plain command says itself what it does not understand.
+            Some(sub) if !sub.is_part || sub.command.takes(args.len()) => Ok(sub),
+            _ if found.is_plain() => Ok(found),
+            _ => Err(Error::UnknownSubcommand {
                 command: found.command.name,
                 subcommand: sub.to_vec(),
-            })
+            }),
+        }
     }
 
     pub(super) fn is_paused(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {

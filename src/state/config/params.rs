@@ -467,7 +467,7 @@ params! {
     /// There is no cluster mode.
     cluster_allow_pubsubshard_when_down: bool = true => "cluster-allow-pubsubshard-when-down", Kind::Bool, Inert;
     /// There is no cluster mode.
-    cluster_link_sendbuf_limit: u64 = 0 => "cluster-link-sendbuf-limit", BYTES, Inert;
+    cluster_link_sendbuf_limit: u64 = 0 => "cluster-link-sendbuf-limit", bytes(0, u64::MAX), Inert;
     /// There is no cluster mode.
     cluster_preferred_endpoint_type: &'static str = "ip" => "cluster-preferred-endpoint-type", Kind::Choice(&["ip", "hostname", "unknown-endpoint"]), Inert;
     /// There is no cluster mode.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::base::num::parse_f64;
+
 use super::lex::quote;
 use super::table::Kind;
 use super::value::{Field, Source, ValueError, choice, in_units, integer, memory, utf8};
@@ -544,12 +546,9 @@ impl Field for Percentiles {
             return Ok(());
         }
         let percentiles = words.iter().map(|word| {
-            let number: f64 = std::str::from_utf8(word)
-                .ok()
-                .and_then(|text| text.parse().ok())
-                .ok_or(ValueError::Special(
-                    "Invalid latency-tracking-info-percentiles parameters",
-                ))?;
+            let number = parse_f64(word).ok_or(ValueError::Special(
+                "Invalid latency-tracking-info-percentiles parameters",
+            ))?;
             match (0.0..=100.0).contains(&number) {
                 true => Ok(number),
                 false => Err(ValueError::Special(

@@ -106,7 +106,8 @@ pub(super) fn integer(word: &[u8]) -> Result<i64, ValueError> {
     parse_i64(word).ok_or(ValueError::NotInteger)
 }
 
-/// A number of bytes: digits and perhaps a unit. No digits are zero, as Redis has it.
+/// A number of bytes: digits and perhaps a unit. No digits are zero, as Redis has it,
+/// and what is too large for 64 bits is the largest that is not.
 pub(super) fn memory(word: &[u8]) -> Option<u64> {
     let split = word
         .iter()
@@ -125,9 +126,10 @@ pub(super) fn memory(word: &[u8]) -> Option<u64> {
     };
     let number: u64 = match digits {
         b"" => 0,
-        digits => std::str::from_utf8(digits).ok()?.parse().ok()?,
+        // Of digits alone nothing else can be wrong.
+        digits => (std::str::from_utf8(digits).ok()?.parse()).unwrap_or(u64::MAX),
     };
-    number.checked_mul(factor)
+    Some(number.saturating_mul(factor))
 }
 
 /// A number of bytes as CONFIG REWRITE writes it: in the largest unit that gives a whole

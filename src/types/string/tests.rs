@@ -224,13 +224,16 @@ fn too_long_changes_nothing() {
         set_range(txn, DB, b"k", 128, b"x", 128),
         set_range(txn, DB, b"k", u64::MAX, b"x", 128),
         set_range(txn, DB, b"none", 128, b"x", 128),
+        // Also within the value.
+        set_range(txn, DB, b"k", 10, b"x", 10),
         update_byte(txn, DB, b"k", u64::MAX, 128, |_| 0),
     ] {
         assert!(matches!(result, Err(OpError::TooLong)), "{result:?}");
     }
     assert_eq!(txn.dirty(), 0);
     // A value longer than a bound that came later can still be worked on.
-    assert_eq!(set_range(txn, DB, b"k", 99, b"x", 10).unwrap(), 100);
+    assert_eq!(set_range(txn, DB, b"k", 9, b"x", 10).unwrap(), 100);
+    assert_eq!(update_byte(txn, DB, b"k", 99, 10, |byte| *byte).unwrap(), 1);
 }
 
 #[test]

@@ -422,6 +422,28 @@ fn a_replica_hides_expired_keys_and_deletes_none() {
     );
 }
 
+/// What the master has done cannot be too long for a replica.
+#[test]
+fn a_replica_minds_no_limit_of_its_own() {
+    let master = server(&[]);
+    let replica = server(&["--proto-max-bulk-len", "1mb"]);
+    follow(&replica, &master);
+    wait_for("a link", || is_caught_up(&master, &replica));
+    let mut conn = master.connect();
+    for line in [
+        "SETRANGE k 1500000 x",
+        "SETRANGE k 1400000 x",
+        "APPEND k x",
+        "SETBIT bits 12000000 1",
+        "BITFIELD fields SET u8 12000000 7",
+    ] {
+        conn.must(line);
+    }
+    wait_for("the stream", || is_caught_up(&master, &replica));
+    assert_same(&master, &replica);
+    assert_eq!(figure(&master, "stats", "sync_full"), 1);
+}
+
 #[test]
 fn a_master_without_enough_replicas_refuses_writes() {
     let master = server(&["--min-replicas-to-write", "1"]);

@@ -91,7 +91,14 @@ fn defaults_read_back_from_their_own_text() {
 #[test]
 fn every_parameter_takes_the_value_it_has() {
     let open = run(&["--enable-protected-configs", "yes"]);
+    let can_change = |name: &str| {
+        let param = Param::find(name.as_bytes()).unwrap();
+        !param.has(Flag::Start) || OWN_AT_START.contains(&name)
+    };
     for (name, value) in open.get(&["*"]) {
+        if !can_change(&name) {
+            continue;
+        }
         let result = open.set_many(&[(&name, &value)], false);
         assert!(
             result.is_ok_and(|config| config.changed(&open).is_empty()),
@@ -177,6 +184,59 @@ fn set_reads_values_as_redis_does() {
 }
 
 #[test]
+fn what_is_too_large_for_64_bits_is_the_largest_that_is_not() {
+    for (name, value, expected) in [
+        ("maxmemory", "99999999999999999999", "18446744073709551615"),
+        ("maxmemory", "99999999999gb", "18446744073709551615"),
+        (
+            "maxmemory-clients",
+            "99999999999999999999",
+            "18446744073709551615",
+        ),
+        (
+            "cluster-link-sendbuf-limit",
+            "18446744073709551615",
+            "18446744073709551615",
+        ),
+    ] {
+        let config = set(&Config::default(), &[(name, value)]).unwrap();
+        let got = config.get(&[name]);
+        assert_eq!(got, [(name.to_owned(), expected.as_bytes().to_vec())]);
+    }
+}
+
+#[test]
+fn percentiles_are_numbers_as_redis_reads_them() {
+    let name = "latency-tracking-info-percentiles";
+    let config = set(&Config::default(), &[(name, "0x10 1e1 +5")]).unwrap();
+    assert_eq!(
+        config.get(&[name]),
+        [(name.to_owned(), b"16 10 5".to_vec())]
+    );
+}
+
+/// A tool that gives back a CONFIG GET leaves out what Redis cannot change.
+#[test]
+fn only_what_redis_does_not_know_may_be_said_again() {
+    let config = Config::default();
+    for param in PARAMS
+        .iter()
+        .filter(|param| param.has(Flag::Start) && !param.has(Flag::FileOnly))
+    {
+        for name in param.names() {
+            let done = config.set_many(&[(name, param.text(&config))], true);
+            assert_eq!(done.is_ok(), OWN_AT_START.contains(&name), "{name}");
+        }
+    }
+    for name in OWN_AT_START {
+        assert!(
+            Param::find(name.as_bytes()).is_some_and(|param| param.has(Flag::Start)),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn set_refuses_in_redis_words() {
     let check = |name: &str, value: &str, expected: &str| {
         assert_eq!(set_error(name, value), expected, "{name} {value}");
@@ -210,16 +270,16 @@ fn set_refuses_in_redis_words() {
         "1",
         "argument must be between 1048576 and 9223372036854775807 inclusive",
     );
-    for value in [
-        "1%",
-        "1.5gb",
-        "-1",
-        "-1kb",
-        "1e3",
-        "10kbb",
-        "99999999999999999999kb",
-    ] {
+    for value in ["1%", "1.5gb", "-1", "-1kb", "1e3", "10kbb"] {
         check("maxmemory", value, "argument must be a memory value");
+    }
+    // The largest number that there is, which is too much for most.
+    for value in ["99999999999999999999", "99999999999gb"] {
+        check(
+            "proto-max-bulk-len",
+            value,
+            "argument must be between 1048576 and 9223372036854775807 inclusive",
+        );
     }
     for value in ["abc", "-5%", "5%%", "%", "1kb%"] {
         check(
@@ -289,7 +349,12 @@ fn set_refuses_in_redis_words() {
         "50 abc",
         "Invalid latency-tracking-info-percentiles parameters",
     );
-    for value in ["50 101", "-1", "nan"] {
+    check(
+        percentiles,
+        "nan",
+        "Invalid latency-tracking-info-percentiles parameters",
+    );
+    for value in ["50 101", "-1", "inf"] {
         check(
             percentiles,
             value,
@@ -302,7 +367,9 @@ fn set_refuses_in_redis_words() {
         "3 2 10000",
         "Invalid oom-score-adj-values, elements must be between -2000 and 2000.",
     );
-    check("databases", "17", "can't set immutable config");
+    for databases in ["17", "16"] {
+        check("databases", databases, "can't set immutable config");
+    }
     check("replicaof", "a 1", "can't set immutable config");
     check("dir", "/", "can't set protected config");
     check(

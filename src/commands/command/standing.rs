@@ -1,0 +1,46 @@
+//! What COMMAND DOCS says of how a command stands: that there is a better one, or that
+//! it is not for people.
+
+/// A command for which there is a better one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Deprecated {
+    /// The Redis version since which it is so.
+    pub since: &'static str,
+    /// What to call instead.
+    pub instead: &'static str,
+}
+
+/// Whether, and since when, there is a better one than the command of this full name.
+pub(super) fn deprecated(name: &str) -> Option<Deprecated> {
+    let (since, instead) = match name {
+        "substr" => ("2.0.0", "`GETRANGE`"),
+        "setnx" => ("2.6.12", "`SET` with `NX`"),
+        "setex" => ("2.6.12", "`SET` with `EX`"),
+        "psetex" => ("2.6.12", "`SET` with `PX`"),
+        "hmset" => ("4.0.0", "`HSET`, which takes several fields"),
+        "slaveof" => ("5.0.0", "`REPLICAOF`"),
+        "getset" => ("6.2.0", "`SET` with `GET`"),
+        "rpoplpush" => ("6.2.0", "`LMOVE` with `RIGHT` and `LEFT`"),
+        "brpoplpush" => ("6.2.0", "`BLMOVE` with `RIGHT` and `LEFT`"),
+        "zrevrange" => ("6.2.0", "`ZRANGE` with `REV`"),
+        "zrangebyscore" => ("6.2.0", "`ZRANGE` with `BYSCORE`"),
+        "zrevrangebyscore" => ("6.2.0", "`ZRANGE` with `BYSCORE` and `REV`"),
+        "zrangebylex" => ("6.2.0", "`ZRANGE` with `BYLEX`"),
+        "zrevrangebylex" => ("6.2.0", "`ZRANGE` with `BYLEX` and `REV`"),
+        "quit" => ("7.2.0", "closing the connection"),
+        _ => return None,
+    };
+    Some(Deprecated { since, instead })
+}
+
+/// Whether the command of this full name is for servers and their developers only.
+pub(super) fn is_internal(name: &str) -> bool {
+    [
+        "debug",
+        "pfdebug",
+        "pfselftest",
+        "replconf",
+        "restore-asking",
+    ]
+    .contains(&name)
+}
