@@ -80,18 +80,6 @@ pub enum Refusal {
     Value(#[from] ValueError),
 }
 
-/// Names that Redis does not know, of parameters that take effect at the start. Who gives
-/// back a CONFIG GET without what Redis cannot change does not know to leave them out.
-const OWN_AT_START: [&str; 7] = [
-    "binlog-dir",
-    "binlog-enabled",
-    "db-name",
-    "hot-rows-share",
-    "io-thread-num",
-    "key-count-file",
-    "logpath",
-];
-
 /// A client's name for a parameter, fit for one line of an error reply.
 fn one_line(name: &[u8]) -> String {
     String::from_utf8_lossy(name).replace(['\r', '\n'], " ")
@@ -157,9 +145,9 @@ impl Config {
             let (known_as, param) = Param::find_named(name)
                 .filter(|(_, param)| !param.has(Flag::FileOnly))
                 .ok_or_else(|| SetError::Unknown(one_line(name)))?;
-            // Saying again what holds anyway is no change, but Redis does not see it so.
-            let said_again = || param.text(self) == value.as_ref();
-            if param.has(Flag::Start) && !(OWN_AT_START.contains(&known_as) && said_again()) {
+            // Saying again what holds anyway is no change: so a whole CONFIG GET can
+            // be given back.
+            if param.has(Flag::Start) && param.text(self) != value.as_ref() {
                 return Err(refused(Refusal::Immutable));
             }
             if param.has(Flag::Guarded) && !self.enable_protected_configs.allows(local) {
