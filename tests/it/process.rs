@@ -5,9 +5,8 @@ use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::server::{binary, free_port};
 use crate::support::{Conn, Server, Value, wait_for};
@@ -248,17 +247,17 @@ fn maxclients_goes_as_far_as_the_limit() {
 fn descriptors_that_run_out_are_one_line_in_the_log() {
     let server = Server::start(&[]);
     let mut conn = server.connect();
-    let pid = Pid::from_raw(server.pid() as i32).unwrap();
-    let few = Rlimit {
-        current: Some(8),
-        maximum: Some(20_000).min(rustix::process::getrlimit(Resource::Nofile).maximum),
-    };
-    let before = prlimit(Some(pid), Resource::Nofile, few).unwrap();
+    // It has its descriptor.
+    conn.must("PING");
+    let before = server.limit_files(8);
     let waiting = TcpStream::connect(server.address()).unwrap();
     wait_for("the line", || server.log().contains("accept: "));
-    std::thread::sleep(Duration::from_millis(2500));
+    // It tries again once a second.
+    let mut uptime_s = || conn.info_number("server", "uptime_in_seconds");
+    let began_s = uptime_s();
+    wait_for("further tries", || uptime_s() >= began_s + 3);
     assert_eq!(server.log().matches("accept: ").count(), 1);
-    prlimit(Some(pid), Resource::Nofile, before).unwrap();
+    server.limit_files(before);
     wait_for("the client that waits", || {
         conn.info_number("clients", "connected_clients") == 2
     });
