@@ -123,7 +123,9 @@ impl Engine {
         map.status()?;
         drop(map);
         let counts = read_counts(&state, rows.raw_iterator_cf(&self.own_cf))?;
-        let keys = counts.values().map(|counts| counts.keys).sum();
+        // Of DBs: counts of a keyspace that is gone may still stand there.
+        let of_dbs = dbs.iter().filter_map(|(_, ks)| counts.get(&ks.id.0));
+        let keys = of_dbs.map(|counts| counts.keys).sum();
         // From here on the snapshot itself keeps the files.
         std::mem::forget(keep);
         Ok(Snapshot {

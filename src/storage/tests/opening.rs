@@ -81,6 +81,25 @@ fn a_commit_writes_the_counts_that_it_changes() {
     assert_counts(&open(dir.path()).unwrap());
 }
 
+/// A full sync leaves the counts of the keyspaces that it has replaced.
+#[test]
+fn counts_of_keyspaces_that_are_gone_count_for_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path()).unwrap();
+    fill(&engine);
+    let row = own::counts_row(KeyspaceId(100)).unwrap();
+    let counts = Counts {
+        keys: 7,
+        expires: 0,
+    };
+    let stale = engine.db.put_cf(&engine.own_cf, row, counts.encode());
+    stale.unwrap();
+    assert_counts(&engine);
+    drop(engine);
+    assert_counts(&open(dir.path()).unwrap());
+    assert_eq!(raw(dir.path()).get(row).unwrap(), None);
+}
+
 #[test]
 fn version_1_has_all_counts_in_the_state_row() {
     let dir = tempfile::tempdir().unwrap();
