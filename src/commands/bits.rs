@@ -139,6 +139,7 @@ pub(super) const READS: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO.union(KeyFlag
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("setbit", 4, setbit)
+        .syntax("key offset:int value:int")
         .flags(Flags::DENYOOM)
         .keys(&[KeySpec::at(
             1,
@@ -150,20 +151,35 @@ pub const COMMANDS: &[Command] = &[
             "Sets or clears one bit of a string, which grows to hold it, and answers what it was",
         ),
     Command::read("getbit", 3, getbit)
+        .syntax("key offset:int")
         .flags(Flags::FAST)
         .keys(READS)
         .doc(Group::Bitmap, "2.2.0", "Answers one bit of a string"),
-    Command::read("bitcount", -2, bitcount).keys(READS).doc(
-        Group::Bitmap,
-        "2.6.0",
-        "Counts the bits that are set in a string or a part of it",
-    ),
-    Command::read("bitpos", -3, bitpos).keys(READS).doc(
-        Group::Bitmap,
-        "2.8.7",
-        "Finds the first bit that is set, or that is not, in a string or a part of it",
-    ),
+    Command::read("bitcount", -2, bitcount)
+        .syntax("key [range=(start:int end:int [unit=(BYTE|BIT)@7.0.0])]")
+        .complexity("O(N), N: the length of the string")
+        .history(&[("7.0.0", "Added `BYTE` and `BIT`")])
+        .keys(READS)
+        .doc(
+            Group::Bitmap,
+            "2.6.0",
+            "Counts the bits that are set in a string or a part of it",
+        ),
+    Command::read("bitpos", -3, bitpos)
+        .syntax(
+            "key bit:int [range=(start:int [end-unit-block=(end:int [unit=(BYTE|BIT)@7.0.0])])]",
+        )
+        .complexity("O(N), N: the length of the string")
+        .history(&[("7.0.0", "Added `BYTE` and `BIT`")])
+        .keys(READS)
+        .doc(
+            Group::Bitmap,
+            "2.8.7",
+            "Finds the first bit that is set, or that is not, in a string or a part of it",
+        ),
     Command::write("bitop", -4, bitop)
+        .syntax("operation=(AND|OR|XOR|NOT) destkey:key key...")
+        .complexity("O(N), N: the length of the longest string")
         .flags(Flags::DENYOOM)
         .keys(&[
             KeySpec::at(2, KeyFlags::OW.union(KeyFlags::UPDATE)),

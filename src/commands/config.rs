@@ -152,7 +152,11 @@ const fn row(command: Command, since: &'static str, summary: &'static str) -> Co
 
 const SUBCOMMANDS: &[Command] = &[
     row(
-        Command::session("get", -3, get).flags(ADMIN),
+        Command::session("get", -3, get)
+            .syntax("parameter...")
+            .complexity("O(N + P), N: patterns, P: all parameters")
+            .history(&[("7.0.0", "Takes several patterns")])
+            .flags(ADMIN),
         "2.0.0",
         "Returns the values of parameters",
     ),
@@ -167,12 +171,18 @@ const SUBCOMMANDS: &[Command] = &[
         "Sets counters back to zero",
     ),
     row(
-        Command::session("rewrite", 2, rewrite).flags(ADMIN),
+        Command::session("rewrite", 2, rewrite)
+            .complexity("O(N), N: parameters")
+            .flags(ADMIN),
         "2.8.0",
         "Writes the values in force into the configuration file",
     ),
     row(
-        Command::session("set", -4, set).flags(ADMIN),
+        Command::session("set", -4, set)
+            .syntax("data=(parameter value)...")
+            .complexity("O(N), N: parameters")
+            .history(&[("7.0.0", "Takes several parameters")])
+            .flags(ADMIN),
         "2.0.0",
         "Changes parameters while the server runs",
     ),

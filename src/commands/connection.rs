@@ -214,22 +214,27 @@ const LOGIN: Flags = FIRST.union(Flags::SENTINEL).union(Flags::SENSITIVE);
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::session("auth", -2, auth).flags(LOGIN).doc(
-        Group::Connection,
-        "1.0.0",
-        "Authenticates the connection",
-    ),
-    Command::session("echo", 2, echo).flags(SMALL).doc(
-        Group::Connection,
-        "1.0.0",
-        "Answers its argument",
-    ),
-    Command::session("hello", -1, hello).flags(LOGIN).doc(
-        Group::Connection,
-        "6.0.0",
-        "Chooses the protocol version, and may authenticate and name the connection",
-    ),
+    Command::session("auth", -2, auth)
+        .syntax("[username@6.0.0] password")
+        .complexity("O(N), N: the length of the user name and password")
+        .history(&[("6.0.0", "A user name may be given")])
+        .flags(LOGIN)
+        .doc(Group::Connection, "1.0.0", "Authenticates the connection"),
+    Command::session("echo", 2, echo)
+        .syntax("message")
+        .flags(SMALL)
+        .doc(Group::Connection, "1.0.0", "Answers its argument"),
+    Command::session("hello", -1, hello)
+        .syntax("[arguments=(protover:int [AUTH auth=(username password)] [SETNAME clientname])]")
+        .history(&[("6.2.0", "The version is optional")])
+        .flags(LOGIN)
+        .doc(
+            Group::Connection,
+            "6.0.0",
+            "Chooses the protocol version, and may authenticate and name the connection",
+        ),
     Command::session("ping", -1, ping)
+        .syntax("[message]")
         .flags(Flags::FAST.union(Flags::SENTINEL).union(Flags::SUBSCRIBED))
         .doc(Group::Connection, "1.0.0", "Answers PONG, or its argument"),
     Command::session("quit", -1, quit).flags(LAST).doc(
@@ -242,9 +247,12 @@ pub const COMMANDS: &[Command] = &[
         "6.2.0",
         "Puts the connection back to how it was when it was new",
     ),
-    Command::session("select", 2, select).flags(SMALL).doc(
-        Group::Connection,
-        "1.0.0",
-        "Chooses the DB of the connection",
-    ),
+    Command::session("select", 2, select)
+        .syntax("index:int")
+        .flags(SMALL)
+        .doc(
+            Group::Connection,
+            "1.0.0",
+            "Chooses the DB of the connection",
+        ),
 ];

@@ -207,6 +207,8 @@ const READ: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))]
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("expire", -3, expire)
+        .syntax("key seconds:int [condition=(NX|XX|GT|LT)@7.0.0]")
+        .history(&[("7.0.0", "Added `NX`, `XX`, `GT` and `LT`")])
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
@@ -216,6 +218,8 @@ pub const COMMANDS: &[Command] = &[
             "Lets a key expire after some seconds",
         ),
     Command::write("pexpire", -3, pexpire)
+        .syntax("key milliseconds:int [condition=(NX|XX|GT|LT)@7.0.0]")
+        .history(&[("7.0.0", "Added `NX`, `XX`, `GT` and `LT`")])
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
@@ -225,6 +229,8 @@ pub const COMMANDS: &[Command] = &[
             "Lets a key expire after some milliseconds",
         ),
     Command::write("expireat", -3, expireat)
+        .syntax("key unix-time-seconds:time [condition=(NX|XX|GT|LT)@7.0.0]")
+        .history(&[("7.0.0", "Added `NX`, `XX`, `GT` and `LT`")])
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
@@ -234,6 +240,8 @@ pub const COMMANDS: &[Command] = &[
             "Lets a key expire at a Unix time in seconds",
         ),
     Command::write("pexpireat", -3, pexpireat)
+        .syntax("key unix-time-milliseconds:time [condition=(NX|XX|GT|LT)@7.0.0]")
+        .history(&[("7.0.0", "Added `NX`, `XX`, `GT` and `LT`")])
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
@@ -243,11 +251,14 @@ pub const COMMANDS: &[Command] = &[
             "Lets a key expire at a Unix time in milliseconds",
         ),
     Command::write("persist", 2, persist)
+        .syntax("key")
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
         .doc(Group::Generic, "2.2.0", "Takes a key's expiry away"),
     Command::read("ttl", 2, ttl)
+        .syntax("key")
+        .history(&[("2.8.0", "Answers -2 if there is no key")])
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(READ)
         .categories(&["keyspace"])
@@ -257,6 +268,8 @@ pub const COMMANDS: &[Command] = &[
             "Says in how many seconds a key expires",
         ),
     Command::read("pttl", 2, pttl)
+        .syntax("key")
+        .history(&[("2.8.0", "Answers -2 if there is no key")])
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(READ)
         .categories(&["keyspace"])
@@ -266,6 +279,7 @@ pub const COMMANDS: &[Command] = &[
             "Says in how many milliseconds a key expires",
         ),
     Command::read("expiretime", 2, expiretime)
+        .syntax("key")
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(READ)
         .categories(&["keyspace"])
@@ -275,6 +289,7 @@ pub const COMMANDS: &[Command] = &[
             "Says when a key expires, as a Unix time in seconds",
         ),
     Command::read("pexpiretime", 2, pexpiretime)
+        .syntax("key")
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(READ)
         .categories(&["keyspace"])

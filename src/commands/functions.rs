@@ -415,17 +415,21 @@ pub const COMMANDS: &[Command] = &[Command::container(
     -2,
     &[
         sub(
-            Command::write("delete", 3, delete),
+            Command::write("delete", 3, delete)
+                .syntax("library-name")
+                .complexity("O(N), N: functions of the library"),
             CHANGES,
             "Deletes a library",
         ),
         sub(
-            Command::session("dump", 2, dump),
+            Command::session("dump", 2, dump).complexity("O(N), N: functions"),
             Flags::NOSCRIPT,
             "Returns all libraries as one payload",
         ),
         sub(
-            Command::write("flush", -2, flush),
+            Command::write("flush", -2, flush)
+                .syntax("[flush-type=(ASYNC|SYNC)]")
+                .complexity("O(N), N: functions"),
             CHANGES,
             "Deletes all libraries",
         ),
@@ -440,17 +444,23 @@ pub const COMMANDS: &[Command] = &[Command::container(
             "Ends a function that runs too long and has written nothing",
         ),
         sub(
-            Command::session("list", -2, list),
+            Command::session("list", -2, list)
+                .syntax("[LIBRARYNAME library-name-pattern] [WITHCODE]")
+                .complexity("O(N), N: functions"),
             Flags::NOSCRIPT,
             "Lists libraries and their functions",
         ),
         sub(
-            Command::write("load", -3, load),
+            Command::write("load", -3, load)
+                .syntax("[REPLACE] function-code")
+                .complexity("O(N), N: the length of the code"),
             CHANGES.union(Flags::DENYOOM),
             "Adds or replaces a library",
         ),
         sub(
-            Command::write("restore", -3, restore),
+            Command::write("restore", -3, restore)
+                .syntax("serialized-value [policy=(FLUSH|APPEND|REPLACE)]")
+                .complexity("O(N), N: functions"),
             CHANGES.union(Flags::DENYOOM),
             "Adds the libraries of a payload",
         ),

@@ -263,6 +263,9 @@ const GROWS: Flags = Flags::FAST.union(Flags::DENYOOM);
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("hdel", -3, hdel)
+        .syntax("key field...")
+        .complexity("O(N), N: fields named")
+        .history(&[("2.4.0", "Takes several fields")])
         .flags(Flags::FAST)
         .keys(DELETE)
         .doc(
@@ -271,19 +274,22 @@ pub const COMMANDS: &[Command] = &[
             "Removes fields; without any left, the hash goes too",
         ),
     Command::read("hexists", 3, hexists)
+        .syntax("key field")
         .flags(Flags::FAST)
         .keys(LOOK)
         .doc(Group::Hash, "2.0.0", "Tells whether a hash has a field"),
     Command::read("hget", 3, hget)
+        .syntax("key field")
         .flags(Flags::FAST)
         .keys(READ)
         .doc(Group::Hash, "2.0.0", "Reads the value of one field"),
-    Command::read("hgetall", 2, hgetall).keys(READ).doc(
-        Group::Hash,
-        "2.0.0",
-        "Reads all fields and their values",
-    ),
+    Command::read("hgetall", 2, hgetall)
+        .syntax("key")
+        .complexity("O(N), N: fields of the hash")
+        .keys(READ)
+        .doc(Group::Hash, "2.0.0", "Reads all fields and their values"),
     Command::write("hincrby", 4, hincrby)
+        .syntax("key field increment:int")
         .flags(GROWS)
         .keys(INCREASE)
         .doc(
@@ -292,6 +298,7 @@ pub const COMMANDS: &[Command] = &[
             "Adds an integer to the number in a field, which counts as 0 if absent",
         ),
     Command::write("hincrbyfloat", 4, hincrbyfloat)
+        .syntax("key field increment:double")
         .flags(GROWS)
         .keys(INCREASE)
         .doc(
@@ -300,35 +307,55 @@ pub const COMMANDS: &[Command] = &[
             "Adds a floating point number to the number in a field",
         ),
     Command::read("hkeys", 2, hkeys)
+        .syntax("key")
+        .complexity("O(N), N: fields of the hash")
         .keys(READ)
         .doc(Group::Hash, "2.0.0", "Lists all fields"),
     Command::read("hlen", 2, hlen)
+        .syntax("key")
         .flags(Flags::FAST)
         .keys(LOOK)
         .doc(Group::Hash, "2.0.0", "Counts the fields"),
     Command::read("hmget", -3, hmget)
+        .syntax("key field...")
+        .complexity("O(N), N: fields named")
         .flags(Flags::FAST)
         .keys(READ)
         .doc(Group::Hash, "2.0.0", "Reads the values of several fields"),
     Command::write("hmset", -4, hmset)
+        .syntax("key data=(field value)...")
+        .complexity("O(N), N: fields named")
         .flags(GROWS)
         .keys(UPDATE)
         .doc(Group::Hash, "2.0.0", "Sets fields; HSET does the same"),
-    Command::read("hrandfield", -2, hrandfield).keys(READ).doc(
-        Group::Hash,
-        "6.2.0",
-        "Draws fields at random, different ones or (count below 0) with repeats",
-    ),
-    Command::read("hscan", -3, hscan).keys(READ).doc(
-        Group::Hash,
-        "2.8.0",
-        "Walks over fields and values, a part with each call",
-    ),
+    Command::read("hrandfield", -2, hrandfield)
+        .syntax("key [options=(count:int [WITHVALUES])]")
+        .complexity("O(N), N: fields answered")
+        .keys(READ)
+        .doc(
+            Group::Hash,
+            "6.2.0",
+            "Draws fields at random, different ones or (count below 0) with repeats",
+        ),
+    Command::read("hscan", -3, hscan)
+        .syntax("key cursor:int [MATCH pattern] [COUNT count:int] [NOVALUES@7.4.0]")
+        .complexity("O(N), N: elements looked at, about COUNT")
+        .history(&[("7.4.0", "Added `NOVALUES`")])
+        .keys(READ)
+        .doc(
+            Group::Hash,
+            "2.8.0",
+            "Walks over fields and values, a part with each call",
+        ),
     Command::write("hset", -4, hset)
+        .syntax("key data=(field value)...")
+        .complexity("O(N), N: fields named")
+        .history(&[("4.0.0", "Takes several fields")])
         .flags(GROWS)
         .keys(UPDATE)
         .doc(Group::Hash, "2.0.0", "Sets fields and counts the new ones"),
     Command::write("hsetnx", 4, hsetnx)
+        .syntax("key field value")
         .flags(GROWS)
         .keys(INSERT)
         .doc(
@@ -337,6 +364,7 @@ pub const COMMANDS: &[Command] = &[
             "Sets a field unless the hash has it already",
         ),
     Command::read("hstrlen", 3, hstrlen)
+        .syntax("key field")
         .flags(Flags::FAST)
         .keys(LOOK)
         .doc(
@@ -344,11 +372,11 @@ pub const COMMANDS: &[Command] = &[
             "3.2.0",
             "Tells how many bytes the value of a field has",
         ),
-    Command::read("hvals", 2, hvals).keys(READ).doc(
-        Group::Hash,
-        "2.0.0",
-        "Lists the values of all fields",
-    ),
+    Command::read("hvals", 2, hvals)
+        .syntax("key")
+        .complexity("O(N), N: fields of the hash")
+        .keys(READ)
+        .doc(Group::Hash, "2.0.0", "Lists the values of all fields"),
 ];
 
 #[cfg(test)]

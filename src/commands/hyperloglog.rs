@@ -116,6 +116,8 @@ fn pfselftest(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("pfadd", -2, pfadd)
+        .syntax("key [element...]")
+        .complexity("O(N), N: elements added")
         .flags(Flags::FAST.union(Flags::DENYOOM))
         .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))])
         .doc(
@@ -124,6 +126,8 @@ pub const COMMANDS: &[Command] = &[
             "Adds elements to a HyperLogLog, which is made if there is none",
         ),
     Command::read("pfcount", -2, pfcount)
+        .syntax("key...")
+        .complexity("O(K), K: keys")
         .flags(Flags::MAY_REPLICATE)
         .keys(&[KeySpec::range(
             1,
@@ -137,6 +141,8 @@ pub const COMMANDS: &[Command] = &[
             "Estimates how many different elements were added to some HyperLogLogs",
         ),
     Command::write("pfmerge", -2, pfmerge)
+        .syntax("destkey:key [sourcekey:key...]")
+        .complexity("O(K), K: keys")
         .flags(Flags::DENYOOM)
         .keys(&[
             KeySpec::at(
@@ -151,6 +157,7 @@ pub const COMMANDS: &[Command] = &[
             "Adds to a HyperLogLog what was added to others",
         ),
     Command::write("pfdebug", 3, pfdebug)
+        .syntax("subcommand key")
         .flags(Flags::ADMIN.union(Flags::DENYOOM))
         .keys(&[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::ACCESS))])
         .doc(

@@ -203,6 +203,8 @@ const OVERWRITTEN: KeyFlags = KeyFlags::OW.union(KeyFlags::UPDATE);
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("del", -2, del)
+        .syntax("key...")
+        .complexity("O(K), K: keys; what collections held is reclaimed in the background")
         .keys(REMOVED)
         .categories(&["keyspace"])
         .doc(
@@ -211,6 +213,8 @@ pub const COMMANDS: &[Command] = &[
             "Deletes keys and says how many there were",
         ),
     Command::write("unlink", -2, del)
+        .syntax("key...")
+        .complexity("O(K), K: keys; what collections held is reclaimed in the background")
         .flags(Flags::FAST)
         .keys(REMOVED)
         .categories(&["keyspace"])
@@ -220,6 +224,9 @@ pub const COMMANDS: &[Command] = &[
             "Deletes keys, as DEL does; what they held is reclaimed in the background",
         ),
     Command::read("exists", -2, exists)
+        .syntax("key...")
+        .complexity("O(K), K: keys")
+        .history(&[("3.0.3", "Takes several keys")])
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(LOOKED_AT)
         .categories(&["keyspace"])
@@ -229,6 +236,8 @@ pub const COMMANDS: &[Command] = &[
             "Says how many of the keys exist; a key named twice counts twice",
         ),
     Command::read("touch", -2, exists)
+        .syntax("key...")
+        .complexity("O(K), K: keys")
         .flags(Flags::FAST)
         .keys(LOOKED_AT)
         .categories(&["keyspace"])
@@ -238,11 +247,14 @@ pub const COMMANDS: &[Command] = &[
             "Counts as an access of the keys and says how many exist",
         ),
     Command::read("type", 2, type_of)
+        .syntax("key")
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(&[KeySpec::at(1, KeyFlags::RO)])
         .categories(&["keyspace"])
         .doc(Group::Generic, "1.0.0", "Names the type of a key's value"),
     Command::read("keys", 2, keys)
+        .syntax("pattern")
+        .complexity("O(N), N: keys that begin with what the pattern says before its first wildcard")
         .flags(Flags::SLOW.union(Flags::WALKS))
         .categories(&["keyspace", "dangerous"])
         .doc(
@@ -254,6 +266,7 @@ pub const COMMANDS: &[Command] = &[
         .categories(&["keyspace"])
         .doc(Group::Generic, "1.0.0", "Returns some key of the DB"),
     Command::write("rename", 3, rename)
+        .syntax("key newkey:key")
         .keys(&[KeySpec::at(1, FROM), KeySpec::at(2, OVERWRITTEN)])
         .categories(&["keyspace"])
         .doc(
@@ -262,6 +275,8 @@ pub const COMMANDS: &[Command] = &[
             "Gives a key another name, over whatever had that name",
         ),
     Command::write("renamenx", 3, renamenx)
+        .syntax("key newkey:key")
+        .history(&[("3.2.0", "No error if both names are the same")])
         .flags(Flags::FAST)
         .keys(&[
             KeySpec::at(1, FROM),
@@ -274,6 +289,7 @@ pub const COMMANDS: &[Command] = &[
             "Gives a key another name unless that is taken",
         ),
     Command::write("move", 3, move_key)
+        .syntax("key db:int")
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(
             1,
@@ -287,6 +303,8 @@ pub const COMMANDS: &[Command] = &[
             "Moves a key to another DB unless its name is taken there",
         ),
     Command::write("copy", -3, copy)
+        .syntax("source:key destination:key [DB destination-db:int] [REPLACE]")
+        .complexity("O(N), N: elements of the value")
         .flags(Flags::DENYOOM)
         .keys(&[
             KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS)),

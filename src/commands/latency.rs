@@ -218,12 +218,17 @@ const fn row(command: Command, since: &'static str, summary: &'static str) -> Co
 
 const SUBCOMMANDS: &[Command] = &[
     row(
-        Command::session("doctor", 2, doctor).flags(ADMIN),
+        Command::session("doctor", 2, doctor)
+            .complexity("O(N), N: events")
+            .flags(ADMIN),
         "2.8.13",
         "Says what the slow events suggest",
     ),
     row(
-        Command::session("graph", 3, graph).flags(ADMIN),
+        Command::session("graph", 3, graph)
+            .syntax("event")
+            .complexity("O(N), N: entries of the event, at most 160")
+            .flags(ADMIN),
         "2.8.13",
         "Draws the slow events of a class",
     ),
@@ -233,22 +238,33 @@ const SUBCOMMANDS: &[Command] = &[
         "Lists the subcommands",
     ),
     row(
-        Command::session("histogram", -2, histogram).flags(ADMIN),
+        Command::session("histogram", -2, histogram)
+            .syntax("[COMMAND:string...]")
+            .complexity("O(N), N: commands asked for")
+            .flags(ADMIN),
         "7.0.0",
         "Returns how long commands take, as a cumulative distribution",
     ),
     row(
-        Command::session("history", 3, history).flags(ADMIN),
+        Command::session("history", 3, history)
+            .syntax("event")
+            .complexity("O(N), N: entries of the event, at most 160")
+            .flags(ADMIN),
         "2.8.13",
         "Returns the slow events of a class",
     ),
     row(
-        Command::session("latest", 2, latest).flags(ADMIN),
+        Command::session("latest", 2, latest)
+            .complexity("O(N), N: events")
+            .flags(ADMIN),
         "2.8.13",
         "Returns the last slow event of every class",
     ),
     row(
-        Command::session("reset", -2, reset).flags(ADMIN),
+        Command::session("reset", -2, reset)
+            .syntax("[event...]")
+            .complexity("O(N), N: events")
+            .flags(ADMIN),
         "2.8.13",
         "Forgets slow events",
     ),

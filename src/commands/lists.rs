@@ -381,20 +381,25 @@ const GROW: Flags = Flags::DENYOOM.union(Flags::FAST);
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::read("lindex", 3, lindex).keys(READ).doc(
-        Group::List,
-        "1.0.0",
-        "Returns the item at an index",
-    ),
+    Command::read("lindex", 3, lindex)
+        .syntax("key index:int")
+        .keys(READ)
+        .doc(Group::List, "1.0.0", "Returns the item at an index"),
     Command::write("linsert", 5, linsert)
+        .syntax("key where=(BEFORE|AFTER) pivot element")
+        .complexity(
+            "O(S + M), S: elements before the pivot, M: elements of the smaller side, which move",
+        )
         .flags(Flags::DENYOOM)
         .keys(INSERT)
         .doc(Group::List, "2.2.0", "Inserts an item next to another"),
     Command::read("llen", 2, llen)
+        .syntax("key")
         .flags(Flags::FAST)
         .keys(LENGTH)
         .doc(Group::List, "1.0.0", "Returns how many items a list has"),
     Command::write("lmove", 5, lmove)
+        .syntax("source:key destination:key wherefrom=(LEFT|RIGHT) whereto=(LEFT|RIGHT)")
         .flags(Flags::DENYOOM)
         .keys(MOVE)
         .doc(
@@ -403,6 +408,8 @@ pub const COMMANDS: &[Command] = &[
             "Takes an item from an end of one list and pushes it at an end of another",
         ),
     Command::write("lmpop", -4, lmpop)
+        .syntax("numkeys:int key... where=(LEFT|RIGHT) [COUNT count:int]")
+        .complexity("O(K + M), K: keys, M: elements taken")
         .keys(&[KeySpec::numkeys(1, POP)])
         .doc(
             Group::List,
@@ -410,15 +417,25 @@ pub const COMMANDS: &[Command] = &[
             "Pops items from the first of several lists that exists",
         ),
     Command::write("lpop", -2, lpop)
+        .syntax("key [count:int@6.2.0]")
+        .complexity("O(N), N: elements taken")
+        .history(&[("6.2.0", "Added the count")])
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(1, POP)])
         .doc(Group::List, "1.0.0", "Pops items from the head of a list"),
-    Command::read("lpos", -3, lpos).keys(READ).doc(
-        Group::List,
-        "6.0.6",
-        "Returns the positions of items that equal a value",
-    ),
+    Command::read("lpos", -3, lpos)
+        .syntax("key element [RANK rank:int] [COUNT num-matches:int] [MAXLEN len:int]")
+        .complexity("O(N), N: elements looked at")
+        .keys(READ)
+        .doc(
+            Group::List,
+            "6.0.6",
+            "Returns the positions of items that equal a value",
+        ),
     Command::write("lpush", -3, lpush)
+        .syntax("key element...")
+        .complexity("O(N), N: elements added")
+        .history(&[("2.4.0", "Takes several elements")])
         .flags(GROW)
         .keys(INSERT)
         .doc(
@@ -427,6 +444,9 @@ pub const COMMANDS: &[Command] = &[
             "Pushes items at the head of a list, which is made if need be",
         ),
     Command::write("lpushx", -3, lpushx)
+        .syntax("key element...")
+        .complexity("O(N), N: elements added")
+        .history(&[("4.0.0", "Takes several elements")])
         .flags(GROW)
         .keys(INSERT)
         .doc(
@@ -434,30 +454,43 @@ pub const COMMANDS: &[Command] = &[
             "2.2.0",
             "Pushes items at the head of a list that exists",
         ),
-    Command::read("lrange", 4, lrange).keys(READ).doc(
-        Group::List,
-        "1.0.0",
-        "Returns the items of a range of indices",
-    ),
-    Command::write("lrem", 4, lrem).keys(DELETE).doc(
-        Group::List,
-        "1.0.0",
-        "Removes items that equal a value",
-    ),
+    Command::read("lrange", 4, lrange)
+        .syntax("key start:int stop:int")
+        .complexity("O(N), N: elements answered")
+        .keys(READ)
+        .doc(
+            Group::List,
+            "1.0.0",
+            "Returns the items of a range of indices",
+        ),
+    Command::write("lrem", 4, lrem)
+        .syntax("key count:int element")
+        .complexity("O(N), N: elements of the list")
+        .keys(DELETE)
+        .doc(Group::List, "1.0.0", "Removes items that equal a value"),
     Command::write("lset", 4, lset)
+        .syntax("key index:int element")
         .flags(Flags::DENYOOM)
         .keys(UPDATE)
         .doc(Group::List, "1.0.0", "Replaces the item at an index"),
-    Command::write("ltrim", 4, ltrim).keys(DELETE).doc(
-        Group::List,
-        "1.0.0",
-        "Removes all items outside a range of indices",
-    ),
+    Command::write("ltrim", 4, ltrim)
+        .syntax("key start:int stop:int")
+        .complexity("O(N), N: elements removed")
+        .keys(DELETE)
+        .doc(
+            Group::List,
+            "1.0.0",
+            "Removes all items outside a range of indices",
+        ),
     Command::write("rpop", -2, rpop)
+        .syntax("key [count:int@6.2.0]")
+        .complexity("O(N), N: elements taken")
+        .history(&[("6.2.0", "Added the count")])
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(1, POP)])
         .doc(Group::List, "1.0.0", "Pops items from the tail of a list"),
     Command::write("rpoplpush", 3, rpoplpush)
+        .syntax("source:key destination:key")
         .flags(Flags::DENYOOM)
         .keys(MOVE)
         .doc(
@@ -466,6 +499,9 @@ pub const COMMANDS: &[Command] = &[
             "Takes the last item of one list and pushes it at the head of another",
         ),
     Command::write("rpush", -3, rpush)
+        .syntax("key element...")
+        .complexity("O(N), N: elements added")
+        .history(&[("2.4.0", "Takes several elements")])
         .flags(GROW)
         .keys(INSERT)
         .doc(
@@ -474,6 +510,9 @@ pub const COMMANDS: &[Command] = &[
             "Pushes items at the tail of a list, which is made if need be",
         ),
     Command::write("rpushx", -3, rpushx)
+        .syntax("key element...")
+        .complexity("O(N), N: elements added")
+        .history(&[("4.0.0", "Takes several elements")])
         .flags(GROW)
         .keys(INSERT)
         .doc(

@@ -280,7 +280,10 @@ const SUBCOMMANDS: &[Command] = &[
         "Returns what the server's memory goes to",
     ),
     row(
-        Command::read("usage", -3, usage).keys(&[KeySpec::at(2, KeyFlags::RO)]),
+        Command::read("usage", -3, usage)
+            .syntax("key [SAMPLES count:int]")
+            .complexity("O(N), N: samples")
+            .keys(&[KeySpec::at(2, KeyFlags::RO)]),
         "Estimates how many bytes a key takes",
     ),
 ];

@@ -3,6 +3,7 @@
 //! | file | what it is for |
 //! |---|---|
 //! | [`spec`] | what a row of a command table says |
+//! | [`syntax`] | the arguments of a command, as rows write them |
 //! | [`registry`] | all tables together, by name |
 //! | [`readme`] | the command list of the README |
 //! | [`context`] | what a handler gets to work with |
@@ -29,6 +30,7 @@ pub mod replication;
 pub mod scan;
 pub mod secrets;
 pub mod spec;
+pub mod syntax;
 
 mod bitfield;
 mod bits;

@@ -121,6 +121,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
     -2,
     &[
         Command::read("encoding", 3, encoding)
+            .syntax("key")
             .flags(Flags::NO_TOUCH)
             .keys(KEY)
             .categories(&["keyspace"])
@@ -130,6 +131,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
                 "Says what Redis would call the form of a value",
             ),
         Command::read("freq", 3, freq)
+            .syntax("key")
             .flags(Flags::NO_TOUCH)
             .keys(KEY)
             .categories(&["keyspace"])
@@ -139,6 +141,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
                 "Says how often a key was used lately, as a logarithm",
             ),
         Command::read("idletime", 3, idletime)
+            .syntax("key")
             .flags(Flags::NO_TOUCH)
             .keys(KEY)
             .categories(&["keyspace"])
@@ -148,6 +151,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
                 "Says for how many seconds a key was not used",
             ),
         Command::read("refcount", 3, refcount)
+            .syntax("key")
             .flags(Flags::NO_TOUCH)
             .keys(KEY)
             .categories(&["keyspace"])

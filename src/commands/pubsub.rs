@@ -211,7 +211,10 @@ const fn doc(command: Command, since: &'static str, summary: &'static str) -> Co
 
 const SUBCOMMANDS: &[Command] = &[
     doc(
-        Command::session("channels", -2, channels).flags(ABOUT),
+        Command::session("channels", -2, channels)
+            .syntax("[pattern]")
+            .complexity("O(N), N: all channels")
+            .flags(ABOUT),
         "2.8.0",
         "Lists the channels that have subscribers",
     ),
@@ -226,17 +229,26 @@ const SUBCOMMANDS: &[Command] = &[
         "Counts the patterns that have subscribers",
     ),
     doc(
-        Command::session("numsub", -2, numsub).flags(ABOUT),
+        Command::session("numsub", -2, numsub)
+            .syntax("[channel...]")
+            .complexity("O(N), N: channels asked for")
+            .flags(ABOUT),
         "2.8.0",
         "Counts the subscribers of channels",
     ),
     doc(
-        Command::session("shardchannels", -2, shardchannels).flags(ABOUT),
+        Command::session("shardchannels", -2, shardchannels)
+            .syntax("[pattern]")
+            .complexity("O(N), N: all channels")
+            .flags(ABOUT),
         "7.0.0",
         "Lists the shard channels that have subscribers",
     ),
     doc(
-        Command::session("shardnumsub", -2, shardnumsub).flags(ABOUT),
+        Command::session("shardnumsub", -2, shardnumsub)
+            .syntax("[shardchannel...]")
+            .complexity("O(N), N: channels asked for")
+            .flags(ABOUT),
         "7.0.0",
         "Counts the subscribers of shard channels",
     ),
@@ -245,12 +257,18 @@ const SUBCOMMANDS: &[Command] = &[
 /// The table.
 pub const COMMANDS: &[Command] = &[
     doc(
-        Command::session("psubscribe", -2, psubscribe).flags(SUBSCRIBE),
+        Command::session("psubscribe", -2, psubscribe)
+            .syntax("pattern...")
+            .complexity("O(N), N: patterns")
+            .flags(SUBSCRIBE),
         "2.0.0",
         "Subscribes to all channels that match patterns",
     ),
     doc(
-        Command::session("publish", 3, publish).flags(PUBLISH.union(Flags::SENTINEL)),
+        Command::session("publish", 3, publish)
+            .syntax("channel message")
+            .complexity("O(N + P), N: subscribers of the channel, P: all patterns")
+            .flags(PUBLISH.union(Flags::SENTINEL)),
         "2.0.0",
         "Sends a message to a channel and says how many get it",
     ),
@@ -260,12 +278,17 @@ pub const COMMANDS: &[Command] = &[
         "Commands about channels and their subscribers",
     ),
     doc(
-        Command::session("punsubscribe", -1, punsubscribe).flags(SUBSCRIBE),
+        Command::session("punsubscribe", -1, punsubscribe)
+            .syntax("[pattern...]")
+            .complexity("O(N), N: patterns")
+            .flags(SUBSCRIBE),
         "2.0.0",
         "Unsubscribes from patterns, or from all of them",
     ),
     doc(
         Command::session("spublish", 3, spublish)
+            .syntax("shardchannel message")
+            .complexity("O(N), N: subscribers of the channel")
             .flags(PUBLISH)
             .keys(NOT_KEY),
         "7.0.0",
@@ -273,25 +296,35 @@ pub const COMMANDS: &[Command] = &[
     ),
     doc(
         Command::session("ssubscribe", -2, ssubscribe)
+            .syntax("shardchannel...")
+            .complexity("O(N), N: channels")
             .flags(SHARD)
             .keys(NOT_KEYS),
         "7.0.0",
         "Subscribes to shard channels",
     ),
     doc(
-        Command::session("subscribe", -2, subscribe).flags(SUBSCRIBE),
+        Command::session("subscribe", -2, subscribe)
+            .syntax("channel...")
+            .complexity("O(N), N: channels")
+            .flags(SUBSCRIBE),
         "2.0.0",
         "Subscribes to channels",
     ),
     doc(
         Command::session("sunsubscribe", -1, sunsubscribe)
+            .syntax("[shardchannel...]")
+            .complexity("O(N), N: channels")
             .flags(SHARD)
             .keys(NOT_KEYS),
         "7.0.0",
         "Unsubscribes from shard channels, or from all of them",
     ),
     doc(
-        Command::session("unsubscribe", -1, unsubscribe).flags(SUBSCRIBE),
+        Command::session("unsubscribe", -1, unsubscribe)
+            .syntax("[channel...]")
+            .complexity("O(N), N: channels")
+            .flags(SUBSCRIBE),
         "2.0.0",
         "Unsubscribes from channels, or from all of them",
     ),

@@ -1,5 +1,6 @@
 //! All command tables together, found by name.
 
+use super::syntax::{self, Argument};
 use super::{Command, FAMILIES, Flags};
 use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
@@ -15,6 +16,8 @@ pub struct Registered {
     pub index: usize,
     /// The whole name: `get`, `config|get`.
     pub full_name: String,
+    /// Its arguments, behind its name.
+    pub arguments: Vec<Argument>,
     /// Subcommands by lower-case name.
     pub subcommands: ByName,
     /// Whether it is a part of a plain command, whose name and number it has.
@@ -67,6 +70,7 @@ impl Registry {
                 command: sub,
                 index,
                 full_name,
+                arguments: arguments(sub),
                 subcommands: ByName::default(),
                 is_part: is_plain,
             };
@@ -76,6 +80,7 @@ impl Registry {
             command,
             index,
             full_name: command.name.to_owned(),
+            arguments: arguments(command),
             subcommands: subcommands.collect(),
             is_part: false,
         }
@@ -144,6 +149,12 @@ impl Registered {
         told.sort_by_key(|sub| sub.index);
         told
     }
+}
+
+fn arguments(command: &Command) -> Vec<Argument> {
+    let name = command.name;
+    syntax::parse(command.syntax)
+        .unwrap_or_else(|left| panic!("the syntax of {name} has no meaning from {left:?} on"))
 }
 
 fn find_in<'a>(map: &'a ByName, name: &[u8]) -> Option<&'a Registered> {

@@ -320,11 +320,16 @@ pub const COMMANDS: &[Command] = &[
             "1.0.0",
             "Compacts the database in the background",
         ),
-    Command::session("bgsave", -1, bgsave).flags(SAVING).doc(
-        Group::Server,
-        "1.0.0",
-        "Makes a copy of the database in the background, with RDB as a file for Redis",
-    ),
+    Command::session("bgsave", -1, bgsave)
+        .syntax("[SCHEDULE@3.2.2]")
+        .complexity("O(F), F: the files of the DBs")
+        .history(&[("3.2.2", "Added `SCHEDULE`")])
+        .flags(SAVING)
+        .doc(
+            Group::Server,
+            "1.0.0",
+            "Makes a copy of the database in the background, with RDB as a file for Redis",
+        ),
     Command::session("lastsave", 1, lastsave)
         .flags(Flags::FAST.union(Flags::LOADING).union(Flags::STALE))
         .categories(&["admin", "dangerous"])
@@ -334,6 +339,7 @@ pub const COMMANDS: &[Command] = &[
             "Returns when the last copy of the database was made",
         ),
     Command::session("save", 1, save)
+        .complexity("O(F), F: the files of the DBs")
         .flags(SAVING.union(Flags::NO_MULTI))
         .doc(Group::Server, "1.0.0", "Makes a copy of the database"),
 ];

@@ -143,6 +143,9 @@ fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 /// The table.
 pub const COMMANDS: &[Command] = &[Command::read("scan", -2, scan)
+    .syntax("cursor:int [MATCH pattern] [COUNT count:int] [TYPE type@6.0.0]")
+    .complexity("O(N), N: keys looked at, about COUNT")
+    .history(&[("6.0.0", "Added `TYPE`")])
     .categories(&["keyspace"])
     .doc(
         Group::Generic,

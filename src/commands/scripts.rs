@@ -180,50 +180,67 @@ const fn sub(
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    row("eval", ScriptCall::Eval, "2.6.0", "Runs a script"),
+    row("eval", ScriptCall::Eval, "2.6.0", "Runs a script")
+        .syntax("script numkeys:int [key...] [arg...]")
+        .complexity("That of the script"),
     row(
         "evalsha",
         ScriptCall::EvalSha,
         "2.6.0",
         "Runs a script that the server knows by its SHA-1",
-    ),
+    )
+    .syntax("sha1 numkeys:int [key...] [arg...]")
+    .complexity("That of the script"),
     row(
         "eval_ro",
         ScriptCall::EvalRo,
         "7.0.0",
         "Runs a script that only reads",
-    ),
+    )
+    .syntax("script numkeys:int [key...] [arg...]")
+    .complexity("That of the script"),
     row(
         "evalsha_ro",
         ScriptCall::EvalShaRo,
         "7.0.0",
         "Runs a script that only reads and that the server knows by its SHA-1",
-    ),
-    row("fcall", ScriptCall::Fcall, "7.0.0", "Runs a function"),
+    )
+    .syntax("sha1 numkeys:int [key...] [arg...]")
+    .complexity("That of the script"),
+    row("fcall", ScriptCall::Fcall, "7.0.0", "Runs a function")
+        .syntax("function numkeys:int [key...] [arg...]")
+        .complexity("That of the function"),
     row(
         "fcall_ro",
         ScriptCall::FcallRo,
         "7.0.0",
         "Runs a function that only reads",
-    ),
+    )
+    .syntax("function numkeys:int [key...] [arg...]")
+    .complexity("That of the function"),
     Command::container(
         "script",
         -2,
         &[
             sub(
-                Command::session("debug", 3, debug),
+                Command::session("debug", 3, debug).syntax("mode=(YES|SYNC|NO)"),
                 Flags::NOSCRIPT,
                 "3.2.0",
                 "Sets the debug mode of scripts",
             ),
             sub(
-                Command::session("exists", -3, exists),
+                Command::session("exists", -3, exists)
+                    .syntax("sha1...")
+                    .complexity("O(N), N: scripts asked for"),
                 Flags::NOSCRIPT,
                 "2.6.0",
                 "Says which scripts are cached",
             ),
             sub(
-                Command::session("flush", -2, flush),
+                Command::session("flush", -2, flush)
+                    .syntax("[flush-type=(ASYNC|SYNC)@6.2.0]")
+                    .complexity("O(N), N: scripts")
+                    .history(&[("6.2.0", "Added `ASYNC` and `SYNC`")]),
                 Flags::NOSCRIPT,
                 "2.6.0",
                 "Forgets all cached scripts",
@@ -241,7 +258,9 @@ pub const COMMANDS: &[Command] = &[
                 "Ends a script that runs too long and has written nothing",
             ),
             sub(
-                Command::session("load", 3, load),
+                Command::session("load", 3, load)
+                    .syntax("script")
+                    .complexity("O(N), N: the length of the script"),
                 Flags::NOSCRIPT.union(Flags::STALE),
                 "2.6.0",
                 "Caches a script",

@@ -326,23 +326,29 @@ fn debug_is_one_command() {
 }
 
 #[test]
-fn docs_say_what_is_deprecated() {
+fn docs_say_what_applies() {
     let mut client = Client::new();
     for (name, more) in [
-        ("get", &[][..]),
+        ("time", &[][..]),
+        ("get", &["arguments"]),
         ("debug", &["doc_flags"]),
-        ("hmset", &["doc_flags", "deprecated_since", "replaced_by"]),
+        (
+            "hmset",
+            &["doc_flags", "deprecated_since", "replaced_by", "arguments"],
+        ),
+        ("set", &["history", "arguments"]),
+        ("config", &["subcommands"]),
     ] {
         let docs = client.run(&format!("command docs {name}"));
         let fields = docs.as_slice().unwrap()[1].as_slice().unwrap();
         let names: Vec<_> = fields.iter().step_by(2).map(text).collect();
-        let always = ["summary", "since", "group"];
+        let always = ["summary", "since", "group", "complexity"];
         assert_eq!(names, [&always[..], more].concat(), "{name}");
     }
     let docs = client.run("command docs hmset");
     let fields = docs.as_slice().unwrap()[1].as_slice().unwrap();
-    assert_eq!(text(&fields[7].as_slice().unwrap()[0]), "deprecated");
-    assert_eq!(text(&fields[9]), "4.0.0");
+    assert_eq!(text(&fields[9].as_slice().unwrap()[0]), "deprecated");
+    assert_eq!(text(&fields[11]), "4.0.0");
 }
 
 #[test]

@@ -310,28 +310,40 @@ const STORE: &[KeySpec] = &[
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("sadd", -3, sadd)
+        .syntax("key member...")
+        .complexity("O(N), N: members named")
+        .history(&[("2.4.0", "Takes several members")])
         .flags(Flags::FAST.union(Flags::DENYOOM))
         .keys(INSERT)
         .doc(Group::Set, "1.0.0", "Adds members and counts the new ones"),
     Command::read("scard", 2, scard)
+        .syntax("key")
         .flags(Flags::FAST)
         .keys(LOOK)
         .doc(Group::Set, "1.0.0", "Counts the members"),
-    Command::read("sdiff", -2, sdiff).keys(READ_ALL).doc(
-        Group::Set,
-        "1.0.0",
-        "Lists what the first set has and no other",
-    ),
+    Command::read("sdiff", -2, sdiff)
+        .syntax("key...")
+        .complexity("O(N), N: members of all sets")
+        .keys(READ_ALL)
+        .doc(
+            Group::Set,
+            "1.0.0",
+            "Lists what the first set has and no other",
+        ),
     Command::write("sdiffstore", -3, sdiffstore)
+        .syntax("destination:key key...")
+        .complexity("O(N), N: members of all sets")
         .flags(Flags::DENYOOM)
         .keys(STORE)
         .doc(Group::Set, "1.0.0", "Stores what SDIFF would list"),
-    Command::read("sinter", -2, sinter).keys(READ_ALL).doc(
-        Group::Set,
-        "1.0.0",
-        "Lists what all the sets have",
-    ),
+    Command::read("sinter", -2, sinter)
+        .syntax("key...")
+        .complexity("O(N K), N: members of the smallest set, K: sets")
+        .keys(READ_ALL)
+        .doc(Group::Set, "1.0.0", "Lists what all the sets have"),
     Command::read("sintercard", -3, sintercard)
+        .syntax("numkeys:int key... [LIMIT limit:int]")
+        .complexity("O(N K), N: members of the smallest set, K: sets")
         .keys(READ_COUNTED)
         .doc(
             Group::Set,
@@ -339,17 +351,24 @@ pub const COMMANDS: &[Command] = &[
             "Counts what all the sets have, up to a limit",
         ),
     Command::write("sinterstore", -3, sinterstore)
+        .syntax("destination:key key...")
+        .complexity("O(N K), N: members of the smallest set, K: sets")
         .flags(Flags::DENYOOM)
         .keys(STORE)
         .doc(Group::Set, "1.0.0", "Stores what SINTER would list"),
     Command::read("sismember", 3, sismember)
+        .syntax("key member")
         .flags(Flags::FAST)
         .keys(LOOK)
         .doc(Group::Set, "1.0.0", "Tells whether a set has a member"),
     Command::read("smembers", 2, smembers)
+        .syntax("key")
+        .complexity("O(N), N: members of the set")
         .keys(READ)
         .doc(Group::Set, "1.0.0", "Lists all members"),
     Command::read("smismember", -3, smismember)
+        .syntax("key member...")
+        .complexity("O(N), N: members named")
         .flags(Flags::FAST)
         .keys(READ)
         .doc(
@@ -358,10 +377,14 @@ pub const COMMANDS: &[Command] = &[
             "Tells of each of several members whether a set has it",
         ),
     Command::write("smove", 4, smove)
+        .syntax("source:key destination:key member")
         .flags(Flags::FAST)
         .keys(MOVE)
         .doc(Group::Set, "1.0.0", "Moves a member to another set"),
     Command::write("spop", -2, spop)
+        .syntax("key [count:int@3.2.0]")
+        .complexity("O(N), N: members taken")
+        .history(&[("3.2.0", "Added the count")])
         .flags(Flags::FAST)
         .keys(POP)
         .doc(
@@ -370,6 +393,9 @@ pub const COMMANDS: &[Command] = &[
             "Draws members at random and removes them",
         ),
     Command::read("srandmember", -2, srandmember)
+        .syntax("key [count:int@2.6.0]")
+        .complexity("O(N), N: members answered")
+        .history(&[("2.6.0", "Added the count")])
         .keys(READ)
         .doc(
             Group::Set,
@@ -377,6 +403,9 @@ pub const COMMANDS: &[Command] = &[
             "Draws members at random, different ones or (count below 0) with repeats",
         ),
     Command::write("srem", -3, srem)
+        .syntax("key member...")
+        .complexity("O(N), N: members named")
+        .history(&[("2.4.0", "Takes several members")])
         .flags(Flags::FAST)
         .keys(DELETE)
         .doc(
@@ -384,17 +413,23 @@ pub const COMMANDS: &[Command] = &[
             "1.0.0",
             "Removes members; without any left, the set goes too",
         ),
-    Command::read("sscan", -3, sscan).keys(READ).doc(
-        Group::Set,
-        "2.8.0",
-        "Walks over the members, a part with each call",
-    ),
-    Command::read("sunion", -2, sunion).keys(READ_ALL).doc(
-        Group::Set,
-        "1.0.0",
-        "Lists what any of the sets has",
-    ),
+    Command::read("sscan", -3, sscan)
+        .syntax("key cursor:int [MATCH pattern] [COUNT count:int]")
+        .complexity("O(N), N: elements looked at, about COUNT")
+        .keys(READ)
+        .doc(
+            Group::Set,
+            "2.8.0",
+            "Walks over the members, a part with each call",
+        ),
+    Command::read("sunion", -2, sunion)
+        .syntax("key...")
+        .complexity("O(N), N: members of all sets")
+        .keys(READ_ALL)
+        .doc(Group::Set, "1.0.0", "Lists what any of the sets has"),
     Command::write("sunionstore", -3, sunionstore)
+        .syntax("destination:key key...")
+        .complexity("O(N), N: members of all sets")
         .flags(Flags::DENYOOM)
         .keys(STORE)
         .doc(Group::Set, "1.0.0", "Stores what SUNION would list"),

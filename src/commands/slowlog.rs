@@ -78,7 +78,11 @@ const fn row(command: Command, since: &'static str, summary: &'static str) -> Co
 
 const SUBCOMMANDS: &[Command] = &[
     row(
-        Command::session("get", -2, get).flags(ADMIN),
+        Command::session("get", -2, get)
+            .syntax("[count:int]")
+            .complexity("O(N), N: entries answered")
+            .history(&[("4.0.0", "Answers the address and name of the client")])
+            .flags(ADMIN),
         "2.2.12",
         "Returns the newest entries of the slow log",
     ),
@@ -93,7 +97,9 @@ const SUBCOMMANDS: &[Command] = &[
         "Counts the entries of the slow log",
     ),
     row(
-        Command::session("reset", 2, reset).flags(ADMIN),
+        Command::session("reset", 2, reset)
+            .complexity("O(N), N: entries")
+            .flags(ADMIN),
         "2.2.12",
         "Empties the slow log",
     ),

@@ -408,6 +408,9 @@ impl Group {
     }
 }
 
+/// Versions of Redis, and what changed for callers.
+pub type History = &'static [(&'static str, &'static str)];
+
 /// One row of a command table. Build it with [`Command::read`] and its sisters.
 #[derive(Clone, Copy)]
 pub struct Command {
@@ -423,6 +426,12 @@ pub struct Command {
     pub since: &'static str,
     /// What it does, in a sentence of our own.
     pub summary: &'static str,
+    /// Its arguments, in the notation of [`super::syntax`]; without the subcommand.
+    pub syntax: &'static str,
+    /// What it costs, where finding one row counts as O(1).
+    pub complexity: &'static str,
+    /// Since which version of Redis it does what.
+    pub history: History,
     /// ACL categories that do not follow from group and flags, without `@`.
     pub categories: &'static [&'static str],
     /// Where its keys are.
@@ -447,6 +456,9 @@ impl Command {
             group: Group::Generic,
             since: "1.0.0",
             summary: "",
+            syntax: "",
+            complexity: "O(1)",
+            history: &[],
             categories: &[],
             keys: &[],
             more_keys: None,
@@ -515,6 +527,7 @@ impl Command {
         subcommands: &'static [Command],
     ) -> Command {
         let mut command = Command::new(name, arity, Handler::Container);
+        command.complexity = "That of the subcommand";
         command.subcommands = subcommands;
         command
     }
@@ -542,6 +555,24 @@ impl Command {
         self.group = group;
         self.since = since;
         self.summary = summary;
+        self
+    }
+
+    /// Says which arguments it takes, in the notation of [`super::syntax`].
+    pub const fn syntax(mut self, syntax: &'static str) -> Command {
+        self.syntax = syntax;
+        self
+    }
+
+    /// Says what it costs, if that is not O(1).
+    pub const fn complexity(mut self, complexity: &'static str) -> Command {
+        self.complexity = complexity;
+        self
+    }
+
+    /// Says what came to it after its first version, oldest first.
+    pub const fn history(mut self, history: History) -> Command {
+        self.history = history;
         self
     }
 

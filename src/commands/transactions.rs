@@ -17,17 +17,21 @@ const fn row(command: Command, since: &'static str, summary: &'static str) -> Co
 /// The table.
 pub const COMMANDS: &[Command] = &[
     row(
-        Command::own("discard", 1, Own::Discard).flags(SMALL),
+        Command::own("discard", 1, Own::Discard)
+            .complexity("O(N), N: queued commands")
+            .flags(SMALL),
         "2.0.0",
         "Forgets the commands queued since MULTI",
     ),
     row(
-        Command::own("exec", 1, Own::Exec).flags(
-            Flags::NOSCRIPT
-                .union(Flags::LOADING)
-                .union(Flags::STALE)
-                .union(Flags::SKIP_SLOWLOG),
-        ),
+        Command::own("exec", 1, Own::Exec)
+            .complexity("That of the queued commands")
+            .flags(
+                Flags::NOSCRIPT
+                    .union(Flags::LOADING)
+                    .union(Flags::STALE)
+                    .union(Flags::SKIP_SLOWLOG),
+            ),
         "1.2.0",
         "Runs the commands queued since MULTI as one",
     ),
@@ -43,6 +47,8 @@ pub const COMMANDS: &[Command] = &[
     ),
     row(
         Command::own("watch", -2, Own::Watch)
+            .syntax("key...")
+            .complexity("O(K), K: keys")
             .flags(SMALL.union(Flags::NO_TOUCH))
             .keys(&[KeySpec::range(1, -1, 1, KeyFlags::RO)]),
         "2.2.0",

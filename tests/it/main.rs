@@ -8,6 +8,7 @@
 //! Modules:
 //! - `support`: processes, connections, replies, random numbers, waiting
 //! - `differential`: random commands against the oracle
+//! - `docs`: what COMMAND DOCS says, beside the oracle
 //! - `crash`: kill -9 under load
 //! - `durability`: replies that wait for the disk
 //! - `failure`: writes that fail
@@ -34,6 +35,7 @@ mod blocking;
 mod clients;
 mod crash;
 mod differential;
+mod docs;
 mod durability;
 mod failure;
 mod hostile;

@@ -2,6 +2,7 @@
 
 use super::super::registry::Registered;
 use super::super::spec::{Begin, Find};
+use super::super::syntax::{Argument, Kind};
 use super::super::{Command, Flags, KeyFlags, KeySpec};
 use super::{categories, standing, tips};
 use crate::resp::Reply;
@@ -239,26 +240,35 @@ pub(super) fn docs(reply: &mut Reply, registered: &'static Registered) {
     if standing::is_internal(&registered.full_name) {
         doc_flags.push("syscmd");
     }
-    let fields = 3 + usize::from(!doc_flags.is_empty());
+    let fields = 4 + usize::from(!doc_flags.is_empty());
     let fields = fields + 2 * usize::from(deprecated.is_some());
+    let fields = fields + usize::from(!command.history.is_empty());
+    let fields = fields + usize::from(!registered.arguments.is_empty());
     reply.map(fields + usize::from(!subs.is_empty()));
-    for (name, value) in [
-        ("summary", command.summary),
-        ("since", command.since),
-        ("group", command.group.name()),
-    ] {
-        reply.bulk(name.as_bytes());
-        reply.bulk(value.as_bytes());
-    }
+    text(reply, "summary", command.summary);
+    text(reply, "since", command.since);
+    text(reply, "group", command.group.name());
+    text(reply, "complexity", command.complexity);
     if !doc_flags.is_empty() {
         reply.bulk(b"doc_flags");
         statuses(reply, &doc_flags);
     }
     if let Some(deprecated) = deprecated {
-        reply.bulk(b"deprecated_since");
-        reply.bulk(deprecated.since.as_bytes());
-        reply.bulk(b"replaced_by");
-        reply.bulk(deprecated.instead.as_bytes());
+        text(reply, "deprecated_since", deprecated.since);
+        text(reply, "replaced_by", deprecated.instead);
+    }
+    if !command.history.is_empty() {
+        reply.bulk(b"history");
+        reply.set(command.history.len());
+        for (version, change) in command.history {
+            reply.array(2);
+            reply.bulk(version.as_bytes());
+            reply.bulk(change.as_bytes());
+        }
+    }
+    if !registered.arguments.is_empty() {
+        reply.bulk(b"arguments");
+        arguments(reply, &registered.arguments);
     }
     if subs.is_empty() {
         return;
@@ -268,6 +278,67 @@ pub(super) fn docs(reply: &mut Reply, registered: &'static Registered) {
     for sub in subs {
         reply.bulk(sub.full_name.as_bytes());
         docs(reply, sub);
+    }
+}
+
+fn text(reply: &mut Reply, name: &str, value: &str) {
+    reply.bulk(name.as_bytes());
+    reply.bulk(value.as_bytes());
+}
+
+fn arguments(reply: &mut Reply, all: &[Argument]) {
+    reply.array(all.len());
+    for argument in all {
+        let is_group = matches!(argument.kind, Kind::OneOf | Kind::Block);
+        let texts = [
+            ("name", Some(argument.name.as_str())),
+            ("type", Some(argument.kind.name())),
+            (
+                "display_text",
+                (!is_group).then(|| argument.display.unwrap_or(&argument.name)),
+            ),
+        ];
+        let more_texts = [
+            ("token", argument.token),
+            ("since", argument.since),
+            ("deprecated_since", argument.deprecated_since),
+        ];
+        let flags: Vec<&str> = [
+            (argument.optional, "optional"),
+            (argument.multiple, "multiple"),
+            (argument.multiple_token, "multiple_token"),
+        ]
+        .into_iter()
+        .filter_map(|(is_set, name)| is_set.then_some(name))
+        .collect();
+        let given = |texts: &[(&str, Option<&str>)]| {
+            texts.iter().filter(|(_, value)| value.is_some()).count()
+        };
+        let fields = given(&texts) + given(&more_texts);
+        let fields = fields + usize::from(argument.key_spec.is_some());
+        reply.map(fields + usize::from(!flags.is_empty()) + usize::from(is_group));
+        for (name, value) in texts {
+            if let Some(value) = value {
+                text(reply, name, value);
+            }
+        }
+        if let Some(spec) = argument.key_spec {
+            reply.bulk(b"key_spec_index");
+            reply.int(spec as i64);
+        }
+        for (name, value) in more_texts {
+            if let Some(value) = value {
+                text(reply, name, value);
+            }
+        }
+        if !flags.is_empty() {
+            reply.bulk(b"flags");
+            statuses(reply, &flags);
+        }
+        if is_group {
+            reply.bulk(b"arguments");
+            arguments(reply, &argument.parts);
+        }
     }
 }
 

@@ -177,17 +177,23 @@ const SUBCOMMANDS: &[Command] = &[
         "Counts the commands",
     ),
     row(
-        Command::session("docs", -2, docs),
+        Command::session("docs", -2, docs)
+            .syntax("[command-name...]")
+            .complexity("O(N), N: commands asked for"),
         "7.0.0",
         "Returns what commands are for",
     ),
     row(
-        Command::session("getkeys", -3, keys::getkeys),
+        Command::session("getkeys", -3, keys::getkeys)
+            .syntax("command [arg...]")
+            .complexity("O(N), N: arguments of the command"),
         "2.8.13",
         "Finds the keys among a command's arguments",
     ),
     row(
-        Command::session("getkeysandflags", -3, keys::getkeysandflags),
+        Command::session("getkeysandflags", -3, keys::getkeysandflags)
+            .syntax("command [arg...]")
+            .complexity("O(N), N: arguments of the command"),
         "7.0.0",
         "Finds the keys among a command's arguments, and what happens to them",
     ),
@@ -197,12 +203,17 @@ const SUBCOMMANDS: &[Command] = &[
         "Lists the subcommands",
     ),
     row(
-        Command::session("info", -2, info),
+        Command::session("info", -2, info)
+            .syntax("[command-name...]")
+            .complexity("O(N), N: commands asked for")
+            .history(&[("7.0.0", "Names are optional")]),
         "2.8.13",
         "Describes commands",
     ),
     row(
-        Command::session("list", -2, list),
+        Command::session("list", -2, list)
+            .syntax("[FILTERBY filterby=(MODULE module-name|ACLCAT category|PATTERN pattern)]")
+            .complexity("O(N), N: all commands"),
         "7.0.0",
         "Returns the names of commands",
     ),
@@ -210,7 +221,9 @@ const SUBCOMMANDS: &[Command] = &[
 
 /// The table.
 pub const COMMANDS: &[Command] = &[row(
-    Command::session("command", -1, command).subcommands(SUBCOMMANDS),
+    Command::session("command", -1, command)
+        .complexity("O(N), N: all commands")
+        .subcommands(SUBCOMMANDS),
     "2.8.13",
     "Describes all commands",
 )];

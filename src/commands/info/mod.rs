@@ -179,6 +179,9 @@ fn info(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 /// The table.
 pub const COMMANDS: &[Command] = &[Command::session("info", -1, info)
+    .syntax("[section...]")
+    .complexity("O(N), N: sections")
+    .history(&[("7.0.0", "Takes several sections")])
     .flags(
         Flags::LOADING
             .union(Flags::STALE)

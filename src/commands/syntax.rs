@@ -1,0 +1,431 @@
+//! The arguments of a command, as its row writes them and as COMMAND DOCS
+//! tells them.
+//!
+//! ```text
+//! name                 a value: of the kind `key` or `pattern` if that is its name,
+//!                      else a string
+//! name:kind            a value; kinds: string, key, int, double, time, pattern
+//! WORD                 a word as it stands
+//! name=WORD            the same, where the name is not the word in lower case
+//! WORD name            a value behind a word; the value may be a group
+//! name=(a b)           several arguments, one after another
+//! name=(a|b)           one of several
+//! [a]                  may be left out
+//! a...                 may be given several times, but the word before it only once
+//! (WORD a)...          the same, and the word each time
+//! ```
+//!
+//! What may follow a name or a group, in this order: `{shown}`, how people are
+//! shown it; `#1`, which of the command's key specs finds what it names (of a key
+//! without it: as many as there were keys before); `@7.0.0`, since which version it
+//! is there; `!7.0.0`, since which it is deprecated.
+
+/// What an argument is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Any bytes.
+    String,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Double,
+    /// A key.
+    Key,
+    /// A glob pattern.
+    Pattern,
+    /// A moment, in s or ms since 1970.
+    UnixTime,
+    /// A word as it stands.
+    PureToken,
+    /// One of its parts.
+    OneOf,
+    /// All of its parts, in order.
+    Block,
+}
+
+impl Kind {
+    /// The name in COMMAND DOCS.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::String => "string",
+            Kind::Integer => "integer",
+            Kind::Double => "double",
+            Kind::Key => "key",
+            Kind::Pattern => "pattern",
+            Kind::UnixTime => "unix-time",
+            Kind::PureToken => "pure-token",
+            Kind::OneOf => "oneof",
+            Kind::Block => "block",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Kind> {
+        Some(match name {
+            "string" => Kind::String,
+            "int" => Kind::Integer,
+            "double" => Kind::Double,
+            "key" => Kind::Key,
+            "pattern" => Kind::Pattern,
+            "time" => Kind::UnixTime,
+            _ => return None,
+        })
+    }
+}
+
+/// One argument, or a group of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Argument {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// How people are shown it, if not by its name.
+    pub display: Option<&'static str>,
+    /// Which of the command's key specs finds the key that it is or names.
+    pub key_spec: Option<usize>,
+    /// The word that stands before it, or that it is.
+    pub token: Option<&'static str>,
+    /// The Redis version since which it is there, if the command is older.
+    pub since: Option<&'static str>,
+    /// The Redis version since which there is a better way.
+    pub deprecated_since: Option<&'static str>,
+    /// Whether it may be left out.
+    pub optional: bool,
+    /// Whether it may be given several times.
+    pub multiple: bool,
+    /// Whether its word is then given each time.
+    pub multiple_token: bool,
+    /// Parts of a group.
+    pub parts: Vec<Argument>,
+}
+
+/// The arguments that a syntax means, or the text from where it has no meaning.
+pub fn parse(text: &'static str) -> Result<Vec<Argument>, &'static str> {
+    let mut parser = Parser {
+        left: text,
+        keys: 0,
+    };
+    let arguments = parser.sequence()?;
+    match parser.left {
+        "" => Ok(arguments),
+        left => Err(left),
+    }
+}
+
+struct Parser {
+    left: &'static str,
+    /// How many keys there were.
+    keys: usize,
+}
+
+type Parsed<T> = Result<T, &'static str>;
+
+impl Parser {
+    /// Takes this text, if it is next.
+    fn take(&mut self, text: &str) -> bool {
+        match self.left.strip_prefix(text) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn expect(&mut self, text: &str) -> Parsed<()> {
+        match self.take(text) {
+            true => Ok(()),
+            false => Err(self.left),
+        }
+    }
+
+    /// Takes bytes while they fit: at least one.
+    fn run(&mut self, fits: impl Fn(char) -> bool) -> Parsed<&'static str> {
+        let end = self.left.find(|c| !fits(c)).unwrap_or(self.left.len());
+        let (run, left) = self.left.split_at(end);
+        if run.is_empty() {
+            return Err(self.left);
+        }
+        self.left = left;
+        Ok(run)
+    }
+
+    fn sequence(&mut self) -> Parsed<Vec<Argument>> {
+        let mut arguments = Vec::new();
+        while !self.left.is_empty() {
+            arguments.push(self.argument()?);
+            if !self.take(" ") {
+                break;
+            }
+        }
+        Ok(arguments)
+    }
+
+    fn argument(&mut self) -> Parsed<Argument> {
+        let optional = self.take("[");
+        let mut argument = match self.take("(") {
+            true => {
+                let mut each = self.one()?;
+                self.expect(")...")?;
+                each.multiple = true;
+                each.multiple_token = true;
+                each
+            }
+            false => self.one()?,
+        };
+        if self.take("...") {
+            argument.multiple = true;
+        }
+        if optional {
+            self.expect("]")?;
+            argument.optional = true;
+        }
+        // As in `[WORD value]...`.
+        if self.take("...") {
+            argument.multiple = true;
+        }
+        Ok(argument)
+    }
+
+    /// One argument with the word before it.
+    fn one(&mut self) -> Parsed<Argument> {
+        let word = self.word()?;
+        let is_token = !word.contains(|c: char| c.is_ascii_lowercase());
+        if !is_token || self.left.starts_with([':', '=']) {
+            return self.named(word);
+        }
+        let next = self.left.strip_prefix(' ');
+        if next.is_some_and(|next| next.starts_with(|c: char| c.is_ascii_lowercase())) {
+            self.expect(" ")?;
+            let name = self.word()?;
+            let mut value = self.named(name)?;
+            value.token = Some(word);
+            return Ok(value);
+        }
+        let mut argument = leaf(word.to_ascii_lowercase(), Kind::PureToken);
+        argument.token = Some(word);
+        self.notes(argument)
+    }
+
+    fn word(&mut self) -> Parsed<&'static str> {
+        self.run(|c| c.is_ascii_alphanumeric() || "-_~*$\"".contains(c))
+    }
+
+    /// What follows a name.
+    fn named(&mut self, name: &str) -> Parsed<Argument> {
+        let name = name.to_owned();
+        if !self.take("=") {
+            let kind = match self.take(":") {
+                true => Kind::parse(self.run(|c| c.is_ascii_lowercase())?).ok_or(self.left)?,
+                false => match name.as_str() {
+                    "key" => Kind::Key,
+                    "pattern" => Kind::Pattern,
+                    _ => Kind::String,
+                },
+            };
+            return self.notes(leaf(name, kind));
+        }
+        if !self.take("(") {
+            let mut argument = leaf(name, Kind::PureToken);
+            argument.token = Some(self.run(|c| !" |)]@".contains(c))?);
+            return self.notes(argument);
+        }
+        let mut parts = self.sequence()?;
+        let mut kind = Kind::Block;
+        while self.take("|") {
+            kind = Kind::OneOf;
+            parts.push(self.argument()?);
+        }
+        self.expect(")")?;
+        let group = Argument {
+            parts,
+            ..leaf(name, kind)
+        };
+        self.notes(group)
+    }
+
+    fn notes(&mut self, mut argument: Argument) -> Parsed<Argument> {
+        if self.take("{") {
+            argument.display = Some(self.run(|c| c != '}')?);
+            self.expect("}")?;
+        }
+        let stated = match self.take("#") {
+            true => {
+                let digits = self.run(|c| c.is_ascii_digit())?;
+                Some(digits.parse().map_err(|_| digits)?)
+            }
+            false => None,
+        };
+        argument.key_spec = stated;
+        if argument.kind == Kind::Key {
+            argument.key_spec = stated.or(Some(self.keys));
+            self.keys += 1;
+        }
+        if self.take("@") {
+            argument.since = Some(self.version()?);
+        }
+        if self.take("!") {
+            argument.deprecated_since = Some(self.version()?);
+        }
+        Ok(argument)
+    }
+
+    fn version(&mut self) -> Parsed<&'static str> {
+        let end = self.left.find("...").unwrap_or(self.left.len());
+        let is_part = |c: char| c.is_ascii_digit() || c == '.';
+        let end = self.left[..end].find(|c| !is_part(c)).unwrap_or(end);
+        let (version, left) = self.left.split_at(end);
+        self.left = left;
+        match version {
+            "" => Err(left),
+            _ => Ok(version),
+        }
+    }
+}
+
+fn leaf(name: String, kind: Kind) -> Argument {
+    Argument {
+        name,
+        kind,
+        display: None,
+        key_spec: None,
+        token: None,
+        since: None,
+        deprecated_since: None,
+        optional: false,
+        multiple: false,
+        multiple_token: false,
+        parts: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::registry::{Registered, registry};
+
+    fn parsed(text: &'static str) -> Vec<Argument> {
+        parse(text).unwrap_or_else(|left| panic!("{text:?}: no meaning from {left:?} on"))
+    }
+
+    #[test]
+    fn values_words_and_groups() {
+        let arguments =
+            parsed("key [how=(NX|XX)@2.0.0] [LIMIT limit=(offset:int count:int)] PLAIN");
+        let names: Vec<&str> = arguments.iter().map(|a| a.name.as_str()).collect();
+        assert_eq!(names, ["key", "how", "limit", "plain"]);
+        let kinds: Vec<Kind> = arguments.iter().map(|a| a.kind).collect();
+        assert_eq!(
+            kinds,
+            [Kind::Key, Kind::OneOf, Kind::Block, Kind::PureToken]
+        );
+        assert_eq!(arguments[0].key_spec, Some(0));
+        assert_eq!(arguments[1].since, Some("2.0.0"));
+        assert_eq!(arguments[1].parts[1].token, Some("XX"));
+        assert!(arguments[1].optional && !arguments[3].optional);
+        assert_eq!(arguments[2].token, Some("LIMIT"));
+        assert_eq!(arguments[2].parts[1].kind, Kind::Integer);
+    }
+
+    #[test]
+    fn what_may_be_given_several_times() {
+        let arguments = parsed("[key@6.2.0...] [(GET get:pattern{pattern})...] [ID:string...]");
+        assert!(arguments.iter().all(|a| a.multiple && a.optional));
+        let tokens: Vec<bool> = arguments.iter().map(|a| a.multiple_token).collect();
+        assert_eq!(tokens, [false, true, false]);
+        assert_eq!(arguments[0].since, Some("6.2.0"));
+        assert_eq!(arguments[1].display, Some("pattern"));
+        assert_eq!(
+            (arguments[2].name.as_str(), arguments[2].token),
+            ("ID", None)
+        );
+    }
+
+    #[test]
+    fn words_that_are_signs() {
+        let arguments = parsed(r#"op=(equal==|about=~) id=(auto-id=*|id) key=(key|none="")"#);
+        let tokens = |i: usize| -> Vec<Option<&str>> {
+            arguments[i].parts.iter().map(|part| part.token).collect()
+        };
+        assert_eq!(tokens(0), [Some("="), Some("~")]);
+        assert_eq!(tokens(1), [Some("*"), None]);
+        assert_eq!(tokens(2), [None, Some("\"\"")]);
+    }
+
+    #[test]
+    fn what_has_no_meaning_is_told() {
+        for text in [
+            "[key", "a=(b", "a=(b|)", "key#", "a@", "a:b", "(A b)", "a ]", "a{}",
+        ] {
+            assert!(parse(text).is_err(), "{text:?}");
+        }
+    }
+
+    /// How many arguments there are at least, and whether there are never more.
+    fn least(argument: &Argument) -> (usize, bool) {
+        if argument.optional {
+            return (0, false);
+        }
+        let parts: Vec<_> = argument.parts.iter().map(least).collect();
+        let (least, fixed) = match argument.kind {
+            Kind::PureToken => (0, true),
+            Kind::OneOf => {
+                let least = parts.iter().map(|part| part.0).min().unwrap_or(0);
+                (least, parts.iter().all(|part| *part == (least, true)))
+            }
+            Kind::Block => (
+                parts.iter().map(|part| part.0).sum(),
+                parts.iter().all(|part| part.1),
+            ),
+            _ => (1, true),
+        };
+        let token = usize::from(argument.token.is_some());
+        (least + token, fixed && !argument.multiple)
+    }
+
+    /// Takes any arguments, and minds none.
+    const MINDS_NO_ARGUMENTS: &str = "quit";
+
+    fn all() -> impl Iterator<Item = (&'static Registered, usize)> {
+        registry().iter().flat_map(|command| {
+            let subs = command.told_subcommands().into_iter().map(|sub| (sub, 2));
+            std::iter::once((command, 1)).chain(subs)
+        })
+    }
+
+    #[test]
+    fn arguments_and_arity_agree() {
+        let mut differences = Vec::new();
+        for (command, names) in all() {
+            let row = command.command;
+            if !row.subcommands.is_empty() || command.full_name == MINDS_NO_ARGUMENTS {
+                continue;
+            }
+            let counts: Vec<_> = command.arguments.iter().map(least).collect();
+            let least = names + counts.iter().map(|count| count.0).sum::<usize>();
+            let fixed = counts.iter().all(|count| count.1);
+            let arity = least as i16 * if fixed { 1 } else { -1 };
+            if row.arity != arity {
+                differences.push(format!("{}: {} {arity}", command.full_name, row.arity));
+            }
+        }
+        assert!(differences.is_empty(), "{}", differences.join("\n"));
+    }
+
+    #[test]
+    fn arguments_and_key_specs_agree() {
+        fn keys(arguments: &[Argument], found: &mut Vec<usize>) {
+            for argument in arguments {
+                found.extend(argument.key_spec);
+                keys(&argument.parts, found);
+            }
+        }
+        for (command, _) in all() {
+            let mut found = Vec::new();
+            keys(&command.arguments, &mut found);
+            let specs = command.command.keys.len();
+            let name = &command.full_name;
+            assert!(found.iter().all(|spec| *spec < specs), "{name}: {found:?}");
+        }
+    }
+}
