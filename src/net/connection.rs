@@ -77,6 +77,8 @@ pub struct Connection {
     /// Whether it is on the thread's list of connections with replies of this tick, or
     /// on that of a tick that waits for the disk.
     pub in_tick: bool,
+    /// In which window of [`super::gather`] it last had requests.
+    pub gathered_in: u32,
     /// Whether it is on the thread's list of connections to look at again.
     pub in_pending: bool,
     /// Whether it is on the thread's list of connections that wait for the end of
@@ -121,6 +123,7 @@ impl Connection {
             long_since_ms: None,
             told_early: Vec::new(),
             in_tick: false,
+            gathered_in: 0,
             in_pending: false,
             in_paused: false,
             readable: true,

@@ -1,6 +1,7 @@
 //! An IO thread: a poll, the connections it owns, and one executor.
 
 use super::connection::{Connection, EARLY, OUTPUT_PAUSE, Turn};
+use super::gather::{self, Gathering};
 use crate::base::clock;
 use crate::commands::Error;
 use crate::exec::{Ended, Executor, Parked};
@@ -66,6 +67,7 @@ pub struct IoThread {
     replied: Vec<Token>,
     /// Bytes of replies of this tick.
     tick_replies: usize,
+    gathering: Gathering,
     /// Ticks that wait for the disk, and whose replies do; the oldest is the first.
     parked: VecDeque<(Parked, Vec<Token>)>,
     paused: Vec<Token>,
@@ -110,6 +112,7 @@ impl IoThread {
             pending: Vec::new(),
             replied: Vec::new(),
             tick_replies: 0,
+            gathering: Gathering::new(),
             parked: VecDeque::new(),
             paused: Vec::new(),
             last_resumed: Instant::now(),
@@ -124,8 +127,13 @@ impl IoThread {
     /// The poll fails.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
+        gather::wake_exactly();
         while !self.stopping {
             let timeout = self.timeout();
+            if !timeout.is_zero() {
+                let us = self.executor.config().tick_gather_us;
+                self.gathering.wait(Duration::from_micros(us));
+            }
             match self.poll.poll(&mut events, Some(timeout)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -293,6 +301,7 @@ impl IoThread {
         let sends = connection.is_of_tick() || connection.is_ending() || connection.is_leaving();
         if sends && !connection.in_tick {
             connection.in_tick = true;
+            self.gathering.note_client(&mut connection.gathered_in);
             self.replied.push(token);
         }
         match turn {
@@ -340,6 +349,8 @@ impl IoThread {
     /// the disk.
     fn finish_tick(&mut self) {
         self.tick_replies = 0;
+        let (commands, writes) = (self.executor.commands(), self.executor.has_writes());
+        self.gathering.note_tick(commands, writes);
         let behind = !self.parked.is_empty();
         let waits = |token: &&Token| {
             let connection = self.connections.get(token);

@@ -11,6 +11,7 @@
 //! `client-query-buffer-limit`; idle connections have no buffers.
 
 pub mod connection;
+mod gather;
 pub mod io_thread;
 pub mod listener;
 mod look_ahead;

@@ -66,6 +66,16 @@ impl Executor {
         self.txn.want_events(notify.classes());
     }
 
+    /// How many commands the tick has run.
+    pub fn commands(&self) -> u32 {
+        self.commands
+    }
+
+    /// Whether the tick has something to commit.
+    pub fn has_writes(&self) -> bool {
+        self.txn.pending_bytes() > 0
+    }
+
     /// Whether the tick has collected enough to be finished.
     pub fn is_full(&self) -> bool {
         self.heard

@@ -165,6 +165,8 @@ params! {
     tick_max_commands: u32 = 4096 => "tick-max-commands", int(1, INT);
     /// Microseconds that one tick runs commands before it commits.
     tick_max_us: u64 = 5000 => "tick-max-us", int(10, INT);
+    /// Microseconds that a thread kept busy by many clients with few requests at a time waits for more of them, which takes less of the processor; 0 never waits.
+    tick_gather_us: u64 = 15 => "tick-gather-us", int(0, 1000);
 
     // Expiry and deletion
     /// Milliseconds between two passes of the expire thread.
