@@ -16,7 +16,7 @@ use crate::net::{IoThread, ListenError, Listeners};
 use crate::replication;
 use crate::state::Server;
 use crate::state::config::{AppendFsync, Compression as ConfigCompression, Config, memory_budget};
-use crate::state::descriptors;
+use crate::state::descriptors::{self, Shares};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::server::Shutdown;
 use crate::storage::options::{Compression, StorageConfig};
@@ -95,7 +95,7 @@ pub fn run(
     // The database's lock comes before the sockets: who does not get it must not touch the
     // sockets of the server that has it.
     let shares = descriptors::claim(&mut config).map_err(io::Error::other)?;
-    let engine = Engine::open(storage_config(&config, shares.table_files))?;
+    let engine = Engine::open(storage_config(&config, &shares)).map_err(cannot_open)?;
     let mut listeners = Listeners::bind(&config)?;
     match load_rdb {
         Some(path) => drop(jobs::load_rdb(&engine, path)?),
@@ -145,6 +145,19 @@ pub fn run(
     listeners.close(poll.registry());
     stop(&server, threads, jobs, links, &leave);
     Ok(())
+}
+
+/// Says what the configuration has to do with it.
+fn cannot_open(error: StorageError) -> ServerError {
+    let parameter = match error {
+        StorageError::TooFewDbs { .. } => "databases",
+        _ => "dir",
+    };
+    ServerError::Config {
+        parameter,
+        word: None,
+        reason: error.to_string(),
+    }
 }
 
 /// Refuses what each directive alone does not show to be wrong.
@@ -451,7 +464,7 @@ fn watch_signals(waker: &Arc<Waker>) -> io::Result<Signals> {
     })
 }
 
-fn storage_config(config: &Config, table_files: i32) -> StorageConfig {
+fn storage_config(config: &Config, shares: &Shares) -> StorageConfig {
     StorageConfig {
         databases: config.databases.min(u32::from(u16::MAX)) as u16,
         memory_budget: memory_budget(config),
@@ -469,7 +482,8 @@ fn storage_config(config: &Config, table_files: i32) -> StorageConfig {
         max_background_jobs: config.background_jobs(),
         background_nice: config.rocksdb_background_nice,
         rate_limit: config.rocksdb_rate_limit_bytes_per_s,
-        max_open_files: table_files,
+        max_open_files: shares.table_files,
+        max_new_families: shares.new_dbs,
         compression: compression(config.rocksdb_compression),
         bottommost_compression: compression(config.rocksdb_bottommost_compression),
         binlog_enabled: config.binlog_enabled,

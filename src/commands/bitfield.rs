@@ -251,7 +251,14 @@ fn bitfield_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::write("bitfield", -2, bitfield).syntax("key [operation=(GET get-block=(encoding offset:int)|write=([OVERFLOW overflow-block=(WRAP|SAT|FAIL)] write-operation=(SET set-block=(encoding offset:int value:int)|INCRBY incrby-block=(encoding offset:int increment:int))))...]").complexity("O(1) for each operation")
+    Command::write("bitfield", -2, bitfield)
+        .syntax(
+            "key [operation=(GET get-block=(encoding offset:int)|\
+             write=([OVERFLOW overflow-block=(WRAP|SAT|FAIL)] \
+             write-operation=(SET set-block=(encoding offset:int value:int)|INCRBY \
+             incrby-block=(encoding offset:int increment:int))))...]",
+        )
+        .complexity("O(1) for each operation")
         .flags(Flags::DENYOOM)
         .keys(&[KeySpec::at(
             1,
@@ -265,7 +272,9 @@ pub const COMMANDS: &[Command] = &[
             "3.2.0",
             "Reads, sets and counts up integers of any width within a string",
         ),
-    Command::read("bitfield_ro", -2, bitfield_ro).syntax("key [(GET get-block=(encoding offset:int))...]").complexity("O(1) for each operation")
+    Command::read("bitfield_ro", -2, bitfield_ro)
+        .syntax("key [(GET get-block=(encoding offset:int))...]")
+        .complexity("O(1) for each operation")
         .flags(Flags::FAST)
         .keys(READS)
         .doc(

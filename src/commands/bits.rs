@@ -148,7 +148,8 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Bitmap,
             "2.2.0",
-            "Sets or clears one bit of a string, which grows to hold it, and answers what it was",
+            "Sets or clears one bit of a string, which grows to hold it, and answers what it \
+             was",
         ),
     Command::read("getbit", 3, getbit)
         .syntax("key offset:int")
@@ -167,7 +168,8 @@ pub const COMMANDS: &[Command] = &[
         ),
     Command::read("bitpos", -3, bitpos)
         .syntax(
-            "key bit:int [range=(start:int [end-unit-block=(end:int [unit=(BYTE|BIT)@7.0.0])])]",
+            "key bit:int [range=(start:int \
+             [end-unit-block=(end:int [unit=(BYTE|BIT)@7.0.0])])]",
         )
         .complexity("O(N), N: the length of the string")
         .history(&[("7.0.0", "Added `BYTE` and `BIT`")])

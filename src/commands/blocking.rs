@@ -206,15 +206,22 @@ const MOVE: &[KeySpec] = &[
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::blocking("blmove", 6, blmove).syntax("source:key destination:key wherefrom=(LEFT|RIGHT) whereto=(LEFT|RIGHT) timeout:double")
+    Command::blocking("blmove", 6, blmove)
+        .syntax(
+            "source:key destination:key wherefrom=(LEFT|RIGHT) whereto=(LEFT|RIGHT) \
+             timeout:double",
+        )
         .flags(Flags::BLOCKING.union(Flags::DENYOOM))
         .keys(MOVE)
         .doc(
             Group::List,
             "6.2.0",
-            "Takes an item from an end of one list, which it waits for, and pushes it at an end of another",
+            "Takes an item from an end of one list, which it waits for, and pushes it at an \
+             end of another",
         ),
-    Command::blocking("blmpop", -5, blmpop).syntax("timeout:double numkeys:int key... where=(LEFT|RIGHT) [COUNT count:int]").complexity("O(K + M), K: keys, M: elements taken")
+    Command::blocking("blmpop", -5, blmpop)
+        .syntax("timeout:double numkeys:int key... where=(LEFT|RIGHT) [COUNT count:int]")
+        .complexity("O(K + M), K: keys, M: elements taken")
         .flags(Flags::BLOCKING)
         .keys(COUNTED)
         .doc(
@@ -222,7 +229,10 @@ pub const COMMANDS: &[Command] = &[
             "7.0.0",
             "Pops items from the first of several lists that exists, and waits for one",
         ),
-    Command::blocking("blpop", -3, blpop).syntax("key... timeout:double").complexity("O(K), K: keys").history(&[("6.0.0","The timeout may have fractions of a second")])
+    Command::blocking("blpop", -3, blpop)
+        .syntax("key... timeout:double")
+        .complexity("O(K), K: keys")
+        .history(&[("6.0.0", "The timeout may have fractions of a second")])
         .flags(Flags::BLOCKING)
         .keys(ALL_BUT_LAST)
         .doc(
@@ -230,7 +240,10 @@ pub const COMMANDS: &[Command] = &[
             "2.0.0",
             "Pops the first item of the first of several lists that exists, and waits for one",
         ),
-    Command::blocking("brpop", -3, brpop).syntax("key... timeout:double").complexity("O(K), K: keys").history(&[("6.0.0","The timeout may have fractions of a second")])
+    Command::blocking("brpop", -3, brpop)
+        .syntax("key... timeout:double")
+        .complexity("O(K), K: keys")
+        .history(&[("6.0.0", "The timeout may have fractions of a second")])
         .flags(Flags::BLOCKING)
         .keys(ALL_BUT_LAST)
         .doc(
@@ -238,15 +251,20 @@ pub const COMMANDS: &[Command] = &[
             "2.0.0",
             "Pops the last item of the first of several lists that exists, and waits for one",
         ),
-    Command::blocking("brpoplpush", 4, brpoplpush).syntax("source:key destination:key timeout:double").history(&[("6.0.0","The timeout may have fractions of a second")])
+    Command::blocking("brpoplpush", 4, brpoplpush)
+        .syntax("source:key destination:key timeout:double")
+        .history(&[("6.0.0", "The timeout may have fractions of a second")])
         .flags(Flags::BLOCKING.union(Flags::DENYOOM))
         .keys(MOVE)
         .doc(
             Group::List,
             "2.2.0",
-            "Takes the last item of one list, which it waits for, and pushes it at the head of another",
+            "Takes the last item of one list, which it waits for, and pushes it at the head of \
+             another",
         ),
-    Command::blocking("bzmpop", -5, bzmpop).syntax("timeout:double numkeys:int key... where=(MIN|MAX) [COUNT count:int]").complexity("O(K + M log N), K: keys, M: members taken, N: members of the sorted set")
+    Command::blocking("bzmpop", -5, bzmpop)
+        .syntax("timeout:double numkeys:int key... where=(MIN|MAX) [COUNT count:int]")
+        .complexity("O(K + M log N), K: keys, M: members taken, N: members of the sorted set")
         .flags(Flags::BLOCKING)
         .keys(COUNTED)
         .doc(
@@ -254,20 +272,28 @@ pub const COMMANDS: &[Command] = &[
             "7.0.0",
             "Pops elements from the first of several sorted sets that exists, and waits for one",
         ),
-    Command::blocking("bzpopmax", -3, bzpopmax).syntax("key... timeout:double").complexity("O(K), K: keys").history(&[("6.0.0","The timeout may have fractions of a second")])
+    Command::blocking("bzpopmax", -3, bzpopmax)
+        .syntax("key... timeout:double")
+        .complexity("O(K + log N), K: keys, N: members of the sorted set")
+        .history(&[("6.0.0", "The timeout may have fractions of a second")])
         .flags(Flags::BLOCKING.union(Flags::FAST))
         .keys(ALL_BUT_LAST)
         .doc(
             Group::SortedSet,
             "5.0.0",
-            "Pops the highest element of the first of several sorted sets that exists, and waits for one",
+            "Pops the highest element of the first of several sorted sets that exists, and \
+             waits for one",
         ),
-    Command::blocking("bzpopmin", -3, bzpopmin).syntax("key... timeout:double").complexity("O(K), K: keys").history(&[("6.0.0","The timeout may have fractions of a second")])
+    Command::blocking("bzpopmin", -3, bzpopmin)
+        .syntax("key... timeout:double")
+        .complexity("O(K + log N), K: keys, N: members of the sorted set")
+        .history(&[("6.0.0", "The timeout may have fractions of a second")])
         .flags(Flags::BLOCKING.union(Flags::FAST))
         .keys(ALL_BUT_LAST)
         .doc(
             Group::SortedSet,
             "5.0.0",
-            "Pops the lowest element of the first of several sorted sets that exists, and waits for one",
+            "Pops the lowest element of the first of several sorted sets that exists, and waits \
+             for one",
         ),
 ];

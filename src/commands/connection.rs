@@ -225,7 +225,10 @@ pub const COMMANDS: &[Command] = &[
         .flags(SMALL)
         .doc(Group::Connection, "1.0.0", "Answers its argument"),
     Command::session("hello", -1, hello)
-        .syntax("[arguments=(protover:int [AUTH auth=(username password)] [SETNAME clientname])]")
+        .syntax(
+            "[arguments=(protover:int [AUTH auth=(username password)] \
+             [SETNAME clientname])]",
+        )
         .history(&[("6.2.0", "The version is optional")])
         .flags(LOGIN)
         .doc(

@@ -76,17 +76,26 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "1.0.0",
-            "Says how many keys the DB has, those included whose time is over but that nobody has met yet",
+            "Says how many keys the DB has, those included whose time is over but that nobody \
+             has met yet",
         ),
-    Command::write("flushdb", -1, flushdb).syntax("[flush-type=(ASYNC@4.0.0|SYNC@6.2.0)]").complexity("O(F), F: the files of the DBs").history(&[("4.0.0","Added `ASYNC`"),("6.2.0","Added `SYNC`")])
+    Command::write("flushdb", -1, flushdb)
+        .syntax("[flush-type=(ASYNC@4.0.0|SYNC@6.2.0)]")
+        .complexity("O(F), F: the files of the DBs")
+        .history(&[("4.0.0", "Added `ASYNC`"), ("6.2.0", "Added `SYNC`")])
         .flags(Flags::EXCLUSIVE)
         .categories(&["keyspace", "dangerous"])
         .doc(Group::Server, "1.0.0", "Deletes all keys of the DB"),
-    Command::write("flushall", -1, flushall).syntax("[flush-type=(ASYNC@4.0.0|SYNC@6.2.0)]").complexity("O(F), F: the files of the DBs").history(&[("4.0.0","Added `ASYNC`"),("6.2.0","Added `SYNC`")])
+    Command::write("flushall", -1, flushall)
+        .syntax("[flush-type=(ASYNC@4.0.0|SYNC@6.2.0)]")
+        .complexity("O(F), F: the files of the DBs")
+        .history(&[("4.0.0", "Added `ASYNC`"), ("6.2.0", "Added `SYNC`")])
         .flags(Flags::EXCLUSIVE)
         .categories(&["keyspace", "dangerous"])
         .doc(Group::Server, "1.0.0", "Deletes all keys of all DBs"),
-    Command::write("swapdb", 3, swapdb).syntax("index1:int index2:int").complexity("O(N), N: clients that watch or wait for keys of the DBs")
+    Command::write("swapdb", 3, swapdb)
+        .syntax("index1:int index2:int")
+        .complexity("O(N), N: clients that watch or wait for keys of the DBs")
         .flags(Flags::FAST.union(Flags::EXCLUSIVE))
         .categories(&["keyspace", "dangerous"])
         .doc(

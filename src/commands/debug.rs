@@ -163,6 +163,7 @@ fn protocol(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             reply.push(2);
             reply.bulk(b"server-cpu-usage");
             reply.int(42);
+            reply.bulk(b"Some real reply following the push reply");
         }
         b"verbatim" => reply.verbatim("txt", b"This is a verbatim\nstring"),
         b"true" => reply.boolean(true),

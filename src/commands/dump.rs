@@ -175,7 +175,9 @@ const RESTORED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDAT
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::read("dump", 2, dump).syntax("key").complexity("O(N), N: the size of the value")
+    Command::read("dump", 2, dump)
+        .syntax("key")
+        .complexity("O(N), N: the size of the value")
         .keys(&[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))])
         .categories(&["keyspace"])
         .doc(
@@ -183,7 +185,17 @@ pub const COMMANDS: &[Command] = &[
             "2.6.0",
             "Returns a value as a payload that RESTORE takes, here or elsewhere",
         ),
-    Command::write("restore", -4, restore).syntax("key ttl:int serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME seconds:int@5.0.0] [FREQ frequency:int@5.0.0]").complexity("O(N), N: the size of the value").history(&[("3.0.0","Added `REPLACE`"),("5.0.0","Added `ABSTTL`"),("5.0.0","Added `IDLETIME` and `FREQ`")])
+    Command::write("restore", -4, restore)
+        .syntax(
+            "key ttl:int serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] \
+             [IDLETIME seconds:int@5.0.0] [FREQ frequency:int@5.0.0]",
+        )
+        .complexity("O(N), N: the size of the value")
+        .history(&[
+            ("3.0.0", "Added `REPLACE`"),
+            ("5.0.0", "Added `ABSTTL`"),
+            ("5.0.0", "Added `IDLETIME` and `FREQ`"),
+        ])
         .flags(Flags::DENYOOM)
         .keys(RESTORED)
         .categories(&["keyspace", "dangerous"])
@@ -192,7 +204,17 @@ pub const COMMANDS: &[Command] = &[
             "2.6.0",
             "Makes a key of a payload that DUMP returned, here or elsewhere",
         ),
-    Command::write("restore-asking", -4, restore).syntax("key ttl:int serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME seconds:int@5.0.0] [FREQ frequency:int@5.0.0]").complexity("O(N), N: the size of the value").history(&[("3.0.0","Added `REPLACE`"),("5.0.0","Added `ABSTTL`"),("5.0.0","Added `IDLETIME` and `FREQ`")])
+    Command::write("restore-asking", -4, restore)
+        .syntax(
+            "key ttl:int serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] \
+             [IDLETIME seconds:int@5.0.0] [FREQ frequency:int@5.0.0]",
+        )
+        .complexity("O(N), N: the size of the value")
+        .history(&[
+            ("3.0.0", "Added `REPLACE`"),
+            ("5.0.0", "Added `ABSTTL`"),
+            ("5.0.0", "Added `IDLETIME` and `FREQ`"),
+        ])
         .flags(Flags::DENYOOM)
         .keys(RESTORED)
         .categories(&["keyspace", "dangerous"])

@@ -254,7 +254,10 @@ pub const COMMANDS: &[Command] = &[
         .doc(Group::Generic, "1.0.0", "Names the type of a key's value"),
     Command::read("keys", 2, keys)
         .syntax("pattern")
-        .complexity("O(N), N: keys that begin with what the pattern says before its first wildcard")
+        .complexity(
+            "O(N), N: keys that begin with what the pattern says before its first \
+             wildcard",
+        )
         .flags(Flags::SLOW.union(Flags::WALKS))
         .categories(&["keyspace", "dangerous"])
         .doc(
@@ -290,6 +293,7 @@ pub const COMMANDS: &[Command] = &[
         ),
     Command::write("move", 3, move_key)
         .syntax("key db:int")
+        .complexity("O(N), N: elements of the value")
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(
             1,

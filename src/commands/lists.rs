@@ -388,7 +388,8 @@ pub const COMMANDS: &[Command] = &[
     Command::write("linsert", 5, linsert)
         .syntax("key where=(BEFORE|AFTER) pivot element")
         .complexity(
-            "O(S + M), S: elements before the pivot, M: elements of the smaller side, which move",
+            "O(S + M), S: elements before the pivot, M: elements of the smaller side, \
+             which move",
         )
         .flags(Flags::DENYOOM)
         .keys(INSERT)

@@ -134,7 +134,20 @@ const MORE: KeySpec = KeySpec {
 };
 
 /// The table.
-pub const COMMANDS: &[Command] = &[Command::write("migrate", -6, migrate).syntax(r#"host port:int key-selector=(key|empty-string="") destination-db:int timeout:int [COPY@3.0.0] [REPLACE@3.0.0] [authentication=(AUTH auth{password}@4.0.7|AUTH2 auth2=(username password)@6.0.0)] [KEYS keys:key{key}@3.0.6...]"#).complexity("O(N), N: elements of the value").history(&[("3.0.0","Added `COPY` and `REPLACE`"),("3.0.6","Added `KEYS`"),("4.0.7","Added `AUTH`"),("6.0.0","Added `AUTH2`")])
+pub const COMMANDS: &[Command] = &[Command::write("migrate", -6, migrate)
+    .syntax(
+        "host port:int key-selector=(key|empty-string=\"\") destination-db:int timeout:int \
+         [COPY@3.0.0] [REPLACE@3.0.0] \
+         [authentication=(AUTH auth{password}@4.0.7|AUTH2 auth2=(username password)@6.0.0)] \
+         [USE_PREFIX] [KEYS keys:key{key}@3.0.6...]",
+    )
+    .complexity("O(N), N: elements of the value")
+    .history(&[
+        ("3.0.0", "Added `COPY` and `REPLACE`"),
+        ("3.0.6", "Added `KEYS`"),
+        ("4.0.7", "Added `AUTH`"),
+        ("6.0.0", "Added `AUTH2`"),
+    ])
     .keys(&[KeySpec::at(3, MOVED), MORE])
     .categories(&["keyspace", "dangerous"])
     .doc(

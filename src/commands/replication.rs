@@ -497,14 +497,17 @@ const FOLLOW: Flags = Flags::ADMIN
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::session("failover", -1, failover).syntax("[TO target=(host port:int [FORCE])] [ABORT] [TIMEOUT milliseconds:int]")
+    Command::session("failover", -1, failover)
+        .syntax("[TO target=(host port:int [FORCE])] [ABORT] [TIMEOUT milliseconds:int]")
         .flags(Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::STALE))
         .doc(
             Group::Server,
             "6.2.0",
             "Lets a replica that has everything take over as master",
         ),
-    Command::session("psync", -3, psync).syntax("replicationid offset:int [FAILOVER]").complexity("O(B), B: bytes of the snapshot")
+    Command::session("psync", -3, psync)
+        .syntax("replicationid offset:int [FAILOVER]")
+        .complexity("O(B), B: bytes of the snapshot")
         .flags(
             Flags::ADMIN
                 .union(Flags::NOSCRIPT)
@@ -525,7 +528,8 @@ pub const COMMANDS: &[Command] = &[
             "3.0.0",
             "Tells a master about the replica at the other end",
         ),
-    Command::session("replicaof", 3, replicaof).syntax("args=(host-port=(host port:int)|no-one=(NO ONE))")
+    Command::session("replicaof", 3, replicaof)
+        .syntax("args=(host-port=(host port:int)|no-one=(NO ONE))")
         .flags(FOLLOW)
         .doc(
             Group::Server,
@@ -546,7 +550,8 @@ pub const COMMANDS: &[Command] = &[
             "2.8.12",
             "Says whether the server is a master or a replica, and how replication stands",
         ),
-    Command::session("sync", 1, sync).complexity("O(B), B: bytes of the snapshot")
+    Command::session("sync", 1, sync)
+        .complexity("O(B), B: bytes of the snapshot")
         .flags(
             Flags::ADMIN
                 .union(Flags::NOSCRIPT)
@@ -558,7 +563,8 @@ pub const COMMANDS: &[Command] = &[
             "1.0.0",
             "Asks a master for an RDB file of the data set, and for the stream after it",
         ),
-    Command::session("wait", 3, wait).syntax("numreplicas:int timeout:int")
+    Command::session("wait", 3, wait)
+        .syntax("numreplicas:int timeout:int")
         .flags(Flags::BLOCKING.union(Flags::SLOW))
         .categories(&["connection"])
         .doc(
@@ -566,17 +572,22 @@ pub const COMMANDS: &[Command] = &[
             "3.0.0",
             "Waits until so many replicas have what this client wrote",
         ),
-    Command::session("waitaof", 4, waitaof).syntax("numlocal:int numreplicas:int timeout:int")
+    Command::session("waitaof", 4, waitaof)
+        .syntax("numlocal:int numreplicas:int timeout:int")
         .flags(Flags::BLOCKING.union(Flags::SLOW))
         .categories(&["connection"])
         .doc(
             Group::Generic,
             "7.2.0",
-            "Waits until what this client wrote is on the disk here, or on those of so many replicas",
+            "Waits until what this client wrote is on the disk here, or on those of so many \
+             replicas",
         ),
-    Command::session("slaveof", 3, replicaof).syntax("args=(host-port=(host port:int)|no-one=(NO ONE))").flags(FOLLOW).doc(
-        Group::Server,
-        "1.0.0",
-        "Makes the server a replica of another one, or a master",
-    ),
+    Command::session("slaveof", 3, replicaof)
+        .syntax("args=(host-port=(host port:int)|no-one=(NO ONE))")
+        .flags(FOLLOW)
+        .doc(
+            Group::Server,
+            "1.0.0",
+            "Makes the server a replica of another one, or a master",
+        ),
 ];

@@ -14,7 +14,7 @@ use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::clock;
 use crate::state::config::Config;
 use crate::state::saves::Turn;
-use crate::storage::{Engine, StorageError};
+use crate::storage::{Engine, StorageError, is_copy};
 use crate::types::OpError;
 use crate::types::export::{ExportOptions, export};
 use std::fs::File;
@@ -48,24 +48,45 @@ impl Target {
 /// Makes the copy and puts it in its place; returns how many writes it holds.
 fn write_copy(engine: &Engine, target: &Target) -> Result<u64, StorageError> {
     may_replace(&target.path)?;
-    if target.temporary.exists() {
-        std::fs::remove_dir_all(&target.temporary)?;
+    remove_copy(&target.temporary)?;
+    let written = write_copy_beside(engine, target);
+    if written.is_err() {
+        // It would keep the space of all its files. The error that counts is the first one.
+        let _ = remove_copy(&target.temporary);
     }
+    written
+}
+
+fn write_copy_beside(engine: &Engine, target: &Target) -> Result<u64, StorageError> {
     let writes = engine.writes();
     engine.checkpoint(&target.temporary)?;
     install(target)?;
     Ok(writes)
 }
 
+/// Removes a copy, if it is there.
+fn remove_copy(path: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Whether there is anything of this name: also a link to nothing.
+fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
 /// What stands in the copy's place must be a copy, since it will be removed. Something
 /// else of that name may be another server's dump, or a database: a server that has
 /// been started in a directory, this one perhaps, leaves the file of its lock there.
 fn may_replace(place: &Path) -> io::Result<()> {
-    let is_there = |name: &str| place.join(name).exists();
     let what = match () {
-        () if !place.exists() => return Ok(()),
-        () if is_there("LOCK") => "is a database that a server was started in, not a copy",
-        () if is_there("CURRENT") => return Ok(()),
+        () if !is_there(place) => return Ok(()),
+        () if is_there(&place.join("LOCK")) => {
+            "is a database that a server was started in, not a copy"
+        }
+        () if is_copy(place) => return Ok(()),
         () => "is no backup of this server",
     };
     let text = format!("{} {what}", place.display());
@@ -74,7 +95,7 @@ fn may_replace(place: &Path) -> io::Result<()> {
 
 fn install(target: &Target) -> io::Result<()> {
     let (new, place) = (&target.temporary, &target.path);
-    if !place.exists() {
+    if !is_there(place) {
         return std::fs::rename(new, place);
     }
     exchange(new, place)?;
@@ -321,7 +342,7 @@ pub const COMMANDS: &[Command] = &[
             "Compacts the database in the background",
         ),
     Command::session("bgsave", -1, bgsave)
-        .syntax("[SCHEDULE@3.2.2]")
+        .syntax("[what=(SCHEDULE@3.2.2|rdb=(RDB [file]))]")
         .complexity("O(F), F: the files of the DBs")
         .history(&[("3.2.2", "Added `SCHEDULE`")])
         .flags(SAVING)

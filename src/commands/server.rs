@@ -117,11 +117,14 @@ fn levels(width: i64, height: i64) -> String {
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::read("lolwut", -1, lolwut).syntax("[VERSION version:int]").flags(Flags::FAST).doc(
-        Group::Server,
-        "5.0.0",
-        "Draws something and names the version",
-    ),
+    Command::read("lolwut", -1, lolwut)
+        .syntax("[VERSION version:int]")
+        .flags(Flags::FAST)
+        .doc(
+            Group::Server,
+            "5.0.0",
+            "Draws something and names the version",
+        ),
     Command::session("monitor", 1, monitor)
         .flags(
             Flags::ADMIN
@@ -134,7 +137,12 @@ pub const COMMANDS: &[Command] = &[
             "1.0.0",
             "Shows all commands that the server runs from now on",
         ),
-    Command::session("shutdown", -1, shutdown).syntax("[abort-selector=(save-selector-block=([save-selector=(NOSAVE|SAVE)] [NOW@7.0.0] [FORCE@7.0.0])|ABORT@7.0.0)]").history(&[("7.0.0","Added `NOW`, `FORCE` and `ABORT`")])
+    Command::session("shutdown", -1, shutdown)
+        .syntax(
+            "[abort-selector=(save-selector-block=([save-selector=(NOSAVE|SAVE)] \
+             [NOW@7.0.0] [FORCE@7.0.0])|ABORT@7.0.0)]",
+        )
+        .history(&[("7.0.0", "Added `NOW`, `FORCE` and `ABORT`")])
         .flags(
             Flags::ADMIN
                 .union(Flags::NOSCRIPT)

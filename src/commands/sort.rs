@@ -235,7 +235,13 @@ const SOURCE: KeyFlags = KeyFlags::RO.union(KeyFlags::ACCESS);
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::write("sort", -2, sort).syntax("key [BY by-pattern:pattern{pattern}#1] [LIMIT limit=(offset:int count:int)] [(GET get-pattern:pattern{pattern}#1)...] [order=(ASC|DESC)] [sorting=ALPHA] [STORE destination:key#2]").complexity("O(N + M log M), N: elements of the value, M: elements answered")
+    Command::write("sort", -2, sort)
+        .syntax(
+            "key [BY by-pattern:pattern{pattern}#1] [LIMIT limit=(offset:int count:int)] \
+             [(GET get-pattern:pattern{pattern}#1)...] [order=(ASC|DESC)] \
+             [sorting=ALPHA] [STORE destination:key#2]",
+        )
+        .complexity("O(N + M log M), N: elements of the value, M: elements answered")
         .flags(Flags::DENYOOM.union(Flags::SLOW))
         .keys(&[
             KeySpec::at(1, SOURCE),
@@ -249,7 +255,12 @@ pub const COMMANDS: &[Command] = &[
             "1.0.0",
             "Returns or stores the elements of a list, set or sorted set in order",
         ),
-    Command::read("sort_ro", -2, sort_ro).syntax("key [BY by-pattern:pattern{pattern}#1] [LIMIT limit=(offset:int count:int)] [(GET get-pattern:pattern{pattern}#1)...] [order=(ASC|DESC)] [sorting=ALPHA]").complexity("O(N + M log M), N: elements of the value, M: elements answered")
+    Command::read("sort_ro", -2, sort_ro)
+        .syntax(
+            "key [BY by-pattern:pattern{pattern}#1] [LIMIT limit=(offset:int count:int)] \
+             [(GET get-pattern:pattern{pattern}#1)...] [order=(ASC|DESC)] [sorting=ALPHA]",
+        )
+        .complexity("O(N + M log M), N: elements of the value, M: elements answered")
         .flags(Flags::SLOW)
         .keys(&[KeySpec::at(1, SOURCE), KeySpec::unknown(SOURCE)])
         .categories(&["set", "sortedset", "list", "dangerous"])

@@ -303,7 +303,10 @@ fn pending_part(
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::write("xautoclaim", -6, xautoclaim).syntax("key group consumer min-idle-time start [COUNT count:int] [JUSTID]").complexity("O(N), N: pending entries looked at, at most ten times COUNT").history(&[("7.0.0","Answers which entries are deleted")])
+    Command::write("xautoclaim", -6, xautoclaim)
+        .syntax("key group consumer min-idle-time start [COUNT count:int] [JUSTID]")
+        .complexity("O(N), N: pending entries looked at, at most ten times COUNT")
+        .history(&[("7.0.0", "Answers which entries are deleted")])
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))])
         .doc(
@@ -311,7 +314,13 @@ pub const COMMANDS: &[Command] = &[
             "6.2.0",
             "Gives a consumer what others were given and have left for some time",
         ),
-    Command::write("xclaim", -6, xclaim).syntax("key group consumer min-idle-time ID:string... [IDLE ms:int] [TIME unix-time-milliseconds:time] [RETRYCOUNT count:int] [FORCE] [JUSTID] [LASTID lastid]").complexity("O(N), N: IDs")
+    Command::write("xclaim", -6, xclaim)
+        .syntax(
+            "key group consumer min-idle-time ID:string... [IDLE ms:int] \
+             [TIME unix-time-milliseconds:time] [RETRYCOUNT count:int] [FORCE] [JUSTID] \
+             [LASTID lastid]",
+        )
+        .complexity("O(N), N: IDs")
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))])
         .doc(

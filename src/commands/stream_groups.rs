@@ -395,7 +395,9 @@ const UPDATE: &[KeySpec] = &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::UPDATE)
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::write("xack", -4, xack).syntax("key group ID:string...").complexity("O(N), N: IDs")
+    Command::write("xack", -4, xack)
+        .syntax("key group ID:string...")
+        .complexity("O(N), N: IDs")
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))])
         .doc(
@@ -407,38 +409,59 @@ pub const COMMANDS: &[Command] = &[
         "xgroup",
         -2,
         &[
-            Command::write("create", -5, create).syntax("key group id-selector=(id|new-id=$) [MKSTREAM] [ENTRIESREAD entriesread:int{entries-read}]").history(&[("7.0.0","Added `ENTRIESREAD`")])
+            Command::write("create", -5, create)
+                .syntax(
+                    "key group id-selector=(id|new-id=$) [MKSTREAM] \
+                     [ENTRIESREAD entriesread:int{entries-read}]",
+                )
+                .history(&[("7.0.0", "Added `ENTRIESREAD`")])
                 .flags(Flags::DENYOOM)
                 .keys(INSERT)
                 .doc(Docs::Stream, "5.0.0", "Makes a group of consumers"),
-            Command::write("createconsumer", 5, createconsumer).syntax("key group consumer")
+            Command::write("createconsumer", 5, createconsumer)
+                .syntax("key group consumer")
                 .flags(Flags::DENYOOM)
                 .keys(INSERT)
                 .doc(Docs::Stream, "6.2.0", "Makes a consumer of a group"),
-            Command::write("delconsumer", 5, delconsumer).syntax("key group consumer").complexity("O(N), N: pending entries of the consumer")
+            Command::write("delconsumer", 5, delconsumer)
+                .syntax("key group consumer")
+                .complexity("O(N), N: pending entries of the consumer")
                 .keys(DELETE)
                 .doc(
                     Docs::Stream,
                     "5.0.0",
                     "Removes a consumer from a group, and what it was given",
                 ),
-            Command::write("destroy", 4, destroy).syntax("key group").complexity("O(N), N: consumers and pending entries of the group").keys(DELETE).doc(
-                Docs::Stream,
-                "5.0.0",
-                "Removes a group of consumers",
-            ),
+            Command::write("destroy", 4, destroy)
+                .syntax("key group")
+                .complexity("O(N), N: consumers and pending entries of the group")
+                .keys(DELETE)
+                .doc(Docs::Stream, "5.0.0", "Removes a group of consumers"),
             Command::session("help", 2, xgroup_help)
                 .flags(Flags::LOADING.union(Flags::STALE))
                 .doc(Docs::Stream, "5.0.0", "Lists the subcommands of XGROUP"),
-            Command::write("setid", -5, setid).syntax("key group id-selector=(id|new-id=$) [ENTRIESREAD entriesread:int{entries-read}]").history(&[("7.0.0","Added `ENTRIESREAD`")]).keys(UPDATE).doc(
-                Docs::Stream,
-                "5.0.0",
-                "Sets how far a group is in its stream",
-            ),
+            Command::write("setid", -5, setid)
+                .syntax(
+                    "key group id-selector=(id|new-id=$) \
+                     [ENTRIESREAD entriesread:int{entries-read}]",
+                )
+                .history(&[("7.0.0", "Added `ENTRIESREAD`")])
+                .keys(UPDATE)
+                .doc(
+                    Docs::Stream,
+                    "5.0.0",
+                    "Sets how far a group is in its stream",
+                ),
         ],
     )
     .doc(Docs::Stream, "5.0.0", "Groups of consumers of a stream"),
-    Command::read("xpending", -3, xpending).syntax("key group [filters=([IDLE min-idle-time:int@6.2.0] start end count:int [consumer])]").complexity("O(N), N: pending entries looked at; of the summary: consumers").history(&[("6.2.0","Added `IDLE` and bounds that are excluded")])
+    Command::read("xpending", -3, xpending)
+        .syntax(
+            "key group [filters=([IDLE min-idle-time:int@6.2.0] start end count:int \
+             [consumer])]",
+        )
+        .complexity("O(N), N: pending entries looked at; of the summary: consumers")
+        .history(&[("6.2.0", "Added `IDLE` and bounds that are excluded")])
         .keys(&[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))])
         .doc(
             Docs::Stream,

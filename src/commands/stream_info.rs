@@ -255,24 +255,42 @@ pub const COMMANDS: &[Command] = &[Command::container(
     "xinfo",
     -2,
     &[
-        Command::read("consumers", 4, consumers).syntax("key group").complexity("O(N), N: consumers").history(&[("7.2.0","Answers `inactive`; `idle` has another meaning")]).keys(READ).doc(
-            Docs::Stream,
-            "5.0.0",
-            "Returns the consumers of a group",
-        ),
-        Command::read("groups", 3, groups).syntax("key").complexity("O(N), N: groups").history(&[("7.0.0","Answers `entries-read` and `lag`")]).keys(READ).doc(
-            Docs::Stream,
-            "5.0.0",
-            "Returns the groups of a stream",
-        ),
+        Command::read("consumers", 4, consumers)
+            .syntax("key group")
+            .complexity("O(N), N: consumers")
+            .history(&[("7.2.0", "Answers `inactive`; `idle` has another meaning")])
+            .keys(READ)
+            .doc(Docs::Stream, "5.0.0", "Returns the consumers of a group"),
+        Command::read("groups", 3, groups)
+            .syntax("key")
+            .complexity("O(N), N: groups")
+            .history(&[("7.0.0", "Answers `entries-read` and `lag`")])
+            .keys(READ)
+            .doc(Docs::Stream, "5.0.0", "Returns the groups of a stream"),
         Command::session("help", 2, xinfo_help)
             .flags(Flags::LOADING.union(Flags::STALE))
             .doc(Docs::Stream, "5.0.0", "Lists the subcommands of XINFO"),
-        Command::read("stream", -3, stream).syntax("key [full-block=(FULL [COUNT count:int])]").complexity("O(1); with FULL O(N), N: entries, groups and consumers answered").history(&[("6.0.0","Added `FULL`"),("7.0.0","Answers `max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read` and `lag`"),("7.2.0","Answers `active-time`; `seen-time` has another meaning")]).keys(READ).doc(
-            Docs::Stream,
-            "5.0.0",
-            "Returns what there is to know of a stream",
-        ),
+        Command::read("stream", -3, stream)
+            .syntax("key [full-block=(FULL [COUNT count:int])]")
+            .complexity("O(1); with FULL O(N), N: entries, groups and consumers answered")
+            .history(&[
+                ("6.0.0", "Added `FULL`"),
+                (
+                    "7.0.0",
+                    "Answers `max-deleted-entry-id`, `entries-added`, \
+                     `recorded-first-entry-id`, `entries-read` and `lag`",
+                ),
+                (
+                    "7.2.0",
+                    "Answers `active-time`; `seen-time` has another meaning",
+                ),
+            ])
+            .keys(READ)
+            .doc(
+                Docs::Stream,
+                "5.0.0",
+                "Returns what there is to know of a stream",
+            ),
     ],
 )
 .doc(

@@ -470,7 +470,12 @@ const fn streams(from: isize) -> KeySpec {
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::blocking_read("xread", -4, xread).syntax("[COUNT count:int] [BLOCK milliseconds:int] STREAMS streams=(key... ID:string...)").complexity("O(N), N: entries answered")
+    Command::blocking_read("xread", -4, xread)
+        .syntax(
+            "[COUNT count:int] [BLOCK milliseconds:int] \
+             STREAMS streams=(key... ID:string...)",
+        )
+        .complexity("O(N), N: entries answered")
         .flags(Flags::BLOCKING)
         .keys(&[streams(1)])
         .doc(
@@ -478,12 +483,18 @@ pub const COMMANDS: &[Command] = &[
             "5.0.0",
             "Returns the entries of streams that come after given ids, and may wait for some",
         ),
-    Command::blocking("xreadgroup", -7, xreadgroup).syntax("GROUP group-block=(group consumer) [COUNT count:int] [BLOCK milliseconds:int] [NOACK] STREAMS streams=(key... ID:string...)").complexity("O(N), N: entries answered")
+    Command::blocking("xreadgroup", -7, xreadgroup)
+        .syntax(
+            "GROUP group-block=(group consumer) [COUNT count:int] [BLOCK milliseconds:int] \
+             [NOACK] STREAMS streams=(key... ID:string...)",
+        )
+        .complexity("O(N), N: entries answered")
         .flags(Flags::BLOCKING)
         .keys(&[streams(4)])
         .doc(
             Docs::Stream,
             "5.0.0",
-            "Gives new entries of streams to a consumer of a group, or those that it was given before",
+            "Gives new entries of streams to a consumer of a group, or those that it was given \
+             before",
         ),
 ];

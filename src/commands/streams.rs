@@ -238,7 +238,17 @@ const DELETE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE)
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::write("xadd", -5, xadd).syntax("key [NOMKSTREAM@6.2.0] [trim=(strategy=(MAXLEN|MINID@6.2.0) [operator=(equal==|approximately=~)] threshold [LIMIT count:int@6.2.0])] id-selector=(auto-id=*|id) data=(field value)...").complexity("O(1); with trimming O(N), N: entries removed").history(&[("6.2.0","Added `NOMKSTREAM`, `MINID` and `LIMIT`"),("7.0.0","Takes IDs like `<ms>-*`")])
+    Command::write("xadd", -5, xadd)
+        .syntax(
+            "key [NOMKSTREAM@6.2.0] [trim=(strategy=(MAXLEN|MINID@6.2.0) \
+             [operator=(equal==|approximately=~)] threshold [LIMIT count:int@6.2.0])] \
+             id-selector=(auto-id=*|id) data=(field value)...",
+        )
+        .complexity("O(1); with trimming O(N), N: entries removed")
+        .history(&[
+            ("6.2.0", "Added `NOMKSTREAM`, `MINID` and `LIMIT`"),
+            ("7.0.0", "Takes IDs like `<ms>-*`"),
+        ])
         .flags(Flags::DENYOOM.union(Flags::FAST))
         .keys(UPDATE)
         .doc(
@@ -246,11 +256,14 @@ pub const COMMANDS: &[Command] = &[
             "5.0.0",
             "Adds an entry to a stream, which is made if need be",
         ),
-    Command::write("xdel", -3, xdel).syntax("key ID:string...").complexity("O(N), N: IDs")
+    Command::write("xdel", -3, xdel)
+        .syntax("key ID:string...")
+        .complexity("O(N), N: IDs")
         .flags(Flags::FAST)
         .keys(DELETE)
         .doc(Group::Stream, "5.0.0", "Removes entries of a stream"),
-    Command::read("xlen", 2, xlen).syntax("key")
+    Command::read("xlen", 2, xlen)
+        .syntax("key")
         .flags(Flags::FAST)
         .keys(LENGTH)
         .doc(
@@ -258,17 +271,32 @@ pub const COMMANDS: &[Command] = &[
             "5.0.0",
             "Returns how many entries a stream has",
         ),
-    Command::read("xrange", -4, xrange).syntax("key start end [COUNT count:int]").complexity("O(N), N: entries answered").history(&[("6.2.0","Added bounds that are excluded")]).keys(READ).doc(
-        Group::Stream,
-        "5.0.0",
-        "Returns the entries between two ids",
-    ),
-    Command::read("xrevrange", -4, xrevrange).syntax("key end start [COUNT count:int]").complexity("O(N), N: entries answered").history(&[("6.2.0","Added bounds that are excluded")]).keys(READ).doc(
-        Group::Stream,
-        "5.0.0",
-        "Returns the entries between two ids, the last one first",
-    ),
-    Command::write("xsetid", -3, xsetid).syntax("key last-id [ENTRIESADDED entries-added:int@7.0.0] [MAXDELETEDID max-deleted-id@7.0.0]").history(&[("7.0.0","Added `ENTRIESADDED` and `MAXDELETEDID`")])
+    Command::read("xrange", -4, xrange)
+        .syntax("key start end [COUNT count:int]")
+        .complexity("O(N), N: entries answered")
+        .history(&[("6.2.0", "Added bounds that are excluded")])
+        .keys(READ)
+        .doc(
+            Group::Stream,
+            "5.0.0",
+            "Returns the entries between two ids",
+        ),
+    Command::read("xrevrange", -4, xrevrange)
+        .syntax("key end start [COUNT count:int]")
+        .complexity("O(N), N: entries answered")
+        .history(&[("6.2.0", "Added bounds that are excluded")])
+        .keys(READ)
+        .doc(
+            Group::Stream,
+            "5.0.0",
+            "Returns the entries between two ids, the last one first",
+        ),
+    Command::write("xsetid", -3, xsetid)
+        .syntax(
+            "key last-id [ENTRIESADDED entries-added:int@7.0.0] \
+             [MAXDELETEDID max-deleted-id@7.0.0]",
+        )
+        .history(&[("7.0.0", "Added `ENTRIESADDED` and `MAXDELETEDID`")])
         .flags(Flags::DENYOOM.union(Flags::FAST))
         .keys(UPDATE)
         .doc(
@@ -276,11 +304,19 @@ pub const COMMANDS: &[Command] = &[
             "5.0.0",
             "Sets what a stream has for its last id and for its counters",
         ),
-    Command::write("xtrim", -4, xtrim).syntax("key trim=(strategy=(MAXLEN|MINID@6.2.0) [operator=(equal==|approximately=~)] threshold [LIMIT count:int@6.2.0])").complexity("O(N), N: entries removed").history(&[("6.2.0","Added `MINID` and `LIMIT`")]).keys(DELETE).doc(
-        Group::Stream,
-        "5.0.0",
-        "Removes the oldest entries of a stream",
-    ),
+    Command::write("xtrim", -4, xtrim)
+        .syntax(
+            "key trim=(strategy=(MAXLEN|MINID@6.2.0) \
+             [operator=(equal==|approximately=~)] threshold [LIMIT count:int@6.2.0])",
+        )
+        .complexity("O(N), N: entries removed")
+        .history(&[("6.2.0", "Added `MINID` and `LIMIT`")])
+        .keys(DELETE)
+        .doc(
+            Group::Stream,
+            "5.0.0",
+            "Removes the oldest entries of a stream",
+        ),
 ];
 
 #[cfg(test)]

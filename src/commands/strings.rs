@@ -472,7 +472,8 @@ const FAST_GROWTH: Flags = Flags::FAST.union(Flags::DENYOOM);
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::write("append", 3, append).syntax("key value")
+    Command::write("append", 3, append)
+        .syntax("key value")
         .flags(FAST_GROWTH)
         .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))])
         .doc(
@@ -480,19 +481,23 @@ pub const COMMANDS: &[Command] = &[
             "2.0.0",
             "Puts bytes behind a string; makes it if it does not exist",
         ),
-    Command::write("decr", 2, decr).syntax("key")
+    Command::write("decr", 2, decr)
+        .syntax("key")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
         .doc(Group::String, "1.0.0", "Counts a whole number down by one"),
-    Command::write("decrby", 3, decrby).syntax("key decrement:int")
+    Command::write("decrby", 3, decrby)
+        .syntax("key decrement:int")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
         .doc(Group::String, "1.0.0", "Subtracts from a whole number"),
-    Command::read("get", 2, get).syntax("key")
+    Command::read("get", 2, get)
+        .syntax("key")
         .flags(Flags::FAST)
         .keys(READ)
         .doc(Group::String, "1.0.0", "Answers the string at a key"),
-    Command::write("getdel", 2, getdel).syntax("key")
+    Command::write("getdel", 2, getdel)
+        .syntax("key")
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(
             1,
@@ -503,7 +508,11 @@ pub const COMMANDS: &[Command] = &[
             "6.2.0",
             "Answers the string at a key and deletes the key",
         ),
-    Command::write("getex", -2, getex).syntax("key [expiration=(EX seconds:int|PX milliseconds:int|EXAT unix-time-seconds:time|PXAT unix-time-milliseconds:time|PERSIST)]")
+    Command::write("getex", -2, getex)
+        .syntax(
+            "key [expiration=(EX seconds:int|PX milliseconds:int|EXAT \
+             unix-time-seconds:time|PXAT unix-time-milliseconds:time|PERSIST)]",
+        )
         .flags(Flags::FAST)
         .keys(UPDATE)
         .doc(
@@ -511,12 +520,17 @@ pub const COMMANDS: &[Command] = &[
             "6.2.0",
             "Answers the string at a key and changes when the key expires",
         ),
-    Command::read("getrange", 4, getrange).syntax("key start:int end:int").complexity("O(N), N: bytes answered").keys(READ).doc(
-        Group::String,
-        "2.4.0",
-        "Answers the part of a string between two positions",
-    ),
-    Command::write("getset", 3, getset).syntax("key value")
+    Command::read("getrange", 4, getrange)
+        .syntax("key start:int end:int")
+        .complexity("O(N), N: bytes answered")
+        .keys(READ)
+        .doc(
+            Group::String,
+            "2.4.0",
+            "Answers the part of a string between two positions",
+        ),
+    Command::write("getset", 3, getset)
+        .syntax("key value")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
         .doc(
@@ -524,19 +538,27 @@ pub const COMMANDS: &[Command] = &[
             "1.0.0",
             "Sets a key and answers the string it held before",
         ),
-    Command::write("incr", 2, incr).syntax("key")
+    Command::write("incr", 2, incr)
+        .syntax("key")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
         .doc(Group::String, "1.0.0", "Counts a whole number up by one"),
-    Command::write("incrby", 3, incrby).syntax("key increment:int")
+    Command::write("incrby", 3, incrby)
+        .syntax("key increment:int")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
         .doc(Group::String, "1.0.0", "Adds to a whole number"),
-    Command::write("incrbyfloat", 3, incrbyfloat).syntax("key increment:double")
+    Command::write("incrbyfloat", 3, incrbyfloat)
+        .syntax("key increment:double")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
         .doc(Group::String, "2.6.0", "Adds to a number with a fraction"),
-    Command::read("lcs", -3, super::lcs::lcs).syntax("key1:key key2:key#0 [LEN] [IDX] [MINMATCHLEN min-match-len:int] [WITHMATCHLEN]").complexity("O(N M), N, M: the lengths of the strings")
+    Command::read("lcs", -3, super::lcs::lcs)
+        .syntax(
+            "key1:key key2:key#0 [LEN] [IDX] [MINMATCHLEN min-match-len:int] \
+             [WITHMATCHLEN]",
+        )
+        .complexity("O(N M), N, M: the lengths of the strings")
         .keys(&[KeySpec::range(
             1,
             1,
@@ -548,7 +570,9 @@ pub const COMMANDS: &[Command] = &[
             "7.0.0",
             "Finds the longest bytes that two strings have in common, in order",
         ),
-    Command::read("mget", -2, mget).syntax("key...").complexity("O(K), K: keys")
+    Command::read("mget", -2, mget)
+        .syntax("key...")
+        .complexity("O(K), K: keys")
         .flags(Flags::FAST)
         .keys(&[KeySpec::range(
             1,
@@ -561,7 +585,9 @@ pub const COMMANDS: &[Command] = &[
             "1.0.0",
             "Answers the strings at several keys",
         ),
-    Command::write("mset", -3, mset).syntax("data=(key value)...").complexity("O(K), K: keys")
+    Command::write("mset", -3, mset)
+        .syntax("data=(key value)...")
+        .complexity("O(K), K: keys")
         .flags(Flags::DENYOOM)
         .keys(&[KeySpec::range(
             1,
@@ -570,7 +596,9 @@ pub const COMMANDS: &[Command] = &[
             KeyFlags::OW.union(KeyFlags::UPDATE),
         )])
         .doc(Group::String, "1.0.1", "Sets several keys at once"),
-    Command::write("msetnx", -3, msetnx).syntax("data=(key value)...").complexity("O(K), K: keys")
+    Command::write("msetnx", -3, msetnx)
+        .syntax("data=(key value)...")
+        .complexity("O(K), K: keys")
         .flags(Flags::DENYOOM)
         .keys(&[KeySpec::range(
             1,
@@ -583,7 +611,8 @@ pub const COMMANDS: &[Command] = &[
             "1.0.1",
             "Sets several keys at once, if none of them exists",
         ),
-    Command::write("psetex", 4, psetex).syntax("key milliseconds:int value")
+    Command::write("psetex", 4, psetex)
+        .syntax("key milliseconds:int value")
         .flags(Flags::DENYOOM)
         .keys(OVERWRITE)
         .doc(
@@ -591,7 +620,19 @@ pub const COMMANDS: &[Command] = &[
             "2.6.0",
             "Sets a key that expires after some milliseconds",
         ),
-    Command::write("set", -3, set).syntax("key value [condition=(NX|XX)@2.6.12] [GET@6.2.0] [expiration=(EX seconds:int@2.6.12|PX milliseconds:int@2.6.12|EXAT unix-time-seconds:time@6.2.0|PXAT unix-time-milliseconds:time@6.2.0|KEEPTTL@6.0.0)]").history(&[("2.6.12","Added `EX`, `PX`, `NX` and `XX`"),("6.0.0","Added `KEEPTTL`"),("6.2.0","Added `GET`, `EXAT` and `PXAT`"),("7.0.0","`NX` and `GET` go together")])
+    Command::write("set", -3, set)
+        .syntax(
+            "key value [condition=(NX|XX)@2.6.12] [GET@6.2.0] \
+             [expiration=(EX seconds:int@2.6.12|PX milliseconds:int@2.6.12|EXAT \
+             unix-time-seconds:time@6.2.0|PXAT unix-time-milliseconds:time@6.2.0|\
+             KEEPTTL@6.0.0)]",
+        )
+        .history(&[
+            ("2.6.12", "Added `EX`, `PX`, `NX` and `XX`"),
+            ("6.0.0", "Added `KEEPTTL`"),
+            ("6.2.0", "Added `GET`, `EXAT` and `PXAT`"),
+            ("7.0.0", "`NX` and `GET` go together"),
+        ])
         .flags(Flags::DENYOOM)
         .keys(&[KeySpec::at(
             1,
@@ -605,7 +646,8 @@ pub const COMMANDS: &[Command] = &[
             "1.0.0",
             "Sets a key to a string, whatever it held; conditions and expiry are options",
         ),
-    Command::write("setex", 4, setex).syntax("key seconds:int value")
+    Command::write("setex", 4, setex)
+        .syntax("key seconds:int value")
         .flags(Flags::DENYOOM)
         .keys(OVERWRITE)
         .doc(
@@ -613,11 +655,14 @@ pub const COMMANDS: &[Command] = &[
             "2.0.0",
             "Sets a key that expires after some seconds",
         ),
-    Command::write("setnx", 3, setnx).syntax("key value")
+    Command::write("setnx", 3, setnx)
+        .syntax("key value")
         .flags(FAST_GROWTH)
         .keys(&[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::INSERT))])
         .doc(Group::String, "1.0.0", "Sets a key, if it does not exist"),
-    Command::write("setrange", 4, setrange).syntax("key offset:int value").complexity("O(N), N: the length of what is written")
+    Command::write("setrange", 4, setrange)
+        .syntax("key offset:int value")
+        .complexity("O(N), N: the length of what is written")
         .flags(Flags::DENYOOM)
         .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))])
         .doc(
@@ -625,7 +670,8 @@ pub const COMMANDS: &[Command] = &[
             "2.2.0",
             "Overwrites a part of a string from a position on",
         ),
-    Command::read("strlen", 2, strlen).syntax("key")
+    Command::read("strlen", 2, strlen)
+        .syntax("key")
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(1, KeyFlags::RO)])
         .doc(
@@ -633,11 +679,11 @@ pub const COMMANDS: &[Command] = &[
             "2.2.0",
             "Answers how many bytes a string has",
         ),
-    Command::read("substr", 4, getrange).syntax("key start:int end:int").complexity("O(N), N: bytes answered").keys(READ).doc(
-        Group::String,
-        "1.0.0",
-        "The old name of GETRANGE",
-    ),
+    Command::read("substr", 4, getrange)
+        .syntax("key start:int end:int")
+        .complexity("O(N), N: bytes answered")
+        .keys(READ)
+        .doc(Group::String, "1.0.0", "The old name of GETRANGE"),
 ];
 
 #[cfg(test)]

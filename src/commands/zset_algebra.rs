@@ -414,27 +414,57 @@ const STORES: &[KeySpec] = &[
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::read("zunion", -3, zunion).syntax("numkeys:int key... [WEIGHTS weight:int...] [AGGREGATE aggregate=(SUM|MIN|MAX)] [WITHSCORES]").complexity("O(N + M log M), N: members of all sorted sets, M: members answered").keys(READS).doc(
-        Group::SortedSet,
-        "6.2.0",
-        "Returns the members that any of several sorted sets has",
-    ),
-    Command::read("zinter", -3, zinter).syntax("numkeys:int key... [WEIGHTS weight:int...] [AGGREGATE aggregate=(SUM|MIN|MAX)] [WITHSCORES]").complexity("O(N K + M log M), N: members of the smallest sorted set, K: sorted sets, M: members answered").keys(READS).doc(
-        Group::SortedSet,
-        "6.2.0",
-        "Returns the members that all of several sorted sets have",
-    ),
-    Command::read("zdiff", -3, zdiff).syntax("numkeys:int key... [WITHSCORES]").complexity("O(N + M log M), N: members of all sorted sets, M: members answered").keys(READS).doc(
-        Group::SortedSet,
-        "6.2.0",
-        "Returns the members of the first sorted set that no other has",
-    ),
-    Command::read("zintercard", -3, zintercard).syntax("numkeys:int key... [LIMIT limit:int]").complexity("O(N K), N: members of the smallest sorted set, K: sorted sets").keys(READS).doc(
-        Group::SortedSet,
-        "7.0.0",
-        "Counts the members that all of several sorted sets have",
-    ),
-    Command::write("zunionstore", -4, zunionstore).syntax("destination:key numkeys:int key... [WEIGHTS weight:int...] [AGGREGATE aggregate=(SUM|MIN|MAX)]").complexity("O(N + M log M), N: members of all sorted sets, M: members stored")
+    Command::read("zunion", -3, zunion)
+        .syntax(
+            "numkeys:int key... [WEIGHTS weight:int...] \
+             [AGGREGATE aggregate=(SUM|MIN|MAX)] [WITHSCORES]",
+        )
+        .complexity("O(N + M log M), N: members of all sorted sets, M: members answered")
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "6.2.0",
+            "Returns the members that any of several sorted sets has",
+        ),
+    Command::read("zinter", -3, zinter)
+        .syntax(
+            "numkeys:int key... [WEIGHTS weight:int...] \
+             [AGGREGATE aggregate=(SUM|MIN|MAX)] [WITHSCORES]",
+        )
+        .complexity(
+            "O(N K + M log M), N: members of the smallest sorted set, K: sorted sets, M: \
+             members answered",
+        )
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "6.2.0",
+            "Returns the members that all of several sorted sets have",
+        ),
+    Command::read("zdiff", -3, zdiff)
+        .syntax("numkeys:int key... [WITHSCORES]")
+        .complexity("O(N + M log M), N: members of all sorted sets, M: members answered")
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "6.2.0",
+            "Returns the members of the first sorted set that no other has",
+        ),
+    Command::read("zintercard", -3, zintercard)
+        .syntax("numkeys:int key... [LIMIT limit:int]")
+        .complexity("O(N K), N: members of the smallest sorted set, K: sorted sets")
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "7.0.0",
+            "Counts the members that all of several sorted sets have",
+        ),
+    Command::write("zunionstore", -4, zunionstore)
+        .syntax(
+            "destination:key numkeys:int key... [WEIGHTS weight:int...] \
+             [AGGREGATE aggregate=(SUM|MIN|MAX)]",
+        )
+        .complexity("O(N + M log M), N: members of all sorted sets, M: members stored")
         .flags(Flags::DENYOOM)
         .keys(STORES)
         .doc(
@@ -442,7 +472,15 @@ pub const COMMANDS: &[Command] = &[
             "2.0.0",
             "Stores the union of several sorted sets",
         ),
-    Command::write("zinterstore", -4, zinterstore).syntax("destination:key numkeys:int key... [WEIGHTS weight:int...] [AGGREGATE aggregate=(SUM|MIN|MAX)]").complexity("O(N K + M log M), N: members of the smallest sorted set, K: sorted sets, M: members stored")
+    Command::write("zinterstore", -4, zinterstore)
+        .syntax(
+            "destination:key numkeys:int key... [WEIGHTS weight:int...] \
+             [AGGREGATE aggregate=(SUM|MIN|MAX)]",
+        )
+        .complexity(
+            "O(N K + M log M), N: members of the smallest sorted set, K: sorted sets, M: \
+             members stored",
+        )
         .flags(Flags::DENYOOM)
         .keys(STORES)
         .doc(
@@ -450,7 +488,9 @@ pub const COMMANDS: &[Command] = &[
             "2.0.0",
             "Stores the intersection of several sorted sets",
         ),
-    Command::write("zdiffstore", -4, zdiffstore).syntax("destination:key numkeys:int key...").complexity("O(N + M log M), N: members of all sorted sets, M: members stored")
+    Command::write("zdiffstore", -4, zdiffstore)
+        .syntax("destination:key numkeys:int key...")
+        .complexity("O(N + M log M), N: members of all sorted sets, M: members stored")
         .flags(Flags::DENYOOM)
         .keys(STORES)
         .doc(

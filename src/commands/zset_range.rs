@@ -352,45 +352,75 @@ const STORES: &[KeySpec] = &[
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::read("zrange", -4, zrange).syntax("key start stop [sortby=(BYSCORE|BYLEX)@6.2.0] [REV@6.2.0] [LIMIT limit=(offset:int count:int)@6.2.0] [WITHSCORES]").complexity("O(log N + M), N: members of the sorted set, M: members answered").history(&[("6.2.0","Added `REV`, `BYSCORE`, `BYLEX` and `LIMIT`")]).keys(READS).doc(
-        Group::SortedSet,
-        "1.2.0",
-        "Returns a range of members by rank, score or name, in either direction",
-    ),
-    Command::read("zrevrange", -4, zrevrange).syntax("key start:int stop:int [WITHSCORES]").complexity("O(log N + M), N: members of the sorted set, M: members answered").keys(READS).doc(
-        Group::SortedSet,
-        "1.2.0",
-        "Returns a range of members by rank, highest score first",
-    ),
-    Command::read("zrangebyscore", -4, zrangebyscore).syntax("key min:double max:double [WITHSCORES@2.0.0] [LIMIT limit=(offset:int count:int)]").complexity("O(log N + M), N: members of the sorted set, M: members answered").history(&[("2.0.0","Added `WITHSCORES`")])
+    Command::read("zrange", -4, zrange)
+        .syntax(
+            "key start stop [sortby=(BYSCORE|BYLEX)@6.2.0] [REV@6.2.0] \
+             [LIMIT limit=(offset:int count:int)@6.2.0] [WITHSCORES]",
+        )
+        .complexity("O(log N + M), N: members of the sorted set, M: members answered; O(N) once after a start")
+        .history(&[("6.2.0", "Added `REV`, `BYSCORE`, `BYLEX` and `LIMIT`")])
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "1.2.0",
+            "Returns a range of members by rank, score or name, in either direction",
+        ),
+    Command::read("zrevrange", -4, zrevrange)
+        .syntax("key start:int stop:int [WITHSCORES]")
+        .complexity("O(log N + M), N: members of the sorted set, M: members answered; O(N) once after a start")
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "1.2.0",
+            "Returns a range of members by rank, highest score first",
+        ),
+    Command::read("zrangebyscore", -4, zrangebyscore)
+        .syntax(
+            "key min:double max:double [WITHSCORES@2.0.0] \
+             [LIMIT limit=(offset:int count:int)]",
+        )
+        .complexity("O(log N + M), N: members of the sorted set, M: members answered")
+        .history(&[("2.0.0", "Added `WITHSCORES`")])
         .keys(READS)
         .doc(
             Group::SortedSet,
             "1.0.5",
             "Returns the members with scores between two bounds",
         ),
-    Command::read("zrevrangebyscore", -4, zrevrangebyscore).syntax("key max:double min:double [WITHSCORES] [LIMIT limit=(offset:int count:int)]").complexity("O(log N + M), N: members of the sorted set, M: members answered").history(&[("2.1.6","Bounds may be excluded")])
+    Command::read("zrevrangebyscore", -4, zrevrangebyscore)
+        .syntax("key max:double min:double [WITHSCORES] [LIMIT limit=(offset:int count:int)]")
+        .complexity("O(log N + M), N: members of the sorted set, M: members answered")
+        .history(&[("2.1.6", "Bounds may be excluded")])
         .keys(READS)
         .doc(
             Group::SortedSet,
             "2.2.0",
             "Returns the members with scores between two bounds, highest first",
         ),
-    Command::read("zrangebylex", -4, zrangebylex).syntax("key min max [LIMIT limit=(offset:int count:int)]").complexity("O(log N + M), N: members of the sorted set, M: members answered")
+    Command::read("zrangebylex", -4, zrangebylex)
+        .syntax("key min max [LIMIT limit=(offset:int count:int)]")
+        .complexity("O(log N + M), N: members of the sorted set, M: members answered")
         .keys(READS)
         .doc(
             Group::SortedSet,
             "2.8.9",
             "Returns the members between two names, if all scores are equal",
         ),
-    Command::read("zrevrangebylex", -4, zrevrangebylex).syntax("key max min [LIMIT limit=(offset:int count:int)]").complexity("O(log N + M), N: members of the sorted set, M: members answered")
+    Command::read("zrevrangebylex", -4, zrevrangebylex)
+        .syntax("key max min [LIMIT limit=(offset:int count:int)]")
+        .complexity("O(log N + M), N: members of the sorted set, M: members answered")
         .keys(READS)
         .doc(
             Group::SortedSet,
             "2.8.9",
             "Returns the members between two names in reverse, if all scores are equal",
         ),
-    Command::write("zrangestore", -5, zrangestore).syntax("dst:key src:key min max [sortby=(BYSCORE|BYLEX)] [REV] [LIMIT limit=(offset:int count:int)]").complexity("O(log N + M), N: members of the sorted set, M: members stored")
+    Command::write("zrangestore", -5, zrangestore)
+        .syntax(
+            "dst:key src:key min max [sortby=(BYSCORE|BYLEX)] [REV] \
+             [LIMIT limit=(offset:int count:int)]",
+        )
+        .complexity("O(log N + M), N: members of the sorted set, M: members stored")
         .flags(Flags::DENYOOM)
         .keys(STORES)
         .doc(
@@ -398,7 +428,9 @@ pub const COMMANDS: &[Command] = &[
             "6.2.0",
             "Stores a range of members under another key",
         ),
-    Command::read("zcount", 4, zcount).syntax("key min:double max:double").complexity("O(log N), N: members of the sorted set")
+    Command::read("zcount", 4, zcount)
+        .syntax("key min:double max:double")
+        .complexity("O(log N), N: members of the sorted set; O(N) once after a start")
         .flags(Flags::FAST)
         .keys(READS)
         .doc(
@@ -406,7 +438,9 @@ pub const COMMANDS: &[Command] = &[
             "2.0.0",
             "Counts the members with scores between two bounds",
         ),
-    Command::read("zlexcount", 4, zlexcount).syntax("key min max").complexity("O(log N), N: members of the sorted set")
+    Command::read("zlexcount", 4, zlexcount)
+        .syntax("key min max")
+        .complexity("O(log N), N: members of the sorted set; O(N) once after a start")
         .flags(Flags::FAST)
         .keys(READS)
         .doc(
@@ -414,21 +448,27 @@ pub const COMMANDS: &[Command] = &[
             "2.8.9",
             "Counts the members between two names, if all scores are equal",
         ),
-    Command::write("zremrangebyrank", 4, zremrangebyrank).syntax("key start:int stop:int").complexity("O(log N + M), N: members of the sorted set, M: members removed")
+    Command::write("zremrangebyrank", 4, zremrangebyrank)
+        .syntax("key start:int stop:int")
+        .complexity("O(log N + M), N: members of the sorted set, M: members removed; O(N) once after a start")
         .keys(REMOVES)
         .doc(
             Group::SortedSet,
             "2.0.0",
             "Removes a range of members by rank",
         ),
-    Command::write("zremrangebyscore", 4, zremrangebyscore).syntax("key min:double max:double").complexity("O(log N + M), N: members of the sorted set, M: members removed")
+    Command::write("zremrangebyscore", 4, zremrangebyscore)
+        .syntax("key min:double max:double")
+        .complexity("O(log N + M), N: members of the sorted set, M: members removed")
         .keys(REMOVES)
         .doc(
             Group::SortedSet,
             "1.2.0",
             "Removes the members with scores between two bounds",
         ),
-    Command::write("zremrangebylex", 4, zremrangebylex).syntax("key min max").complexity("O(log N + M), N: members of the sorted set, M: members removed")
+    Command::write("zremrangebylex", 4, zremrangebylex)
+        .syntax("key min max")
+        .complexity("O(log N + M), N: members of the sorted set, M: members removed")
         .keys(REMOVES)
         .doc(
             Group::SortedSet,

@@ -509,7 +509,17 @@ const INCREMENTS: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
-    Command::write("zadd", -4, zadd).syntax("key [condition=(NX|XX)@3.0.2] [comparison=(GT|LT)@6.2.0] [change=CH@3.0.2] [increment=INCR@3.0.2] data=(score:double member)...").complexity("O(M log N), M: members named, N: members of the sorted set").history(&[("2.4.0","Takes several members"),("3.0.2","Added `XX`, `NX`, `CH` and `INCR`"),("6.2.0","Added `GT` and `LT`")])
+    Command::write("zadd", -4, zadd)
+        .syntax(
+            "key [condition=(NX|XX)@3.0.2] [comparison=(GT|LT)@6.2.0] [change=CH@3.0.2] \
+             [increment=INCR@3.0.2] data=(score:double member)...",
+        )
+        .complexity("O(M log N), M: members named, N: members of the sorted set")
+        .history(&[
+            ("2.4.0", "Takes several members"),
+            ("3.0.2", "Added `XX`, `NX`, `CH` and `INCR`"),
+            ("6.2.0", "Added `GT` and `LT`"),
+        ])
         .flags(Flags::FAST.union(Flags::DENYOOM))
         .keys(UPDATES)
         .doc(
@@ -517,7 +527,9 @@ pub const COMMANDS: &[Command] = &[
             "1.2.0",
             "Adds members with their scores, or changes the scores",
         ),
-    Command::write("zincrby", 4, zincrby).syntax("key increment:int member").complexity("O(log N), N: members of the sorted set")
+    Command::write("zincrby", 4, zincrby)
+        .syntax("key increment:int member")
+        .complexity("O(log N), N: members of the sorted set")
         .flags(Flags::FAST.union(Flags::DENYOOM))
         .keys(&[KeySpec::at(1, INCREMENTS)])
         .doc(
@@ -525,7 +537,8 @@ pub const COMMANDS: &[Command] = &[
             "1.2.0",
             "Adds to the score of a member, which is created if need be",
         ),
-    Command::read("zcard", 2, zcard).syntax("key")
+    Command::read("zcard", 2, zcard)
+        .syntax("key")
         .flags(Flags::FAST)
         .keys(COUNTS)
         .doc(
@@ -533,11 +546,14 @@ pub const COMMANDS: &[Command] = &[
             "1.2.0",
             "Tells how many members a sorted set has",
         ),
-    Command::read("zscore", 3, zscore).syntax("key member")
+    Command::read("zscore", 3, zscore)
+        .syntax("key member")
         .flags(Flags::FAST)
         .keys(READS)
         .doc(Group::SortedSet, "1.2.0", "Tells the score of a member"),
-    Command::read("zmscore", -3, zmscore).syntax("key member...").complexity("O(N), N: members named")
+    Command::read("zmscore", -3, zmscore)
+        .syntax("key member...")
+        .complexity("O(N), N: members named")
         .flags(Flags::FAST)
         .keys(READS)
         .doc(
@@ -545,7 +561,10 @@ pub const COMMANDS: &[Command] = &[
             "6.2.0",
             "Tells the scores of several members",
         ),
-    Command::read("zrank", -3, zrank).syntax("key member [WITHSCORE]").complexity("O(log N), N: members of the sorted set").history(&[("7.2.0","Added `WITHSCORE`")])
+    Command::read("zrank", -3, zrank)
+        .syntax("key member [WITHSCORE]")
+        .complexity("O(log N), N: members of the sorted set; O(N) once after a start")
+        .history(&[("7.2.0", "Added `WITHSCORE`")])
         .flags(Flags::FAST)
         .keys(READS)
         .doc(
@@ -553,7 +572,10 @@ pub const COMMANDS: &[Command] = &[
             "2.0.0",
             "Tells how many members have less than a member",
         ),
-    Command::read("zrevrank", -3, zrevrank).syntax("key member [WITHSCORE]").complexity("O(log N), N: members of the sorted set").history(&[("7.2.0","Added `WITHSCORE`")])
+    Command::read("zrevrank", -3, zrevrank)
+        .syntax("key member [WITHSCORE]")
+        .complexity("O(log N), N: members of the sorted set; O(N) once after a start")
+        .history(&[("7.2.0", "Added `WITHSCORE`")])
         .flags(Flags::FAST)
         .keys(READS)
         .doc(
@@ -561,11 +583,16 @@ pub const COMMANDS: &[Command] = &[
             "2.0.0",
             "Tells how many members have more than a member",
         ),
-    Command::write("zrem", -3, zrem).syntax("key member...").complexity("O(M log N), M: members named, N: members of the sorted set").history(&[("2.4.0","Takes several members")])
+    Command::write("zrem", -3, zrem)
+        .syntax("key member...")
+        .complexity("O(M log N), M: members named, N: members of the sorted set")
+        .history(&[("2.4.0", "Takes several members")])
         .flags(Flags::FAST)
         .keys(REMOVES)
         .doc(Group::SortedSet, "1.2.0", "Removes members"),
-    Command::write("zpopmin", -2, zpopmin).syntax("key [count:int]").complexity("O(M log N), M: members taken, N: members of the sorted set")
+    Command::write("zpopmin", -2, zpopmin)
+        .syntax("key [count:int]")
+        .complexity("O(M log N), M: members taken, N: members of the sorted set")
         .flags(Flags::FAST)
         .keys(POPS)
         .doc(
@@ -573,7 +600,9 @@ pub const COMMANDS: &[Command] = &[
             "5.0.0",
             "Removes and returns the members with the lowest scores",
         ),
-    Command::write("zpopmax", -2, zpopmax).syntax("key [count:int]").complexity("O(M log N), M: members taken, N: members of the sorted set")
+    Command::write("zpopmax", -2, zpopmax)
+        .syntax("key [count:int]")
+        .complexity("O(M log N), M: members taken, N: members of the sorted set")
         .flags(Flags::FAST)
         .keys(POPS)
         .doc(
@@ -581,21 +610,29 @@ pub const COMMANDS: &[Command] = &[
             "5.0.0",
             "Removes and returns the members with the highest scores",
         ),
-    Command::write("zmpop", -4, zmpop).syntax("numkeys:int key... where=(MIN|MAX) [COUNT count:int]").complexity("O(K + M log N), K: keys, M: members taken, N: members of the sorted set")
+    Command::write("zmpop", -4, zmpop)
+        .syntax("numkeys:int key... where=(MIN|MAX) [COUNT count:int]")
+        .complexity("O(K + M log N), K: keys, M: members taken, N: members of the sorted set")
         .keys(&[KeySpec::numkeys(1, TAKES)])
         .doc(
             Group::SortedSet,
             "7.0.0",
             "Pops from the first of several sorted sets that has members",
         ),
-    Command::read("zrandmember", -2, zrandmember).syntax("key [options=(count:int [WITHSCORES])]").complexity("O(N), N: members answered")
+    Command::read("zrandmember", -2, zrandmember)
+        .syntax("key [options=(count:int [WITHSCORES])]")
+        .complexity("O(N), N: members answered")
         .keys(READS)
         .doc(Group::SortedSet, "6.2.0", "Returns random members"),
-    Command::read("zscan", -3, zscan).syntax("key cursor:int [MATCH pattern] [COUNT count:int]").complexity("O(N), N: elements looked at, about COUNT").keys(READS).doc(
-        Group::SortedSet,
-        "2.8.0",
-        "Returns members and scores a few at a time",
-    ),
+    Command::read("zscan", -3, zscan)
+        .syntax("key cursor:int [MATCH pattern] [COUNT count:int]")
+        .complexity("O(N), N: elements looked at, about COUNT")
+        .keys(READS)
+        .doc(
+            Group::SortedSet,
+            "2.8.0",
+            "Returns members and scores a few at a time",
+        ),
 ];
 
 #[cfg(test)]

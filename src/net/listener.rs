@@ -36,15 +36,18 @@ pub enum ListenError {
     Twice(String),
     /// Nothing is left to listen on.
     #[error("there is no address to listen on: set `port` or `unixsocket`")]
-    Nothing,
+    Nothing {
+        /// The parameter that says so.
+        parameter: &'static str,
+    },
 }
 
 impl ListenError {
     /// The parameter that is to blame.
     pub fn parameter(&self) -> &'static str {
         match self {
-            ListenError::Bind { parameter, .. } => parameter,
-            ListenError::Twice(_) | ListenError::Nothing => "bind",
+            ListenError::Bind { parameter, .. } | ListenError::Nothing { parameter } => parameter,
+            ListenError::Twice(_) => "bind",
         }
     }
 }
@@ -92,12 +95,14 @@ fn bind_all(wanted: &[(Address, bool)], backlog: u32) -> Result<Vec<Listener>, L
             }
             Err(error) => {
                 let address = format!("{host}:{port}");
-                let in_use = error.kind() == io::ErrorKind::AddrInUse;
+                let kind = error.kind();
+                let in_use = kind == io::ErrorKind::AddrInUse;
+                let is_port = in_use || kind == io::ErrorKind::PermissionDenied;
                 if in_use && has_bound(&bound, address_at(host, *port)) {
                     return Err(ListenError::Twice(address));
                 }
                 return Err(ListenError::Bind {
-                    parameter: if in_use { "port" } else { "bind" },
+                    parameter: if is_port { "port" } else { "bind" },
                     address,
                     error,
                 });
@@ -157,7 +162,8 @@ impl Listeners {
             all.push(Listener::Unix(listener, path));
         }
         if all.is_empty() {
-            return Err(ListenError::Nothing);
+            let parameter = if config.port == 0 { "port" } else { "bind" };
+            return Err(ListenError::Nothing { parameter });
         }
         Ok(Listeners {
             all,

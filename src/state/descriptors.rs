@@ -5,7 +5,8 @@
 //! RocksDB need is set aside at the start, and `maxclients` is what is left, at the most.
 //! Where both do not fit, table files get a third: RocksDB opens the others when they are
 //! read. It keeps no more of them open than it is told (`rocksdb.max-open-files`), and -1
-//! is taken as "as many as there are descriptors for".
+//! is taken as "as many as there are descriptors for". For each DB that is made it keeps
+//! its directory open, until the next start.
 
 use super::config::Config;
 use crate::base::descriptors;
@@ -27,6 +28,8 @@ const TABLE_FILES_MAX: u64 = 1 << 20;
 pub struct Shares {
     /// Table files that RocksDB may keep open.
     pub table_files: i32,
+    /// DBs that may be made.
+    pub new_dbs: u32,
     /// All that is not for clients.
     pub reserved: u64,
     /// Clients at the most; no more than were wanted.
@@ -48,9 +51,11 @@ pub fn claim(config: &mut Config) -> Result<Shares, String> {
         }),
     };
     let tables = tables.clamp(TABLE_FILES_MIN, TABLE_FILES_MAX);
-    let wanted = own + tables + u64::from(clients);
+    // A full sync makes them all once more.
+    let dbs = 2 * u64::from(config.databases);
+    let wanted = own + dbs + tables + u64::from(clients);
     let limit = descriptors::raise(wanted);
-    let Some(shares) = share(limit, own, tables, clients) else {
+    let Some(shares) = share(limit, own, dbs, tables, clients) else {
         return Err(format!(
             "only {limit} file descriptors are allowed, and {} are needed without any \
              client: raise the limit (ulimit -n)",
@@ -60,9 +65,11 @@ pub fn claim(config: &mut Config) -> Result<Shares, String> {
     if limit < wanted {
         log::warn!(
             "only {limit} file descriptors are allowed, {wanted} would be needed: \
-             maxclients is {} (wanted: {clients}), {} are for table files (wanted: {tables})",
+             maxclients is {} (wanted: {clients}), {} are for table files (wanted: {tables}), \
+             {} for DBs that are made until the next start (wanted: {dbs})",
             shares.clients,
             shares.table_files,
+            shares.new_dbs,
         );
     }
     config.max_clients = shares.clients;
@@ -83,15 +90,18 @@ fn own(config: &Config) -> u64 {
         + PER_BACKGROUND_JOB * u64::from(config.background_jobs())
 }
 
-fn share(limit: u64, own: u64, tables: u64, clients: u32) -> Option<Shares> {
+fn share(limit: u64, own: u64, dbs: u64, tables: u64, clients: u32) -> Option<Shares> {
     let free = limit.saturating_sub(own);
+    let dbs = dbs.min(free / 4);
+    let free = free - dbs;
     let left = free.saturating_sub(clients.into());
     let tables = tables.min(left.max(free / 3)).max(TABLE_FILES_MIN);
     let most = free.saturating_sub(tables);
     let clients = u32::try_from(most).map_or(clients, |most| most.min(clients));
     (clients > 0).then_some(Shares {
         table_files: i32::try_from(tables).unwrap_or(i32::MAX),
-        reserved: own + tables,
+        new_dbs: u32::try_from(dbs).unwrap_or(u32::MAX),
+        reserved: own + dbs + tables,
         clients,
     })
 }
@@ -101,7 +111,7 @@ mod tests {
     use super::*;
 
     fn shared(limit: u64, tables: u64, clients: u32) -> Option<(i32, u32)> {
-        let shares = share(limit, 68, tables, clients)?;
+        let shares = share(limit, 68, 0, tables, clients)?;
         assert!(shares.reserved + u64::from(shares.clients) <= limit);
         Some((shares.table_files, shares.clients))
     }
@@ -117,6 +127,18 @@ mod tests {
         assert_eq!(shared(100, 4096, 10_000), Some((20, 12)));
         assert_eq!(shared(88, 4096, 10_000), None);
         assert_eq!(shared(10, 4096, 10_000), None);
+    }
+
+    #[test]
+    fn dbs_get_a_quarter_at_the_most() {
+        let shared = |limit, dbs| {
+            let shares = share(limit, 68, dbs, 4096, 10_000).unwrap();
+            assert!(shares.reserved + u64::from(shares.clients) <= limit);
+            (shares.new_dbs, shares.table_files, shares.clients)
+        };
+        assert_eq!(shared(20_000, 32), (32, 4096, 10_000));
+        assert_eq!(shared(368, 32), (32, 89, 179));
+        assert_eq!(shared(368, 2000), (75, 75, 150));
     }
 
     #[test]

@@ -31,7 +31,7 @@ const BESIDES_VALUE_BYTES: u64 = 2 << 20;
 impl Server {
     /// What the buffers of all clients may take.
     pub fn clients_limit_bytes(&self, config: &Config) -> u64 {
-        let budget = self.engine.cache_size();
+        let budget = self.engine.memory_budget();
         match config.maxmemory_clients.bytes(budget) {
             0 => default_limit(budget),
             bytes => bytes,
@@ -51,11 +51,18 @@ impl Server {
     /// called whenever a client holds much.
     pub fn evict_clients(&self, config: &Config) -> Vec<ClientId> {
         let now_us = clock::mono_us();
-        let before_us = self.clients_added_up_us.load(Ordering::Relaxed);
-        if now_us < before_us.saturating_add(PERIOD_US) {
+        let last = &self.clients_added_up_us;
+        let before_us = last.load(Ordering::Relaxed);
+        let is_early = now_us < before_us.saturating_add(PERIOD_US);
+        // Of several threads at once, one.
+        let relaxed = Ordering::Relaxed;
+        let is_mine = || {
+            last.compare_exchange(before_us, now_us, relaxed, relaxed)
+                .is_ok()
+        };
+        if is_early || !is_mine() {
             return Vec::new();
         }
-        self.clients_added_up_us.store(now_us, Ordering::Relaxed);
         let clients = Measured::of(self.clients.all());
         let total = clients.iter().map(|client| client.bytes).sum();
         self.clients_bytes.store(total, Ordering::Relaxed);

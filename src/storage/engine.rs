@@ -3,6 +3,7 @@
 mod files;
 mod open;
 
+pub use files::is_copy;
 pub(super) use open::read_counts;
 
 use super::ahead::Ahead;
@@ -144,8 +145,17 @@ pub struct Engine {
     pub(super) snapshots: Mutex<u32>,
     /// Held while the front of the binlog moves.
     pub(super) trim: Mutex<()>,
-    /// Numbers of column families whose creation failed half way: the next start drops them.
-    spoiled: Mutex<BTreeSet<u32>>,
+    new_families: Mutex<NewFamilies>,
+}
+
+/// Numbers of the column families that were made since the start.
+#[derive(Default)]
+struct NewFamilies {
+    /// They are there. RocksDB keeps the directory open for each of them; those of the
+    /// start share that.
+    made: BTreeSet<u32>,
+    /// Their creation failed half way: the next start drops them.
+    spoiled: BTreeSet<u32>,
 }
 
 impl Engine {
@@ -224,7 +234,7 @@ impl Engine {
             renew_on_write: AtomicBool::new(false),
             snapshots: Mutex::new(0),
             trim: Mutex::new(()),
-            spoiled: Mutex::default(),
+            new_families: Mutex::default(),
         };
         Ok(Arc::new(engine))
     }
@@ -398,20 +408,34 @@ impl Engine {
 
     /// A new column family for a DB. The caller holds the map of keyspaces.
     pub(super) fn create_family(&self) -> Result<(KeyspaceId, ColumnFamily)> {
-        let mut spoiled = self.spoiled.lock();
+        let mut new = self.new_families.lock();
+        if new.made.len() + new.spoiled.len() >= self.config.max_new_families as usize {
+            return Err(StorageError::TooManyFamilies);
+        }
         let is_free = |id: &u32| {
             let name = KeyspaceId(*id).column_family();
-            !spoiled.contains(id) && self.db.cf_handle(&name).is_none()
+            !new.spoiled.contains(id) && self.db.cf_handle(&name).is_none()
         };
         let id = (0..).find(is_free).unwrap_or(u32::MAX);
         let name = KeyspaceId(id).column_family();
         let options = self.options.keyspace(self.memory_budget())?;
         if let Err(error) = self.db.create_cf(&name, &options) {
             // RocksDB may have made it, and not have told us of it.
-            spoiled.insert(id);
+            new.spoiled.insert(id);
             return Err(error.into());
         }
+        new.made.insert(id);
         Ok((KeyspaceId(id), handle(&self.db, &name)?))
+    }
+
+    /// Drops a column family that no DB has.
+    pub(super) fn drop_family(&self, id: KeyspaceId) {
+        let name = id.column_family();
+        match self.db.drop_cf(&name) {
+            Ok(()) => _ = self.new_families.lock().made.remove(&id.0),
+            // The next start does it.
+            Err(error) => log::warn!("cannot drop column family {name}: {error}"),
+        }
     }
 
     /// Exchanges two DBs. The caller holds the gate exclusively; the rows go

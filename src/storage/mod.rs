@@ -64,7 +64,7 @@ mod wishes;
 mod tests;
 
 pub use ahead::Early;
-pub use engine::{Engine, fail_point};
+pub use engine::{Engine, fail_point, is_copy};
 pub use keyspace::{KeyMeta, Value};
 pub use options::StorageConfig;
 pub use txn::{Expected, Txn, View};
@@ -102,6 +102,22 @@ pub enum StorageError {
     /// The directory holds something that this build cannot read.
     #[error("storage: {0}")]
     Format(String),
+    /// There are keys in a DB that is not to be.
+    #[error("storage: DB {index} holds {keys} keys, but `databases` is {databases}")]
+    TooFewDbs {
+        /// The DB.
+        index: u16,
+        /// Its keys.
+        keys: u64,
+        /// How many there are to be.
+        databases: u16,
+    },
+    /// No file descriptor is left for another DB.
+    #[error(
+        "storage: this system's limit of file descriptors has no room for another DB; \
+         raise it (ulimit -n), or restart the server"
+    )]
+    TooManyFamilies,
     /// A file operation failed.
     #[error("storage: {0}")]
     Io(#[from] std::io::Error),

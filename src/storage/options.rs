@@ -10,6 +10,9 @@ use rocksdb::{
 };
 use std::path::PathBuf;
 
+/// The table cache's shards are eight.
+const TABLE_CACHE_SHARD_BITS: i32 = 3;
+
 /// What the storage needs to know of the configuration. Sizes in bytes.
 #[derive(Debug, Clone)]
 pub struct StorageConfig {
@@ -54,6 +57,9 @@ pub struct StorageConfig {
     pub rate_limit: u64,
     /// Open table files; −1 for all.
     pub max_open_files: i32,
+    /// DBs that may be made until the next start, each of which keeps one file
+    /// descriptor; those of a full sync besides those they replace.
+    pub max_new_families: u32,
     /// Compression of the upper levels.
     pub compression: Compression,
     /// Compression of the last level.
@@ -93,6 +99,7 @@ impl StorageConfig {
             background_nice: 10,
             rate_limit: 0,
             max_open_files: -1,
+            max_new_families: u32::MAX,
             compression: Compression::Lz4,
             bottommost_compression: Compression::Zstd,
             binlog_enabled: true,
@@ -187,6 +194,9 @@ impl RocksOptions {
         db.set_max_total_wal_size(config.max_total_wal_size);
         db.set_max_background_jobs(config.max_background_jobs.max(2) as i32);
         db.set_max_open_files(config.max_open_files);
+        // Each shard of the table cache holds one file more than its part at the most, and
+        // RocksDB leaves ten of the bound for others: with so few, it is one.
+        db.set_table_cache_num_shard_bits(TABLE_CACHE_SHARD_BITS);
         db.set_bytes_per_sync(config.bytes_per_sync);
         db.set_wal_bytes_per_sync(config.bytes_per_sync);
         if config.statistics {

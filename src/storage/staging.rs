@@ -114,15 +114,8 @@ impl Drop for Staging {
             return;
         }
         for part in self.parts.values() {
-            drop_family(&self.engine, part.id);
+            self.engine.drop_family(part.id);
         }
-    }
-}
-
-fn drop_family(engine: &Engine, id: KeyspaceId) {
-    if let Err(error) = engine.db.drop_cf(&id.column_family()) {
-        // The next start does it.
-        log::warn!("cannot drop column family {}: {error}", id.column_family());
     }
 }
 

@@ -264,6 +264,7 @@ fn mistakes_in_a_file_are_named_with_their_line() {
             "file /nonexistent/x.log:",
         ),
         ("\nunixsocket /nonexistent/x\n", 2, "/nonexistent/x"),
+        ("\n\ndb-name a/b/c\n", 3, "a/b/c"),
     ] {
         fs::write(&path, content).unwrap();
         let text = refused_file(&path);
@@ -276,6 +277,16 @@ fn mistakes_in_a_file_are_named_with_their_line() {
     }
     let text = refused_file(&dir.path().join("no-such-file.conf"));
     assert!(text.contains("no-such-file.conf"), "{text}");
+}
+
+#[test]
+fn without_any_address_the_port_is_to_blame() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = failing_start_in(dir.path(), 0, &["--bind", "127.0.0.1"]);
+    assert!(
+        text.contains("no address") && text.contains("port \"0\""),
+        "{text}"
+    );
 }
 
 #[test]
@@ -452,6 +463,40 @@ fn a_copy_takes_the_place_of_no_database() {
     server.kill9();
     server.spawn();
     assert_eq!(server.connect().must("DBSIZE"), Value::Int(2));
+}
+
+/// A directory that only looked like a database was removed; a copy that could not be put
+/// in its place kept the space of all its files.
+#[test]
+fn what_is_no_copy_stays_and_a_failed_one_goes() {
+    let server = Server::start(&["--enable-protected-configs", "yes"]);
+    let mut conn = server.connect();
+    conn.must("SET key 1");
+    let dir = server.data_dir();
+    let notes = dir.join("notes");
+    fs::create_dir(&notes).unwrap();
+    fs::write(notes.join("CURRENT"), "").unwrap();
+    std::os::unix::fs::symlink("/nonexistent", dir.join("link")).unwrap();
+    let names = || {
+        let entries = fs::read_dir(&dir).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    for name in ["notes", "link"] {
+        conn.must(&format!("CONFIG SET dbfilename {name}"));
+        let refused = conn.cmd("SAVE").error().unwrap();
+        assert!(refused.contains("is no backup"), "{refused}");
+        assert!(refused.contains(name), "{refused}");
+        assert_eq!(names(), before);
+    }
+    assert!(notes.join("CURRENT").exists());
+    conn.must("CONFIG SET dbfilename copy");
+    for _ in 0..2 {
+        conn.must("SAVE");
+    }
+    assert!(dir.join("copy/CURRENT").exists());
 }
 
 /// However many requests one holds.

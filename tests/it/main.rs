@@ -8,7 +8,7 @@
 //! Modules:
 //! - `support`: processes, connections, replies, random numbers, waiting
 //! - `differential`: random commands against the oracle
-//! - `docs`: what COMMAND DOCS says, beside the oracle
+//! - `oracle`: what neither keys nor chance decide, beside the oracle
 //! - `crash`: kill -9 under load
 //! - `durability`: replies that wait for the disk
 //! - `failure`: writes that fail
@@ -35,7 +35,6 @@ mod blocking;
 mod clients;
 mod crash;
 mod differential;
-mod docs;
 mod durability;
 mod failure;
 mod hostile;
@@ -46,6 +45,7 @@ mod linear;
 mod memory;
 mod migrate;
 mod notify;
+mod oracle;
 mod process;
 mod pubsub;
 mod rdb;

@@ -193,13 +193,38 @@ impl Drop for Limited {
     }
 }
 
+/// More than a server of 300 descriptors has room for.
+const DBS: usize = 150;
+
 /// Who has not said a word could take what a flush needs, and all writes stopped.
 #[test]
 fn idle_clients_do_not_take_the_databases_descriptors() {
     for more in [&[][..], &["--rocksdb.max-open-files", "-1"]] {
-        let flags = [&["--enable-debug-command", "yes"], more].concat();
-        let server = Limited::start(300, &flags);
+        let databases = DBS.to_string();
+        let flags = ["--enable-debug-command", "yes", "--databases", &databases];
+        let server = Limited::start(300, &[&flags, more].concat());
         let mut conn = Conn::open(&server.address).unwrap();
+        // As many as there may be; more table files than may be open.
+        let dbs = (0..DBS).take_while(|db| {
+            conn.must(&format!("SELECT {db}"));
+            let set = conn.cmd("SET key 1");
+            let refusal = set.error().unwrap_or_default();
+            assert!(
+                refusal.is_empty() || refusal.contains("another DB"),
+                "{refusal}"
+            );
+            refusal.is_empty()
+        });
+        let dbs = dbs.count();
+        assert!((40..DBS).contains(&dbs), "{dbs} DBs can be made");
+        for _ in 0..2 {
+            conn.must("SAVE");
+            for db in 0..dbs {
+                conn.must(&format!("SELECT {db}"));
+                conn.must("GET key");
+                conn.must("SET key 2");
+            }
+        }
         let idle: Vec<TcpStream> = (0..290)
             .map(|_| TcpStream::connect(&server.address).unwrap())
             .collect();

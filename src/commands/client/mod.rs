@@ -278,7 +278,9 @@ const fn doc(command: Command, since: &'static str, summary: &'static str) -> Co
 
 const SUBCOMMANDS: &[Command] = &[
     doc(
-        Command::session("caching", 3, tracking::caching).syntax("mode=(YES|NO)").flags(OWN),
+        Command::session("caching", 3, tracking::caching)
+            .syntax("mode=(YES|NO)")
+            .flags(OWN),
         "6.0.0",
         "Tracks what the next command reads, or does not",
     ),
@@ -308,48 +310,99 @@ const SUBCOMMANDS: &[Command] = &[
         "Describes the connection in one line",
     ),
     doc(
-        Command::session("kill", -3, kill::kill).syntax("filter=(old-format{ip:port}!2.8.12|new-format=(ID client-id:int@2.8.12|TYPE client-type=(NORMAL|MASTER@3.2.0|SLAVE|REPLICA@5.0.0|PUBSUB)@2.8.12|USER username|ADDR addr{ip:port}|LADDR laddr{ip:port}@6.2.0|SKIPME skipme=(YES|NO)|MAXAGE maxage:int@7.4.0)...)").complexity("O(N), N: clients").history(&[("2.8.12","Added filters"),("2.8.12","Added `ID`"),("3.2.0","`TYPE` takes `master`"),("5.0.0","`TYPE` takes `replica`, another name of `slave`"),("6.2.0","Added `LADDR`"),("7.4.0","Added `MAXAGE`")]).flags(OTHERS),
+        Command::session("kill", -3, kill::kill)
+            .syntax(
+                "filter=(old-format{ip:port}!2.8.12|new-format=(\
+                 ID client-id:int@2.8.12|\
+                 TYPE client-type=(NORMAL|MASTER@3.2.0|SLAVE|REPLICA@5.0.0|PUBSUB)@2.8.12|\
+                 USER username|ADDR addr{ip:port}|LADDR laddr{ip:port}@6.2.0|\
+                 SKIPME skipme=(YES|NO)|MAXAGE maxage:int@7.4.0)...)",
+            )
+            .complexity("O(N), N: clients")
+            .history(&[
+                ("2.8.12", "Added filters"),
+                ("2.8.12", "Added `ID`"),
+                ("3.2.0", "`TYPE` takes `master`"),
+                ("5.0.0", "`TYPE` takes `replica`, another name of `slave`"),
+                ("6.2.0", "Added `LADDR`"),
+                ("7.4.0", "Added `MAXAGE`"),
+            ])
+            .flags(OTHERS),
         "2.4.0",
         "Closes connections",
     ),
     doc(
-        Command::session("list", -2, list::list).syntax("[TYPE client-type=(NORMAL|MASTER|REPLICA|PUBSUB)@5.0.0] [ID client-id:int@6.2.0...]").complexity("O(N), N: clients").history(&[("2.8.12","Answers `id`"),("5.0.0","Added `TYPE`"),("6.0.0","Answers `user`"),("6.2.0","Answers `argv-mem`, `tot-mem`, `laddr` and `redir`; added `ID`"),("7.0.0","Answers `resp`, `multi-mem`, `rbs` and `rbp`"),("7.0.3","Answers `ssub`")]).flags(OTHERS),
+        Command::session("list", -2, list::list)
+            .syntax(
+                "[TYPE client-type=(NORMAL|MASTER|REPLICA|PUBSUB)@5.0.0] \
+                 [ID client-id:int@6.2.0...]",
+            )
+            .complexity("O(N), N: clients")
+            .history(&[
+                ("2.8.12", "Answers `id`"),
+                ("5.0.0", "Added `TYPE`"),
+                ("6.0.0", "Answers `user`"),
+                (
+                    "6.2.0",
+                    "Answers `argv-mem`, `tot-mem`, `laddr` and `redir`; added `ID`",
+                ),
+                ("7.0.0", "Answers `resp`, `multi-mem`, `rbs` and `rbp`"),
+                ("7.0.3", "Answers `ssub`"),
+            ])
+            .flags(OTHERS),
         "2.4.0",
         "Describes connections, one to a line",
     ),
     doc(
-        Command::session("no-evict", 3, no_evict).syntax("enabled=(ON|OFF)").flags(OTHERS),
+        Command::session("no-evict", 3, no_evict)
+            .syntax("enabled=(ON|OFF)")
+            .flags(OTHERS),
         "7.0.0",
         "Spares the connection when memory for clients runs out",
     ),
     doc(
-        Command::session("no-touch", 3, no_touch).syntax("enabled=(ON|OFF)")
+        Command::session("no-touch", 3, no_touch)
+            .syntax("enabled=(ON|OFF)")
             .flags(Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE)),
         "7.2.0",
         "Lets the connection's commands leave access times alone",
     ),
     doc(
-        Command::session("pause", -3, pause).syntax("timeout:int [mode=(WRITE|ALL)@6.2.0]").history(&[("6.2.0","Added `WRITE` and `ALL`")]).flags(OTHERS),
+        Command::session("pause", -3, pause)
+            .syntax("timeout:int [mode=(WRITE|ALL)@6.2.0]")
+            .history(&[("6.2.0", "Added `WRITE` and `ALL`")])
+            .flags(OTHERS),
         "3.0.0",
         "Holds back commands for a while",
     ),
     doc(
-        Command::session("reply", 3, reply_mode).syntax("action=(ON|OFF|SKIP)").flags(OWN),
+        Command::session("reply", 3, reply_mode)
+            .syntax("action=(ON|OFF|SKIP)")
+            .flags(OWN),
         "3.2.0",
         "Chooses which replies the connection gets",
     ),
     doc(
-        Command::session("setinfo", 4, setinfo).syntax("attr=(LIB-NAME libname|LIB-VER libver)").flags(OWN),
+        Command::session("setinfo", 4, setinfo)
+            .syntax("attr=(LIB-NAME libname|LIB-VER libver)")
+            .flags(OWN),
         "7.2.0",
         "Records which client library uses the connection",
     ),
     doc(
-        Command::session("setname", 3, setname).syntax("connection-name").flags(OWN),
+        Command::session("setname", 3, setname)
+            .syntax("connection-name")
+            .flags(OWN),
         "2.6.9",
         "Names the connection",
     ),
     doc(
-        Command::session("tracking", -3, tracking::tracking).syntax("status=(ON|OFF) [REDIRECT client-id:int] [(PREFIX prefix)...] [BCAST=BCAST] [OPTIN=OPTIN] [OPTOUT=OPTOUT] [NOLOOP=NOLOOP]").flags(OWN),
+        Command::session("tracking", -3, tracking::tracking)
+            .syntax(
+                "status=(ON|OFF) [REDIRECT client-id:int] [(PREFIX prefix)...] [BCAST=BCAST] \
+                 [OPTIN=OPTIN] [OPTOUT=OPTOUT] [NOLOOP=NOLOOP]",
+            )
+            .flags(OWN),
         "6.0.0",
         "Has the connection told when keys change that it has read",
     ),
@@ -359,12 +412,16 @@ const SUBCOMMANDS: &[Command] = &[
         "Says how the connection tracks keys",
     ),
     doc(
-        Command::session("unblock", -3, unblock).syntax("client-id:int [unblock-type=(TIMEOUT|ERROR)]").flags(OTHERS),
+        Command::session("unblock", -3, unblock)
+            .syntax("client-id:int [unblock-type=(TIMEOUT|ERROR)]")
+            .flags(OTHERS),
         "5.0.0",
         "Ends the wait of another connection",
     ),
     doc(
-        Command::session("unpause", 2, unpause).complexity("O(N), N: paused clients").flags(OTHERS),
+        Command::session("unpause", 2, unpause)
+            .complexity("O(N), N: paused clients")
+            .flags(OTHERS),
         "6.2.0",
         "Ends a pause",
     ),

@@ -1,11 +1,42 @@
 //! The engine's files: writing memtables out, compaction, copies, and what
 //! RocksDB says of itself.
 
-use super::{ColumnFamily, Engine, Keyspace};
+use super::open::is_family;
+use super::{BINLOG, ColumnFamily, Db, Engine, Keyspace};
 use crate::storage::Result;
 use rocksdb::FlushOptions;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+
+/// Whether a directory is what [`Engine::checkpoint`] writes, and nothing besides.
+pub fn is_copy(path: &Path) -> bool {
+    let Ok(families) = Db::list_cf(&rocksdb::Options::default(), path) else {
+        return false;
+    };
+    let Ok(mut entries) = path.read_dir() else {
+        return false;
+    };
+    families.iter().any(|name| name == BINLOG)
+        && families.iter().all(|name| is_family(name))
+        && entries.all(|entry| {
+            let name = entry.map(|entry| entry.file_name());
+            name.is_ok_and(|name| name.to_str().is_some_and(is_file_of_copy))
+        })
+}
+
+/// Whether RocksDB calls a file of a checkpoint so.
+fn is_file_of_copy(name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let numbered = ["MANIFEST-", "OPTIONS-"];
+    let of_kind = [".sst", ".blob", ".log"];
+    ["CURRENT", "IDENTITY"].contains(&name)
+        || numbered
+            .iter()
+            .any(|head| name.strip_prefix(head).is_some_and(is_number))
+        || of_kind
+            .iter()
+            .any(|tail| name.strip_suffix(tail).is_some_and(is_number))
+}
 
 impl Engine {
     /// Writes a consistent copy of the database to `path`, which must not exist.

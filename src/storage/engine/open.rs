@@ -76,14 +76,20 @@ fn not_ours(reason: &str) -> StorageError {
     ))
 }
 
+/// Whether we call a column family so.
+pub(super) fn is_family(name: &str) -> bool {
+    [DEFAULT, BINLOG].contains(&name) || KeyspaceId::of_column_family(name).is_some()
+}
+
 /// Looks at a database before it is opened, which would change it: these are the column
 /// families that it has.
 fn check_families(existing: &[String], options: &RocksOptions, dir: &Path) -> Result<()> {
-    let is_ours = |name: &&String| {
-        [DEFAULT, BINLOG].contains(&name.as_str()) || KeyspaceId::of_column_family(name).is_some()
-    };
-    if let Some(name) = existing.iter().find(|name| !is_ours(name)) {
+    if let Some(name) = existing.iter().find(|name| !is_family(name)) {
         return Err(not_ours(&format!("column family {name}")));
+    }
+    let has_binlog = existing.iter().any(|name| name == BINLOG);
+    if !existing.is_empty() && !has_binlog && existing != [DEFAULT] {
+        return Err(not_ours(&format!("it has no column family {BINLOG}")));
     }
     // A start that was broken off may have left no more than an empty one. A database of
     // some other program may look the same.
@@ -204,7 +210,8 @@ pub(in crate::storage) fn read_counts(
 }
 
 /// Reads the DB map and drops what no DB has: column families, left by a crash between
-/// their creation and their use, and counts of those that are gone.
+/// their creation and their use or by DBs that are not to be any more, and counts of
+/// those that are gone.
 pub(super) fn load_keyspaces(
     db: &Db,
     own_cf: &ColumnFamily,
@@ -215,6 +222,7 @@ pub(super) fn load_keyspaces(
     let counts = read_counts(state, db.raw_iterator_cf(own_cf))?;
     let mut keyspaces: Vec<Option<Arc<Keyspace>>> = vec![None; usize::from(databases)];
     let mut used = BTreeSet::new();
+    let mut batch = WriteBatch::default();
     let mut rows = db.raw_iterator_cf(own_cf);
     rows.seek([own::DB_TAG]);
     while let Some((key, value)) = rows.item() {
@@ -231,30 +239,39 @@ pub(super) fn load_keyspaces(
         match keyspaces.get_mut(usize::from(index)) {
             Some(slot) => *slot = Some(Arc::new(keyspace)),
             None if keyspace.counts().keys > 0 => {
-                return Err(StorageError::Format(format!(
-                    "DB {index} holds {} keys, but `databases` is {databases}",
-                    keyspace.counts().keys
-                )));
+                return Err(StorageError::TooFewDbs {
+                    index,
+                    keys: keyspace.counts().keys,
+                    databases,
+                });
             }
-            None => {}
+            // There were more DBs once; this one is empty.
+            None => {
+                batch.delete_cf(own_cf, key);
+                rows.next();
+                continue;
+            }
         }
         used.insert(id);
         rows.next();
     }
     rows.status()?;
     drop(rows);
-    for name in names {
-        if KeyspaceId::of_column_family(name).is_some_and(|id| !used.contains(&id.0)) {
-            db.drop_cf(name)?;
-        }
-    }
-    let mut batch = WriteBatch::default();
     for id in counts.keys().filter(|id| !used.contains(id)) {
         if let Some(row) = own::counts_row(KeyspaceId(*id)) {
             batch.delete_cf(own_cf, row);
         }
     }
-    db.write(batch)?;
+    // Before their families: a row of a DB without one is a damaged database.
+    if !batch.is_empty() {
+        db.write(batch)?;
+        db.flush_wal(true)?;
+    }
+    for name in names {
+        if KeyspaceId::of_column_family(name).is_some_and(|id| !used.contains(&id.0)) {
+            db.drop_cf(name)?;
+        }
+    }
     state.counts.retain(|(id, _)| used.contains(id));
     Ok(keyspaces)
 }

@@ -1,7 +1,7 @@
 //! Which directories are opened as a database, and what an older format becomes.
 
 use super::super::engine::Db;
-use super::super::{DbIndex, Engine, StorageConfig, StorageError, Txn};
+use super::super::{DbIndex, Engine, StorageConfig, StorageError, Txn, is_copy};
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
 use crate::encoding::{FORMAT_VERSION, Kind, Meta};
 use rocksdb::Options;
@@ -158,8 +158,7 @@ fn databases_of_other_programs_are_left_alone() {
         let text = refusal(dir.path());
         assert!(text.contains("of another program"), "{text}");
         let after = Db::list_cf(&Options::default(), dir.path()).unwrap();
-        let theirs = |name: &&String| *name != "binlog";
-        assert!(before.iter().eq(after.iter().filter(theirs)), "{after:?}");
+        assert_eq!(before, after);
         assert_eq!(raw(dir.path()).get("theirs").unwrap().unwrap(), b"a row");
     }
 }
@@ -171,4 +170,55 @@ fn an_empty_database_becomes_one() {
     drop(raw(dir.path()));
     fill(&open(dir.path()).unwrap());
     assert_counts(&open(dir.path()).unwrap());
+}
+
+/// Of a DB that was empty, and was not to be any more, a row stayed: no snapshot could be
+/// made.
+#[test]
+fn fewer_dbs_than_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path()).unwrap();
+    fill(&engine);
+    drop(engine);
+    let mut config = StorageConfig::new(dir.path().to_owned());
+    config.databases = DBS - 1;
+    match Engine::open(config.clone()) {
+        Err(StorageError::TooFewDbs {
+            index, databases, ..
+        }) => assert_eq!((index, databases), (DBS - 1, DBS - 1)),
+        other => panic!("{:?}", other.map(|_| ())),
+    }
+    let engine = open(dir.path()).unwrap();
+    let mut txn = Txn::new(engine.clone());
+    txn.begin_exclusive(1).unwrap();
+    txn.clear_db(DbIndex(DBS - 1)).unwrap();
+    txn.commit().unwrap();
+    engine.make_durable().unwrap();
+    drop((txn, engine));
+    for _ in 0..2 {
+        let engine = Engine::open(config.clone()).unwrap();
+        assert_eq!(engine.all_keyspaces().len(), usize::from(DBS) - 1);
+        assert_eq!(engine.snapshot().unwrap().keys, (1..u64::from(DBS)).sum());
+        assert_eq!(engine.check().unwrap().faults, Vec::<String>::new());
+    }
+    let names = Db::list_cf(&Options::default(), dir.path()).unwrap();
+    assert_eq!(names.len(), 2 + usize::from(DBS) - 1, "{names:?}");
+}
+
+#[test]
+fn what_is_a_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(&dir.path().join("db")).unwrap();
+    fill(&engine);
+    let copy = dir.path().join("copy");
+    engine.checkpoint(&copy).unwrap();
+    assert!(is_copy(&copy));
+    std::fs::write(copy.join("notes"), "precious").unwrap();
+    assert!(!is_copy(&copy), "it has a file of somebody");
+    assert!(!is_copy(dir.path()), "it has no database");
+    let other = dir.path().join("other");
+    let rows = raw(&other);
+    rows.put("theirs", "a row").unwrap();
+    drop(rows);
+    assert!(!is_copy(&other), "it is another program's");
 }
