@@ -70,6 +70,8 @@ pub struct Executor {
     /// When the command before ended.
     pub(super) last_us: u64,
     pub(super) commands: u32,
+    /// See [`Executor::owes_sync`].
+    owes_sync: bool,
     failed: bool,
     /// Whether what was run last saw or wrote what may not be on the disk.
     must_wait: bool,
@@ -116,6 +118,7 @@ impl Executor {
             tick_started_us: 0,
             last_us: 0,
             commands: 0,
+            owes_sync: false,
             failed: false,
             must_wait: true,
             free: 0,

@@ -33,6 +33,9 @@ const EVENTS: usize = 1024;
 const SCRATCH: usize = 64 << 10;
 /// Connections that are read before they take their turns, at the most.
 const TURNS: usize = 16;
+/// Ticks that wait for a sync which this thread owes: with so many it is done also when
+/// there is something else to do.
+const PARKED_MAX: usize = 4;
 /// How often idle connections and paused clients are looked at.
 const CRON: Duration = Duration::from_secs(1);
 /// How often a thread with paused clients looks whether the pause is over.
@@ -129,7 +132,11 @@ impl IoThread {
         let mut events = Events::with_capacity(EVENTS);
         gather::wake_exactly();
         while !self.stopping {
-            let timeout = self.timeout();
+            let owes_sync = self.executor.owes_sync();
+            let timeout = match owes_sync {
+                true => Duration::ZERO,
+                false => self.timeout(),
+            };
             if !timeout.is_zero() {
                 let us = self.executor.config().tick_gather_us;
                 self.gathering.wait(Duration::from_micros(us));
@@ -140,6 +147,9 @@ impl IoThread {
                 Err(error) => return Err(error),
             }
             self.executor.server().wait_out_stall();
+            if owes_sync && (events.is_empty() || self.parked.len() >= PARKED_MAX) {
+                self.executor.sync();
+            }
             self.end_parked();
             self.executor.start_tick();
             let mut mail = false;

@@ -6,6 +6,15 @@
 //! always`) takes much longer: for IO threads a thread of its own does it, the
 //! *fsync thread*, which runs [`Engine::serve_syncs`]. They go on meanwhile and keep
 //! their replies back; one sync is for all that was written when it began.
+//!
+//! A disk that has a cache of its own takes less for a sync than the kernel for getting
+//! two threads to hand it to each other where processors are busy. So as long as syncs
+//! are [`SHORT`], an IO thread does them itself once it has nothing else to do, unless
+//! what is to be synced took it longer than a sync does.
+//!
+//! SET of 50 clients on two processors, syncs of 0.2 ms, × Redis side by side: rate 0.83
+//! and processor time 1.35 with the fsync thread alone, 1.00 and 1.00 like this; one
+//! client 0.78 and 0.95.
 
 use super::engine::{Engine, fail_point};
 use super::locks::{STRIPES, Stripe};
@@ -15,7 +24,23 @@ use crate::base::huge_pages::HugeVec;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// A sync that takes less, usually, does not hold a thread up.
+const SHORT: Duration = Duration::from_micros(500);
+
+/// What an IO thread is to do so that the disk has what it has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sync {
+    /// Nothing: the disk has it.
+    None,
+    /// Nothing: the fsync thread tells it when the disk has it.
+    Asked,
+    /// Call [`Engine::make_durable`] before it waits for requests.
+    Own,
+    /// Call it now: nobody else would.
+    Now,
+}
 
 /// How far the disk itself is.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +79,8 @@ pub(super) struct Durability {
     durable: AtomicU64,
     synced: Mutex<Synced>,
     flush: Mutex<()>,
+    /// How long syncs take, in ns: the last ones count most.
+    sync_ns: AtomicU64,
     /// Changes under the commit lock.
     fsync_each: AtomicBool,
     last_changes: LastChanges,
@@ -72,6 +99,7 @@ impl Durability {
                 data_set: 0,
             }),
             flush: Mutex::new(()),
+            sync_ns: AtomicU64::new(u64::MAX),
             fsync_each: AtomicBool::new(false),
             last_changes: LastChanges::default(),
             syncs: SyncQueue::default(),
@@ -112,6 +140,24 @@ impl Durability {
         for stripe in stripes {
             last.of_stripe[stripe.index()].store(written, Ordering::Release);
         }
+    }
+
+    /// A sync has taken so long.
+    fn note_sync(&self, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let before = self.sync_ns.load(Ordering::Relaxed);
+        let mean = match before {
+            u64::MAX => took,
+            before => before - before / 8 + took / 8,
+        };
+        self.sync_ns.store(mean, Ordering::Relaxed);
+    }
+
+    /// Whether a sync takes no longer than a thread may be held up, nor less than it was
+    /// `busy` with what is to be synced: then it could do more of that meanwhile.
+    fn is_short_for(&self, busy: Duration) -> bool {
+        let takes = u128::from(self.sync_ns.load(Ordering::Relaxed));
+        (busy.as_nanos()..SHORT.as_nanos()).contains(&takes)
     }
 
     /// Whether no commit after the one of this number is noted to have changed the keys of
@@ -182,6 +228,7 @@ impl Engine {
                 continue;
             }
             let fsync = durability.fsync_each.load(Ordering::Relaxed);
+            let began = Instant::now();
             let flushed = fail_point("before-flush").and_then(|()| Ok(self.db.flush_wal(fsync)?));
             if let Err(error) = flushed {
                 self.fail(&error);
@@ -189,6 +236,7 @@ impl Engine {
             }
             durability.durable.fetch_max(written, Ordering::AcqRel);
             if fsync {
+                durability.note_sync(began.elapsed());
                 self.note_synced(reached);
                 durability.syncs.look_again();
             }
@@ -196,15 +244,29 @@ impl Engine {
         Ok(())
     }
 
-    /// Asks the fsync thread for what [`Engine::make_durable`] would wait for, if that
-    /// is a wait for the disk, for this many clients; the thread of this number is told
-    /// when it is over. `false`: there is nothing to wait for, or nobody who would do it.
-    pub fn ask_for_sync(&self, thread: usize, clients: impl FnOnce() -> usize) -> bool {
+    /// Sees to a sync for what [`Engine::make_durable`] would wait for, if that is a wait
+    /// for the disk, for this many clients of the thread of this number, which was `busy`
+    /// for so long with their requests.
+    pub fn want_sync(
+        &self,
+        thread: usize,
+        clients: impl FnOnce() -> usize,
+        busy: Duration,
+    ) -> Sync {
         let durability = &self.durability;
-        if !durability.fsync_each.load(Ordering::Relaxed) || self.is_durable(self.last_seen()) {
-            return false;
+        if self.is_durable(self.last_seen()) {
+            return Sync::None;
         }
-        durability.syncs.ask(thread, clients(), self.last_seen().0)
+        if !durability.fsync_each.load(Ordering::Relaxed) {
+            return Sync::Now;
+        }
+        if durability.is_short_for(busy) {
+            return Sync::Own;
+        }
+        match durability.syncs.ask(thread, clients(), self.last_seen().0) {
+            true => Sync::Asked,
+            false => Sync::Now,
+        }
     }
 
     /// Syncs whenever somebody has asked, and then calls `tell` with the numbers of
@@ -226,6 +288,13 @@ impl Engine {
             }
             tell(group.threads);
         }
+    }
+
+    /// Takes it that syncs took so long until now.
+    #[cfg(test)]
+    pub fn assume_syncs_take(&self, long: Duration) {
+        let ns = long.as_nanos() as u64;
+        self.durability.sync_ns.store(ns, Ordering::Relaxed);
     }
 
     /// Whether somebody serves those who ask.
@@ -288,5 +357,40 @@ impl Engine {
         self.note_synced(reached);
         self.durability.syncs.look_again();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    fn after(syncs: &[u32]) -> Durability {
+        let durability = Durability::new(0);
+        for us in syncs {
+            durability.note_sync(US * *us);
+        }
+        durability
+    }
+
+    #[test]
+    fn short_syncs_are_for_the_thread_itself() {
+        assert!(!after(&[]).is_short_for(US), "nobody knows");
+        assert!(after(&[200]).is_short_for(US));
+        assert!(
+            !after(&[200]).is_short_for(US * 201),
+            "it could work meanwhile"
+        );
+        assert!(!after(&[5000]).is_short_for(US));
+    }
+
+    #[test]
+    fn how_long_syncs_take_follows_the_last_ones() {
+        let slow = [&[200; 20][..], &[5000]].concat();
+        assert!(!after(&slow).is_short_for(US), "one that is slow is enough");
+        let again = [&slow[..], &[200; 20]].concat();
+        assert!(after(&again).is_short_for(US));
+        assert!(after(&[0; 30]).is_short_for(Duration::ZERO));
     }
 }

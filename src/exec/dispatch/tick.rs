@@ -7,7 +7,8 @@ use crate::exec::blocking::Served;
 use crate::state::pubsub::Outbox;
 use crate::storage::StorageError;
 use crate::storage::changes::Change;
-use crate::storage::durability::CommitNumber;
+use crate::storage::durability::{CommitNumber, Sync};
+use std::time::Duration;
 
 /// What clients hear of a tick besides the replies to its requests.
 struct News {
@@ -131,17 +132,39 @@ impl Executor {
             true => engine.last_seen(),
             false => CommitNumber::default(),
         };
-        let waits = wants_disk && engine.ask_for_sync(thread, clients);
-        let finished = match wants_disk && !waits {
-            true => engine.make_durable().map_err(Error::from),
-            false => committed.map(|_| ()),
+        let sync = match wants_disk {
+            true => {
+                let busy = self.last_us.saturating_sub(self.tick_started_us);
+                engine.want_sync(thread, clients, Duration::from_micros(busy))
+            }
+            false => Sync::None,
         };
+        let finished = match sync {
+            Sync::Now => engine.make_durable().map_err(Error::from),
+            _ => committed.map(|_| ()),
+        };
+        self.owes_sync |= sync == Sync::Own;
+        let waits = matches!(sync, Sync::Asked | Sync::Own);
         let news = self.news();
         if waits || behind && finished.is_ok() && !news.is_empty() {
             return Ended::Later(Parked { seen, news });
         }
         self.spread(news, finished.as_ref().err());
         Ended::Now(finished)
+    }
+
+    /// Whether ticks wait for a sync that this thread has to do: [`Executor::sync`].
+    pub fn owes_sync(&self) -> bool {
+        self.owes_sync
+    }
+
+    /// Does it.
+    pub fn sync(&mut self) {
+        self.owes_sync = false;
+        if let Err(error) = self.server.engine.make_durable() {
+            // The ticks that wait will find the engine failed.
+            log::debug!("a sync of an IO thread: {error}");
+        }
     }
 
     /// Whether it is known how a tick ended that waited for the disk.
@@ -276,6 +299,8 @@ mod tests {
         client.run("SET weight_first 2");
         let engine = client.server().engine.clone();
         engine.set_fsync_each(true);
+        // However short those of the test are.
+        engine.assume_syncs_take(Duration::from_secs(1 << 30));
         let (told, hear) = bounded(0);
         std::thread::scope(|scope| {
             let serving = engine.clone();
@@ -361,6 +386,59 @@ mod tests {
             engine.set_fsync_each(true);
             assert!(is_now(&mut other, "GET d"), "it was made durable");
         });
+    }
+
+    /// A tick that waits for a sync of its own thread. One that took longer than a sync
+    /// does not, and who knows what else the processor had to do.
+    fn owing(client: &mut Client, line: &str) -> Parked {
+        let engine = client.server().engine.clone();
+        let owing = (0..1000).find_map(|_| {
+            engine.assume_syncs_take(Duration::from_micros(499));
+            match tick(client, &[line]).0 {
+                Ended::Later(parked) => Some(parked),
+                Ended::Now(done) => {
+                    done.unwrap();
+                    None
+                }
+            }
+        });
+        let owing = owing.expect("a tick that was quick");
+        assert!(client.parts().0.owes_sync());
+        assert!(!client.parts().0.has_ended(&owing));
+        owing
+    }
+
+    /// There is no fsync thread here that would do it.
+    #[test]
+    fn a_thread_does_short_syncs_itself() {
+        let mut client = Client::new();
+        let engine = client.server().engine.clone();
+        engine.set_fsync_each(true);
+        // Shorter than the tick, and too long to be waited for.
+        for take in [0, 500] {
+            engine.assume_syncs_take(Duration::from_micros(take));
+            let (ended, _) = tick(&mut client, &["INCR n"]);
+            assert!(matches!(ended, Ended::Now(Ok(()))), "{take} us");
+            assert!(!client.parts().0.owes_sync());
+            assert!(engine.is_durable(engine.last_seen()));
+        }
+        let parked = owing(&mut client, "INCR n");
+        client.parts().0.sync();
+        assert!(!client.parts().0.owes_sync());
+        assert!(client.parts().0.has_ended(&parked));
+        client.parts().0.tell(parked).unwrap();
+    }
+
+    #[test]
+    fn a_sync_of_its_own_that_fails_fails_the_tick() {
+        let mut client = Client::new();
+        let engine = client.server().engine.clone();
+        engine.set_fsync_each(true);
+        let parked = owing(&mut client, "SET a 1");
+        engine.refuse_writes();
+        client.parts().0.sync();
+        assert!(client.parts().0.has_ended(&parked));
+        assert!(client.parts().0.tell(parked).is_err());
     }
 
     #[test]
