@@ -49,9 +49,11 @@ impl Target {
 fn write_copy(engine: &Engine, target: &Target) -> Result<u64, StorageError> {
     may_replace(&target.path)?;
     remove_copy(&target.temporary)?;
+    let had_copy = is_there(&target.path);
     let written = write_copy_beside(engine, target);
-    if written.is_err() {
-        // It would keep the space of all its files. The error that counts is the first one.
+    // It would keep the space of all its files; but it may be the only one by now.
+    if written.is_err() && (!had_copy || is_there(&target.path)) {
+        // The error that counts is the first one.
         let _ = remove_copy(&target.temporary);
     }
     written

@@ -255,7 +255,10 @@ impl Executor {
                 Ok(())
             }
             Err(Error::Op(crate::types::OpError::Storage(
-                error @ (StorageError::RocksDb(_) | StorageError::Failed | StorageError::Io(_)),
+                error @ (StorageError::RocksDb(_)
+                | StorageError::Failed
+                | StorageError::TooManyFamilies
+                | StorageError::Io(_)),
             ))) => Err(error.into()),
             Err(error) => Err(ApplyError::Diverged {
                 command: parsed.command.full_name.clone(),

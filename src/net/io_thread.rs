@@ -33,9 +33,9 @@ const EVENTS: usize = 1024;
 const SCRATCH: usize = 64 << 10;
 /// Connections that are read before they take their turns, at the most.
 const TURNS: usize = 16;
-/// Ticks that wait for a sync which this thread owes: with so many it is done also when
+/// Looks at the sockets while this thread owes a sync: after so many it is done also when
 /// there is something else to do.
-const PARKED_MAX: usize = 4;
+const POLLS_BEFORE_SYNC: u32 = 4;
 /// How often idle connections and paused clients are looked at.
 const CRON: Duration = Duration::from_secs(1);
 /// How often a thread with paused clients looks whether the pause is over.
@@ -131,6 +131,7 @@ impl IoThread {
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
         gather::wake_exactly();
+        let mut polls_owing = 0;
         while !self.stopping {
             let owes_sync = self.executor.owes_sync();
             let timeout = match owes_sync {
@@ -147,8 +148,11 @@ impl IoThread {
                 Err(error) => return Err(error),
             }
             self.executor.server().wait_out_stall();
-            if owes_sync && (events.is_empty() || self.parked.len() >= PARKED_MAX) {
+            // Not by the ticks that wait: those of clients that only read never do.
+            polls_owing = if owes_sync { polls_owing + 1 } else { 0 };
+            if owes_sync && (events.is_empty() || polls_owing >= POLLS_BEFORE_SYNC) {
                 self.executor.sync();
+                polls_owing = 0;
             }
             self.end_parked();
             self.executor.start_tick();

@@ -44,15 +44,15 @@ pub struct Shares {
 pub fn claim(config: &mut Config) -> Result<Shares, String> {
     let own = own(config);
     let clients = config.max_clients;
+    // A full sync makes them all once more.
+    let dbs = 2 * u64::from(config.databases);
     let tables = match u64::try_from(config.rocksdb_max_open_files) {
         Ok(tables) => tables,
         Err(_) => descriptors::most().map_or(TABLE_FILES_MAX, |most| {
-            most.saturating_sub(own + u64::from(clients))
+            most.saturating_sub(own + dbs + u64::from(clients))
         }),
     };
     let tables = tables.clamp(TABLE_FILES_MIN, TABLE_FILES_MAX);
-    // A full sync makes them all once more.
-    let dbs = 2 * u64::from(config.databases);
     let wanted = own + dbs + tables + u64::from(clients);
     let limit = descriptors::raise(wanted);
     let Some(shares) = share(limit, own, dbs, tables, clients) else {
@@ -92,7 +92,7 @@ fn own(config: &Config) -> u64 {
 
 fn share(limit: u64, own: u64, dbs: u64, tables: u64, clients: u32) -> Option<Shares> {
     let free = limit.saturating_sub(own);
-    let dbs = dbs.min(free / 4);
+    let dbs = dbs.min(free.saturating_sub(TABLE_FILES_MIN) / 4);
     let free = free - dbs;
     let left = free.saturating_sub(clients.into());
     let tables = tables.min(left.max(free / 3)).max(TABLE_FILES_MIN);
@@ -138,7 +138,8 @@ mod tests {
         };
         assert_eq!(shared(20_000, 32), (32, 4096, 10_000));
         assert_eq!(shared(368, 32), (32, 89, 179));
-        assert_eq!(shared(368, 2000), (75, 75, 150));
+        assert_eq!(shared(368, 2000), (70, 76, 154));
+        assert_eq!(shared(89, 32), (0, 20, 1));
     }
 
     #[test]
