@@ -173,6 +173,24 @@ fn log(
 
 const RESTORED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))];
 
+/// RESTORE under a name.
+const fn restore_row(name: &'static str) -> Command {
+    Command::write(name, -4, restore)
+        .syntax(
+            "key ttl:int serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] \
+             [IDLETIME seconds:int@5.0.0] [FREQ frequency:int@5.0.0]",
+        )
+        .complexity("O(N), N: the size of the value")
+        .history(&[
+            ("3.0.0", "Added `REPLACE`"),
+            ("5.0.0", "Added `ABSTTL`"),
+            ("5.0.0", "Added `IDLETIME` and `FREQ`"),
+        ])
+        .flags(Flags::DENYOOM)
+        .keys(RESTORED)
+        .categories(&["keyspace", "dangerous"])
+}
+
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::read("dump", 2, dump)
@@ -185,44 +203,16 @@ pub const COMMANDS: &[Command] = &[
             "2.6.0",
             "Returns a value as a payload that RESTORE takes, here or elsewhere",
         ),
-    Command::write("restore", -4, restore)
-        .syntax(
-            "key ttl:int serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] \
-             [IDLETIME seconds:int@5.0.0] [FREQ frequency:int@5.0.0]",
-        )
-        .complexity("O(N), N: the size of the value")
-        .history(&[
-            ("3.0.0", "Added `REPLACE`"),
-            ("5.0.0", "Added `ABSTTL`"),
-            ("5.0.0", "Added `IDLETIME` and `FREQ`"),
-        ])
-        .flags(Flags::DENYOOM)
-        .keys(RESTORED)
-        .categories(&["keyspace", "dangerous"])
-        .doc(
-            Group::Generic,
-            "2.6.0",
-            "Makes a key of a payload that DUMP returned, here or elsewhere",
-        ),
-    Command::write("restore-asking", -4, restore)
-        .syntax(
-            "key ttl:int serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] \
-             [IDLETIME seconds:int@5.0.0] [FREQ frequency:int@5.0.0]",
-        )
-        .complexity("O(N), N: the size of the value")
-        .history(&[
-            ("3.0.0", "Added `REPLACE`"),
-            ("5.0.0", "Added `ABSTTL`"),
-            ("5.0.0", "Added `IDLETIME` and `FREQ`"),
-        ])
-        .flags(Flags::DENYOOM)
-        .keys(RESTORED)
-        .categories(&["keyspace", "dangerous"])
-        .doc(
-            Group::Server,
-            "3.0.0",
-            "RESTORE, as the nodes of a cluster call it",
-        ),
+    restore_row("restore").doc(
+        Group::Generic,
+        "2.6.0",
+        "Makes a key of a payload that DUMP returned, here or elsewhere",
+    ),
+    restore_row("restore-asking").doc(
+        Group::Server,
+        "3.0.0",
+        "RESTORE, as the nodes of a cluster call it",
+    ),
 ];
 
 #[cfg(test)]

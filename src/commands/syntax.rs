@@ -180,10 +180,6 @@ impl Parser {
             self.expect("]")?;
             argument.optional = true;
         }
-        // As in `[WORD value]...`.
-        if self.take("...") {
-            argument.multiple = true;
-        }
         Ok(argument)
     }
 

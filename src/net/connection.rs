@@ -81,8 +81,7 @@ pub struct Connection {
     pub gathered_in: u32,
     /// Whether it is on the thread's list of connections to look at again.
     pub in_pending: bool,
-    /// Whether it is on the thread's list of connections that wait for the end of
-    /// a pause.
+    /// Whether it is on the thread's list of those that wait for a pause to end.
     pub in_paused: bool,
     /// Whether the socket may have more to read.
     readable: bool,

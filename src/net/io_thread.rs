@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, EARLY, OUTPUT_PAUSE, Turn};
 use super::gather::{self, Gathering};
+use super::owed_sync::OwedSync;
 use crate::base::clock;
 use crate::commands::Error;
 use crate::exec::{Ended, Executor, Parked};
@@ -33,9 +34,6 @@ const EVENTS: usize = 1024;
 const SCRATCH: usize = 64 << 10;
 /// Connections that are read before they take their turns, at the most.
 const TURNS: usize = 16;
-/// Looks at the sockets while this thread owes a sync: after so many it is done also when
-/// there is something else to do.
-const POLLS_BEFORE_SYNC: u32 = 4;
 /// How often idle connections and paused clients are looked at.
 const CRON: Duration = Duration::from_secs(1);
 /// How often a thread with paused clients looks whether the pause is over.
@@ -70,6 +68,7 @@ pub struct IoThread {
     replied: Vec<Token>,
     /// Bytes of replies of this tick.
     tick_replies: usize,
+    /// Whether to wait for more requests before the next look at the sockets.
     gathering: Gathering,
     /// Ticks that wait for the disk, and whose replies do; the oldest is the first.
     parked: VecDeque<(Parked, Vec<Token>)>,
@@ -131,7 +130,7 @@ impl IoThread {
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
         gather::wake_exactly();
-        let mut polls_owing = 0;
+        let mut owed_sync = OwedSync::default();
         while !self.stopping {
             let owes_sync = self.executor.owes_sync();
             let timeout = match owes_sync {
@@ -148,11 +147,8 @@ impl IoThread {
                 Err(error) => return Err(error),
             }
             self.executor.server().wait_out_stall();
-            // Not by the ticks that wait: those of clients that only read never do.
-            polls_owing = if owes_sync { polls_owing + 1 } else { 0 };
-            if owes_sync && (events.is_empty() || polls_owing >= POLLS_BEFORE_SYNC) {
+            if owed_sync.is_due(owes_sync, events.is_empty()) {
                 self.executor.sync();
-                polls_owing = 0;
             }
             self.end_parked();
             self.executor.start_tick();

@@ -15,6 +15,7 @@ mod gather;
 pub mod io_thread;
 pub mod listener;
 mod look_ahead;
+mod owed_sync;
 
 pub use io_thread::IoThread;
 pub use listener::{ListenError, Listeners};

@@ -3,8 +3,8 @@
 //! Clients that have not even said who they are must never take those that the database
 //! needs: a flush that cannot open its file stops all writes. So what the server and
 //! RocksDB need is set aside at the start, and `maxclients` is what is left, at the most.
-//! Where both do not fit, table files get a third: RocksDB opens the others when they are
-//! read. It keeps no more of them open than it is told (`rocksdb.max-open-files`), and -1
+//! Where all do not fit, DBs get a quarter, and table files a third of the rest: RocksDB
+//! opens the others when they are read. It keeps no more of them open than it is told (`rocksdb.max-open-files`), and -1
 //! is taken as "as many as there are descriptors for". For each DB that is made it keeps
 //! its directory open, until the next start.
 

@@ -228,14 +228,14 @@ impl Engine {
                 continue;
             }
             let fsync = durability.fsync_each.load(Ordering::Relaxed);
-            let began = Instant::now();
+            let began = fsync.then(Instant::now);
             let flushed = fail_point("before-flush").and_then(|()| Ok(self.db.flush_wal(fsync)?));
             if let Err(error) = flushed {
                 self.fail(&error);
                 return Err(error);
             }
             durability.durable.fetch_max(written, Ordering::AcqRel);
-            if fsync {
+            if let Some(began) = began {
                 durability.note_sync(began.elapsed());
                 self.note_synced(reached);
                 durability.syncs.look_again();
