@@ -10,6 +10,7 @@ import redis
 DBS = (0, 3, 15)
 # These two change places and are emptied.
 UNSTEADY = (7, 8)
+SOON_MS = 400
 LATER_MS = 86_400_000
 UNFITTING = (
     "WRONGTYPE", "no such key", "not an integer", "objects are the same",
@@ -34,8 +35,10 @@ class Writer:
         return self
 
     def stop(self):
+        """Returns when what was to expire soon has expired."""
         self.over.set()
         self.thread.join()
+        time.sleep(SOON_MS / 1000)
         if self.errors:
             raise RuntimeError(f"the writer: {self.errors[:3]}")
 
@@ -127,10 +130,10 @@ class Writer:
         elif kind == "time":
             key = self.key(rng.choice(["string", "list", "set"]))
             rng.choice([
-                lambda: c.pexpire(key, rng.randrange(1, 400)),
+                lambda: c.pexpire(key, rng.randrange(1, SOON_MS)),
                 lambda: c.pexpire(key, LATER_MS + rng.randrange(LATER_MS)),
                 lambda: c.persist(key),
-                lambda: c.set(self.key("string"), b"v", px=rng.randrange(1, 400)),
+                lambda: c.set(self.key("string"), b"v", px=rng.randrange(1, SOON_MS)),
                 lambda: c.set(self.key("string"), b"v", ex=LATER_MS // 1000),
             ])()
         elif kind == "unit":
