@@ -186,6 +186,20 @@ fn sizes_of_keys() {
     }
     let large = client.run("memory usage k2 samples 0").as_i64().unwrap();
     assert!(small < 100 && large > 100_000, "{small} {large}");
+    // Of a string what is stored of it, with as many samples as there are fragments or less.
+    client.run("setbit sparse 4294967295 1");
+    let sparse = client.run("memory usage sparse").as_i64().unwrap();
+    client.run("setrange dense 1000000 x");
+    for n in 0..1000 {
+        client.run(&format!("setrange dense {} x", n * 1000));
+    }
+    let whole = client.run("memory usage dense samples 0").as_i64().unwrap();
+    let sampled = client.run("memory usage dense").as_i64().unwrap();
+    assert!(sparse < 10_000, "{sparse}");
+    assert!(
+        whole > 700_000 && (sampled - whole).abs() < whole / 10,
+        "{whole} {sampled}"
+    );
 }
 
 #[test]

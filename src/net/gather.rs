@@ -37,7 +37,7 @@ const PAUSE: u32 = 1024;
 const TIMER_SLACK_NS: u64 = 1000;
 
 /// See the module.
-pub(super) struct Gathering {
+pub(super) struct TickGathering {
     /// Ticks, those that wrote, requests and clients of this window, and its number.
     ticks: u32,
     writing: u32,
@@ -62,10 +62,10 @@ pub(super) fn wake_exactly() {
     }
 }
 
-impl Gathering {
+impl TickGathering {
     /// Before the first tick.
-    pub fn new() -> Gathering {
-        Gathering {
+    pub fn new() -> TickGathering {
+        TickGathering {
             ticks: 0,
             writing: 0,
             requests: 0,
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     /// A window of ticks with so many requests each, of so many clients in all.
-    fn window(gathering: &mut Gathering, requests: u32, clients: usize) -> bool {
+    fn window(gathering: &mut TickGathering, requests: u32, clients: usize) -> bool {
         let mut windows = vec![0; clients];
         for _ in 0..WINDOW {
             for window in &mut windows {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn waits_for_many_clients_with_small_ticks_only() {
-        let mut gathering = Gathering::new();
+        let mut gathering = TickGathering::new();
         for (requests, clients, waits) in [
             (3, 50, true),
             (16, 50, true),
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_client_counts_once_in_a_window() {
-        let mut gathering = Gathering::new();
+        let mut gathering = TickGathering::new();
         let mut client = 0;
         for _ in 0..WINDOW - 1 {
             gathering.note_client(&mut client);
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn ticks_that_only_read_are_not_waited_for() {
         for (reads, waits) in [(31, true), (32, false), (64, false)] {
-            let mut gathering = Gathering::new();
+            let mut gathering = TickGathering::new();
             let mut windows = vec![0; 50];
             for tick in 0..WINDOW {
                 for window in &mut windows {
@@ -199,14 +199,14 @@ mod tests {
 
     #[test]
     fn ticks_without_requests_do_not_count() {
-        let mut gathering = Gathering::new();
+        let mut gathering = TickGathering::new();
         gathering.note_tick(0, true);
         assert_eq!(gathering.ticks, 0);
     }
 
     #[test]
     fn late_waits_end_it_for_a_while() {
-        let mut gathering = Gathering::new();
+        let mut gathering = TickGathering::new();
         assert!(window(&mut gathering, 3, 50));
         for late in [true, false, true, false, true, false, true, false, false] {
             gathering.note_wait(late);

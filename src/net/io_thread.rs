@@ -1,7 +1,7 @@
 //! An IO thread: a poll, the connections it owns, and one executor.
 
 use super::connection::{Connection, EARLY, OUTPUT_PAUSE, Turn};
-use super::gather::{self, Gathering};
+use super::gather::{self, TickGathering};
 use super::owed_sync::OwedSync;
 use crate::base::clock;
 use crate::commands::Error;
@@ -69,7 +69,7 @@ pub struct IoThread {
     /// Bytes of replies of this tick.
     tick_replies: usize,
     /// Whether to wait for more requests before the next look at the sockets.
-    gathering: Gathering,
+    gathering: TickGathering,
     /// Ticks that wait for the disk, and whose replies do; the oldest is the first.
     parked: VecDeque<(Parked, Vec<Token>)>,
     paused: Vec<Token>,
@@ -114,7 +114,7 @@ impl IoThread {
             pending: Vec::new(),
             replied: Vec::new(),
             tick_replies: 0,
-            gathering: Gathering::new(),
+            gathering: TickGathering::new(),
             parked: VecDeque::new(),
             paused: Vec::new(),
             last_resumed: Instant::now(),

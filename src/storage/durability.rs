@@ -18,7 +18,7 @@
 
 use super::engine::{Engine, fail_point};
 use super::locks::{STRIPES, Stripe};
-use super::syncs::{Gathering, LONGEST_WAIT, SyncQueue};
+use super::syncs::{LONGEST_WAIT, SyncGathering, SyncQueue};
 use super::{Result, StorageError};
 use crate::base::huge_pages::HugeVec;
 use parking_lot::Mutex;
@@ -275,7 +275,7 @@ impl Engine {
     pub fn serve_syncs(&self, mut tell: impl FnMut(BTreeSet<usize>)) {
         let syncs = &self.durability.syncs;
         syncs.serve();
-        let mut gathering = Gathering::new(LONGEST_WAIT);
+        let mut gathering = SyncGathering::new(LONGEST_WAIT);
         let is_durable = |commit| self.is_durable(CommitNumber(commit));
         while let Some(group) = syncs.next(&mut gathering, is_durable) {
             // It may be meanwhile: others sync, too.

@@ -5,7 +5,7 @@
 //! they have an answer are back soon after a sync; if the next one begins with the first
 //! of them, IO threads take turns, and each sync is for the clients of one. So it waits
 //! for most of those who were there before, at most half as long as a sync takes
-//! ([`Gathering`]).
+//! ([`SyncGathering`]).
 //!
 //! 50 clients that SET, two IO threads, a disk that takes 5 ms for a sync: 1.46 times the
 //! rate of a build without the wait, measured side by side.
@@ -99,7 +99,7 @@ impl SyncQueue {
     /// Waits for those who ask. `None`: there are none, and the thread is to end.
     pub(super) fn next(
         &self,
-        gathering: &mut Gathering,
+        gathering: &mut SyncGathering,
         is_durable: impl Fn(u64) -> bool,
     ) -> Option<Group> {
         let (enough, until) = gathering.wanted();
@@ -144,7 +144,7 @@ impl SyncQueue {
 /// answered by the last one, or waited already when that ended. Waiting for all of them
 /// costs rate, since nothing is done then while the disk works. Where not so many come in
 /// time, the wait is left out: for one sync, then for three, for seven and so on.
-pub(super) struct Gathering {
+pub(super) struct SyncGathering {
     longest: Duration,
     /// How many clients were there.
     before: usize,
@@ -155,10 +155,10 @@ pub(super) struct Gathering {
     left: u32,
 }
 
-impl Gathering {
+impl SyncGathering {
     /// With this as the longest wait.
-    pub(super) fn new(longest: Duration) -> Gathering {
-        Gathering {
+    pub(super) fn new(longest: Duration) -> SyncGathering {
+        SyncGathering {
             longest,
             before: 0,
             until: Instant::now(),
@@ -227,8 +227,8 @@ mod tests {
         }
     }
 
-    fn gathering(clients: usize) -> Gathering {
-        let mut gathering = Gathering::new(AGES);
+    fn gathering(clients: usize) -> SyncGathering {
+        let mut gathering = SyncGathering::new(AGES);
         gathering.synced(AGES, clients);
         gathering
     }
@@ -304,7 +304,7 @@ mod tests {
     fn a_wait_ends_also_when_nobody_comes() {
         let queue = queue();
         queue.ask(0, 1, 1);
-        let mut gathering = Gathering::new(WHILE);
+        let mut gathering = SyncGathering::new(WHILE);
         gathering.synced(AGES, 4);
         assert_eq!(queue.next(&mut gathering, NOTHING), Some(group(&[0], 1, 1)));
         assert_eq!(gathering.pauses, 1);
@@ -320,7 +320,7 @@ mod tests {
         // Of the three who are waited for, so many come; what becomes of seven pauses.
         for (clients, pauses) in [(1, 15), (3, 0)] {
             let queue = queue();
-            let mut gathering = Gathering::new(WHILE);
+            let mut gathering = SyncGathering::new(WHILE);
             gathering.synced(AGES, 4);
             gathering.pauses = 7;
             std::thread::scope(|scope| {
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn waits_in_vain_become_rare() {
         let mut gathering = gathering(4);
-        let waits = |gathering: &mut Gathering, came, syncs: usize| {
+        let waits = |gathering: &mut SyncGathering, came, syncs: usize| {
             let one = |_: &usize| {
                 let waits = gathering.wanted().0 > 0;
                 if waits {

@@ -11,6 +11,7 @@ use crate::rdb::StreamPart;
 use crate::storage::scan::Direction;
 use crate::storage::{DbIndex, KeyMeta, View};
 use sha1::{Digest, Sha1};
+use std::ops::ControlFlow;
 
 /// Bytes of a meta row besides key and body, and of a TTL row besides the key.
 const META_OVERHEAD: u64 = 16;
@@ -43,7 +44,7 @@ pub fn each_entry(
     let mut scan = view.scan(db, &from, &to, Direction::Forward)?;
     while let Some((row_key, value)) = scan.next()? {
         let go_on = match tag {
-            tag::LIST_ITEM | tag::FRAGMENT => each(value, b""),
+            tag::LIST_ITEM => each(value, b""),
             tag::STREAM_ENTRY => each(&entry_of(row_key)?.encode(), value),
             _ => each(keys::split_hashed(row_key)?.1, value),
         };
@@ -82,15 +83,39 @@ fn each_packed(
     Ok(())
 }
 
-/// How many element rows a value in rows has.
+/// How many element rows a collection in rows has.
 fn row_count(found: &KeyMeta) -> OpResult<u64> {
     let mut body = Reader::new(&found.body, "meta count");
     body.u64()?;
     let first = body.u64()?;
     Ok(match found.meta.kind {
         Kind::List => body.u64()?.wrapping_sub(first),
-        Kind::String => first.div_ceil(string::FRAGMENT_LEN),
         _ => first,
+    })
+}
+
+/// Bytes of what is stored of a string, as `samples` of its fragments suggest.
+fn fragment_bytes(view: &mut View, db: DbIndex, key: &[u8], samples: u64) -> OpResult<u64> {
+    let (mut seen, mut seen_bytes, mut passed) = (0u64, 0u64, None);
+    let len = string::for_each_fragment(
+        view,
+        db,
+        key,
+        |len| 0..len,
+        |offset, bytes| {
+            seen += 1;
+            seen_bytes += bytes.len() as u64 + ROW_OVERHEAD;
+            if seen == samples {
+                passed = Some(offset + bytes.len() as u64);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        },
+    )?;
+    // What follows is taken to be as sparse as what was passed.
+    Ok(match (len, passed) {
+        (Some(len), Some(passed)) => (seen_bytes as f64 * len as f64 / passed as f64) as u64,
+        _ => seen_bytes,
     })
 }
 
@@ -111,6 +136,9 @@ pub fn stored_bytes(
     }
     if !found.meta.rows {
         return Ok(bytes);
+    }
+    if found.meta.kind == Kind::String {
+        return Ok(bytes + fragment_bytes(view, db, key, samples)?);
     }
     let rows = row_count(found)?;
     let (mut seen, mut seen_bytes) = (0u64, 0u64);
