@@ -19,7 +19,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 static MALLOC_CONF: &[u8; 37] = b"dirty_decay_ms:3000,muzzy_decay_ms:0\0";
 
 fn main() -> ExitCode {
-    daemon::ignore_hangup();
+    daemon::ignore_signals();
     match Config::from_args(std::env::args_os().skip(1)) {
         Ok(Startup::Help) => {
             print!("{}", help_text());

@@ -8,9 +8,7 @@
 //! nothing to replay.
 
 use crate::base::clock;
-use crate::base::recurring::Recurring;
-use crate::commands::{load_libraries, registry};
-use crate::exec::check_renames;
+use crate::commands::{load_libraries, names, registry};
 use crate::jobs::{self, Jobs, LoadError};
 use crate::net::{IoThread, ListenError, Listeners};
 use crate::replication;
@@ -43,6 +41,9 @@ pub enum ServerError {
     /// The database.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// What the last writes are about to be lost by.
+    #[error("its last flush failed: {0}")]
+    LastFlush(StorageError),
     /// An RDB file.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -143,8 +144,7 @@ pub fn run(
     let leave = accept_loop(&mut poll, &mut listeners, &server, &signals, &moves)?;
     log::info!("stopping");
     listeners.close(poll.registry());
-    stop(&server, threads, jobs, links, &leave);
-    Ok(())
+    stop(&server, threads, jobs, links, &leave)
 }
 
 /// Says what the configuration has to do with it.
@@ -162,7 +162,7 @@ fn cannot_open(error: StorageError) -> ServerError {
 
 /// Refuses what each directive alone does not show to be wrong.
 fn check(config: &Config) -> Result<(), ServerError> {
-    check_renames(config).map_err(|(name, reason)| ServerError::Config {
+    names::check_renames(config).map_err(|(name, reason)| ServerError::Config {
         parameter: "rename-command",
         word: Some(name),
         reason,
@@ -191,7 +191,6 @@ fn accept_loop(
     let mut events = Events::with_capacity(64);
     let mut again: Vec<Token> = Vec::new();
     let mut last_cron = Instant::now();
-    let mut fsync = Recurring::default();
     let mut leave = Leave::default();
     loop {
         let timeout = match again.is_empty() {
@@ -224,7 +223,7 @@ fn accept_loop(
         }
         if last_cron.elapsed() >= CRON {
             last_cron = Instant::now();
-            cron(server, &mut fsync);
+            cron(server);
             // A connection that was left in the queue for lack of descriptors
             // causes no second event.
             again = listeners.tokens();
@@ -330,19 +329,10 @@ fn take_moves(server: &Server, waker: Arc<Waker>) -> Receiver<Move> {
     moves
 }
 
-/// Once a second: samples for INFO, `appendfsync everysec`.
-fn cron(server: &Server, fsync_fails: &mut Recurring) {
+/// Once a second; nothing of it waits for the disk, as nobody can connect meanwhile.
+fn cron(server: &Server) {
     server.sample();
     server.evict_clients(&server.config.load());
-    let fsync = server.config.load().appendfsync;
-    if fsync == AppendFsync::Everysec {
-        match server.engine.sync_wal() {
-            Ok(()) => fsync_fails.over(),
-            Err(error) if fsync_fails.is_news(&error) => log::error!("fsync: {error}"),
-            Err(_) => {}
-        }
-    }
-    server.end_ack_waits();
 }
 
 fn start_io_threads(
@@ -382,7 +372,7 @@ fn stop(
     jobs: Jobs,
     links: replication::Threads,
     leave: &Leave,
-) {
+) -> Result<(), ServerError> {
     server.lanes.stop_all();
     for (mailbox, _) in &threads {
         mailbox.send(Message::Stop);
@@ -400,10 +390,9 @@ fn stop(
         true => server.engine.flush_memtables(),
         false => server.engine.sync_wal(),
     };
-    match flushed {
-        Ok(()) => log::info!("all is on disk, bye"),
-        Err(error) => log::error!("the last flush failed: {error}"),
-    }
+    flushed.map_err(ServerError::LastFlush)?;
+    log::info!("all is on disk, bye");
+    Ok(())
 }
 
 /// Flags that SIGINT and SIGTERM set.

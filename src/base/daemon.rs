@@ -77,11 +77,13 @@ fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// SIGHUP says that the terminal is gone, which a server can do without.
+/// SIGHUP says that the terminal is gone, which a server can do without; instead of
+/// SIGXFSZ a write to a file that may not get longer reports an error.
 #[allow(unsafe_code)]
-pub fn ignore_hangup() {
+pub fn ignore_signals() {
     // SAFETY: no handler is installed, so nothing can run at a bad time.
     unsafe {
         libc::signal(libc::SIGHUP, libc::SIG_IGN);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }

@@ -103,7 +103,7 @@ fn reply_buffer(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 /// What no subcommand takes, by its name or its number of arguments.
 fn unknown(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     allow(ctx.server, ctx.session)?;
-    Err(help::mistaken("DEBUG", args))
+    Err(help::mistaken(args))
 }
 
 fn change_repl_id(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
@@ -259,7 +259,7 @@ impl<'a> Population<'a> {
     ) -> Result<Population<'a>, Error> {
         allow(server, session)?;
         if args.len() > 5 {
-            return Err(help::mistaken("DEBUG", args));
+            return Err(help::mistaken(args));
         }
         let refusal = "ERR value is out of range, must be positive";
         let number = |text| args::int_from(text, 0, refusal).map(i64::unsigned_abs);

@@ -16,8 +16,8 @@ pub enum Error {
     Arity(Cow<'static, str>),
     /// A subcommand that the container does not have.
     UnknownSubcommand {
-        /// The container's name.
-        command: &'static str,
+        /// The container's name, as the client has it.
+        command: Vec<u8>,
         /// What the client asked for.
         subcommand: Vec<u8>,
     },
@@ -53,10 +53,10 @@ impl Error {
                 command,
                 subcommand,
             } => {
-                let upper = command.to_uppercase();
+                let upper = command.to_ascii_uppercase();
                 let shown = quoted(subcommand, QUOTED);
-                let end = format!("'. Try {upper} HELP.");
-                Cow::Owned([b"ERR unknown subcommand '", shown, end.as_bytes()].concat())
+                let begin = b"ERR unknown subcommand '";
+                Cow::Owned([begin, shown, b"'. Try ", &upper, b" HELP."].concat())
             }
             text => Cow::Owned(text.to_string().into_bytes()),
         }

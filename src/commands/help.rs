@@ -23,8 +23,9 @@ pub fn write(reply: &mut Reply, container: &str, topics: &[Topic]) {
 }
 
 /// What a subcommand answers to arguments that it does not know.
-pub fn mistaken(container: &str, args: &[&[u8]]) -> Error {
-    let subcommand = String::from_utf8_lossy(args.get(1).copied().unwrap_or_default());
+pub fn mistaken(args: &[&[u8]]) -> Error {
+    let word = |at: usize| String::from_utf8_lossy(args.get(at).copied().unwrap_or_default());
+    let (container, subcommand) = (word(0).to_ascii_uppercase(), word(1));
     Error::owned(format!(
         "ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try {container} HELP."
     ))

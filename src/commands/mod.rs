@@ -5,6 +5,7 @@
 //! | [`spec`] | what a row of a command table says |
 //! | [`syntax`] | the arguments of a command, as rows write them |
 //! | [`registry`] | all tables together, by name |
+//! | [`names`] | what clients call commands: `rename-command` |
 //! | [`readme`] | the command list of the README |
 //! | [`context`] | what a handler gets to work with |
 //! | [`error`] | what clients see when a command fails, each text once |
@@ -24,6 +25,7 @@ pub mod context;
 pub mod error;
 pub mod help;
 pub mod info;
+pub mod names;
 pub mod readme;
 pub mod registry;
 pub mod replication;

@@ -118,7 +118,7 @@ fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
     let pattern = match args {
         [_, _] => None,
         [_, _, pattern] => Some(*pattern),
-        _ => return Err(help::mistaken("PUBSUB", args)),
+        _ => return Err(help::mistaken(args)),
     };
     let mark = ctx.reply.begin();
     let mut listed = 0;

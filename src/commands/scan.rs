@@ -1,6 +1,6 @@
 //! SCAN, and how cursors are read.
 //!
-//! A call looks at COUNT keys, from where the cursor's iteration stands (see
+//! A call looks at COUNT keys, from the cursor's place on (see
 //! [`crate::state::cursors`]); of a pattern with a literal prefix, only at keys
 //! that begin with it.
 
@@ -107,7 +107,7 @@ fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     } else {
         let start = match cursor {
             0 => None,
-            cursor => ctx.server.cursors.position(cursor),
+            cursor => ctx.server.cursors.place(cursor),
         };
         let mut bounds = Bounds {
             rows: request.rows.min(ROWS_MAX),
@@ -125,14 +125,9 @@ fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let next = match stopped_at {
         Some(key) => {
             let max = ctx.server.config.load().scan_cursors_max as usize;
-            ctx.server.cursors.advance(cursor, &key, max)
+            ctx.server.cursors.remember(&key, max)
         }
-        None => {
-            if cursor != 0 {
-                ctx.server.cursors.finish(cursor);
-            }
-            0
-        }
+        None => 0,
     };
     ctx.reply.array(2);
     ctx.reply.bulk(next.to_string().as_bytes());

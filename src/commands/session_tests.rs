@@ -1,9 +1,12 @@
 //! Commands about connections and the server, run in-process.
 
 use crate::exec::testing::Client;
-use crate::resp::Value;
+use crate::resp::{Lender, Reply, Value};
+use crate::state::clients::{ClientFlags, ClientId, ClientInfo};
 use crate::state::config::{AllowAccess, Config, Directory, Secret};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A client whose server's configuration was changed.
 fn client(change: impl FnOnce(&mut Config)) -> Client {
@@ -200,6 +203,66 @@ fn sizes_of_keys() {
         whole > 700_000 && (sampled - whole).abs() < whole / 10,
         "{whole} {sampled}"
     );
+}
+
+/// Fifty clients that asked for three gigabytes each and took nothing: every
+/// thread made such a reply at once, on top of full caches, and the system
+/// killed the server.
+#[test]
+fn replies_that_are_made_at_once_share_what_is_left() {
+    const MIB: usize = 1 << 20;
+    let server = Client::new().server();
+    let limit = server.clients_limit_bytes(&server.config.load()) as usize;
+    let value = vec![b'v'; MIB];
+    let fill = |reply: &mut Reply, bytes: usize| {
+        reply.bound(&server);
+        while reply.len() < bytes && !reply.overflowed {
+            reply.bulk(&value);
+        }
+    };
+    let mut first = Reply::new(false);
+    fill(&mut first, limit / 4 * 3);
+    assert!(!first.overflowed);
+    // Each could be made alone; a short one can be made at any time.
+    let mut second = Reply::new(false);
+    fill(&mut second, limit / 2);
+    assert!(second.overflowed);
+    let mut short = Reply::new(false);
+    fill(&mut short, MIB);
+    assert!(!short.overflowed);
+    // What is sent, or counts as its client's, is lent no longer.
+    drop((first, second));
+    let mut third = Reply::new(false);
+    fill(&mut third, limit / 2);
+    assert!(!third.overflowed);
+    // It goes over into another one, as from a lane to the connection.
+    short.append(third);
+    assert!(!server.lend(0, limit / 4 * 3));
+    short.give_back();
+    assert!(server.lend(0, limit / 4 * 3));
+    server.take_back(limit / 4 * 3);
+}
+
+/// A client that takes nothing keeps nobody from a reply that is shorter than what
+/// waits for it.
+#[test]
+fn who_holds_more_makes_room_for_a_long_reply() {
+    const MIB: usize = 1 << 20;
+    let server = Client::new().server();
+    let limit = server.clients_limit_bytes(&server.config.load()) as usize;
+    for (id, output) in [(100, limit / 2), (101, limit / 3), (102, MIB)] {
+        let (id, addr) = (ClientId(id), String::new);
+        let info = ClientInfo::new(id, addr(), addr(), -1, 0, 0, ClientFlags::empty());
+        info.output_capacity.store(output, Ordering::Relaxed);
+        server.clients.add(Arc::new(info));
+    }
+    assert!(!server.lend(2 * MIB, limit * 2), "more than there is");
+    assert!(!server.lend(2 * MIB, limit / 10 * 9), "more than they have");
+    assert!(server.clients.get(ClientId(100)).is_some());
+    assert!(server.lend(2 * MIB, limit / 4));
+    let stays = |id| server.clients.get(ClientId(id)).is_some();
+    assert_eq!([stays(100), stays(101), stays(102)], [false, true, true]);
+    server.take_back(limit / 4);
 }
 
 #[test]
@@ -402,5 +465,53 @@ fn keys_of_commands() {
         &mut client,
         "command getkeys nosuch a",
         "ERR Invalid command specified",
+    );
+    for channels in ["spublish a b", "ssubscribe a"] {
+        let line = format!("command getkeys {channels}");
+        let none = "ERR The command has no key arguments";
+        fails(&mut client, &line, none);
+    }
+}
+
+#[test]
+fn command_knows_the_names_that_clients_know() {
+    let renames = [("get", "fetch"), ("keys", ""), ("config", "cfg")];
+    let renames = renames.map(|(from, to)| (from.to_owned(), to.to_owned()));
+    let plain = Client::new().run("command count").as_i64().unwrap();
+    let mut client = client(|config| config.renames.0 = renames.into()).another();
+    assert_eq!(client.run("command count"), Value::Int(plain - 1));
+    let known = |client: &mut Client, name: &str| {
+        let row = client.run(&format!("command info {name}"));
+        let docs = client.run(&format!("command docs {name}"));
+        let row = &row.as_slice().unwrap()[0];
+        assert_eq!(*row == Value::Null, docs.as_slice() == Some(&[]), "{name}");
+        row.as_slice().map(|row| text(&row[0]))
+    };
+    for (name, expected) in [
+        ("fetch", Some("get")),
+        ("cfg", Some("config")),
+        ("cfg|get", Some("config|get")),
+        ("set", Some("set")),
+        ("get", None),
+        ("keys", None),
+        ("config|get", None),
+    ] {
+        assert_eq!(known(&mut client, name).as_deref(), expected, "{name}");
+    }
+    let keys = client.run("command getkeys fetch a");
+    assert_eq!(keys.as_slice().unwrap().len(), 1);
+    let invalid = "ERR Invalid command specified";
+    fails(&mut client, "command getkeys get a", invalid);
+    let names = client.run("command list filterby pattern ke*");
+    assert_eq!(names.as_slice(), Some(&[][..]));
+    fails(
+        &mut client,
+        "cfg foo",
+        "ERR unknown subcommand 'foo'. Try CFG HELP.",
+    );
+    fails(
+        &mut client,
+        "keys *",
+        "ERR unknown command 'keys', with args beginning with: '*' ",
     );
 }

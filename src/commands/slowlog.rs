@@ -20,7 +20,7 @@ fn get(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
                 ));
             }
         },
-        _ => return Err(help::mistaken("SLOWLOG", args)),
+        _ => return Err(help::mistaken(args)),
     };
     let entries = ctx.server.slowlog.newest(count);
     let reply = &mut *ctx.reply;

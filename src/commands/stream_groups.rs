@@ -21,10 +21,6 @@ const NO_KEY: Error = Error::text(
 );
 
 /// What XGROUP says to arguments that it does not know.
-fn mistaken(args: &[&[u8]]) -> Error {
-    help::mistaken("XGROUP", args)
-}
-
 /// The options behind the id: whether a stream is made, and how many entries the
 /// group has passed.
 fn options_of(args: &[&[u8]], create: bool) -> Result<(bool, i64), Error> {
@@ -41,7 +37,7 @@ fn options_of(args: &[&[u8]], create: bool) -> Result<(bool, i64), Error> {
                 ));
             }
         } else {
-            return Err(mistaken(args));
+            return Err(help::mistaken(args));
         }
     }
     Ok((mkstream, read))
@@ -51,7 +47,7 @@ fn options_of(args: &[&[u8]], create: bool) -> Result<(bool, i64), Error> {
 fn check_length(args: &[&[u8]], most: usize) -> CmdResult {
     match args.len() <= most {
         true => Ok(()),
-        false => Err(mistaken(args)),
+        false => Err(help::mistaken(args)),
     }
 }
 

@@ -46,9 +46,9 @@ fn stream(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         1 | 3 if options.word("FULL") => Some(match options.word("COUNT") {
             true => u64::try_from(options.int()?).unwrap_or(FULL_COUNT),
             false if options.is_empty() => FULL_COUNT,
-            false => return Err(help::mistaken("XINFO", args)),
+            false => return Err(help::mistaken(args)),
         }),
-        _ => return Err(help::mistaken("XINFO", args)),
+        _ => return Err(help::mistaken(args)),
     };
     let body = *stream.body();
     ctx.reply.map(if full.is_some() { 9 } else { 10 });

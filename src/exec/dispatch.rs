@@ -13,10 +13,10 @@ use super::record::{Record, Slow};
 use super::scripts::ThreadScripts;
 use super::unit::{Stop, Unit};
 use crate::base::clock;
+use crate::commands::names::Names;
 use crate::commands::registry::Registered;
 use crate::commands::{
-    CmdResult, Command, Error, Flags, Handler, Own, ReadCtx, SessionCtx, WriteCtx, registry,
-    secrets,
+    CmdResult, Command, Error, Flags, Handler, Own, ReadCtx, SessionCtx, WriteCtx, secrets,
 };
 use crate::resp::Reply;
 use crate::state::clients::ClientFlags;
@@ -27,7 +27,6 @@ use crate::state::session::ReplyMode;
 use crate::state::slowlog::Entry;
 use crate::state::{Server, Session};
 use crate::storage::{DbIndex, Expected, Txn, View};
-use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,7 +61,7 @@ pub struct Executor {
     config: Arc<Config>,
     config_version: u64,
     /// Commands under another name (`rename-command`): to the real one, or to none.
-    renames: FxHashMap<Vec<u8>, Option<&'static Registered>>,
+    names: Names,
     /// The clock of the test harness; otherwise real time counts.
     fixed_now_ms: Option<u64>,
     pub(super) now_ms: u64,
@@ -109,7 +108,7 @@ impl Executor {
             txn: Txn::new(server.engine.clone()),
             unit: None,
             waiting: WaitingRoom::default(),
-            renames: renames(&config),
+            names: Names::of(&config),
             config,
             config_version: version,
             server,
@@ -655,44 +654,4 @@ fn is_http(args: &[&[u8]]) -> bool {
     args.first().is_some_and(|name| {
         name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
     })
-}
-
-/// Whether every command that the configuration renames exists, and every new
-/// name is free.
-///
-/// # Errors
-/// Says which does not, or is not.
-pub fn check_renames(config: &Config) -> Result<(), (String, String)> {
-    let mut taken = FxHashSet::default();
-    for (name, new_name) in &config.renames.0 {
-        let reason = if registry().find(name.as_bytes()).is_none() {
-            "there is no such command"
-        } else if !new_name.is_empty() && !taken.insert(new_name) {
-            "another command has this new name"
-        } else {
-            let exists = registry().find(new_name.as_bytes()).is_some();
-            let leaves = config.renames.0.iter().any(|(name, _)| name == new_name);
-            match exists && !leaves {
-                true => "a command has this new name",
-                false => continue,
-            }
-        };
-        let text = format!("rename-command {name} {new_name}: {reason}");
-        return Err((name.clone(), text));
-    }
-    Ok(())
-}
-
-fn renames(config: &Config) -> FxHashMap<Vec<u8>, Option<&'static Registered>> {
-    let mut map = FxHashMap::default();
-    for (name, new_name) in &config.renames.0 {
-        map.insert(name.clone().into_bytes(), None);
-        if !new_name.is_empty() {
-            map.insert(
-                new_name.clone().into_bytes(),
-                registry().find(name.as_bytes()),
-            );
-        }
-    }
-    map
 }

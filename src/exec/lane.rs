@@ -69,7 +69,7 @@ impl Executor {
             answer(&self.server, job.session, reply, &Ok(()), &mut || {});
             return None;
         }
-        reply.limit = job.reply_limit;
+        reply.bound(&self.server);
         lane.begin();
         self.start_tick();
         self.request_shown = job.shown;
@@ -132,11 +132,7 @@ fn answer(
         reply.error(&error.to_string());
     }
     let thread = session.info.thread;
-    let done = Done {
-        session,
-        overflowed: reply.overflowed,
-        reply: reply.buf,
-    };
+    let done = Done { session, reply };
     server.lanes.finish(done, spread);
     server.wake_threads([thread]);
 }
@@ -352,7 +348,7 @@ mod tests {
                 server.clients.remove(id);
             }
             let request = Request::new(&[b"LPOP".as_slice(), b"list"]);
-            let job = Job::new(session, request, usize::MAX, false);
+            let job = Job::new(session, request, false);
             let mut lane = client.another().on_lane();
             assert!(lane.parts().0.run_job(job).is_none());
             let left = if gone { 2 } else { 1 };

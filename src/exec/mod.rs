@@ -32,5 +32,5 @@ mod transactions;
 mod unit;
 
 pub use apply::ApplyError;
-pub use dispatch::{Ended, Executor, Outcome, Parked, check_renames};
+pub use dispatch::{Ended, Executor, Outcome, Parked};
 pub use unit::{Scope, Stop};

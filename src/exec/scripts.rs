@@ -469,11 +469,7 @@ impl ScriptHost<'_> {
 
 impl Host for ScriptHost<'_> {
     fn call(&mut self, args: &[&[u8]], reply: &mut Reply) -> Result<(), Halted> {
-        let limit = self
-            .executor
-            .server
-            .reply_limit_bytes(self.executor.config());
-        reply.limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        reply.bound(&self.executor.server);
         match self.command(args, reply) {
             Ok(()) if reply.overflowed => {
                 reply.truncate(0);

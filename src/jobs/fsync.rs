@@ -1,10 +1,33 @@
-//! The fsync thread: syncs the disk for IO threads (`appendfsync always`), while they
-//! go on.
+//! The threads that sync the disk: one for IO threads (`appendfsync always`), while they
+//! go on, and one every second (`appendfsync everysec`).
 
+use super::StopSign;
+use crate::base::recurring::Recurring;
 use crate::state::Server;
+use crate::state::config::AppendFsync;
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Serves them until [`crate::storage::Engine::stop_syncs`].
-pub(super) fn run(server: &Server) {
-    let engine = &server.engine;
-    engine.serve_syncs(|threads| server.wake_threads(threads));
+/// Serves IO threads until [`crate::storage::Engine::stop_syncs`].
+pub(super) fn serve(server: &Server) {
+    server.engine.serve_syncs(|threads| {
+        server.end_ack_waits();
+        server.wake_threads(threads);
+    });
+}
+
+/// Syncs once a second, if that is wanted.
+pub(super) fn every_second(server: Arc<Server>, sign: &StopSign) {
+    let mut fails = Recurring::default();
+    while !sign.sleep(Duration::from_secs(1)) {
+        if server.config.load().appendfsync == AppendFsync::Everysec {
+            match server.engine.sync_wal() {
+                Ok(()) => fails.over(),
+                Err(error) if fails.is_news(&error) => log::error!("fsync: {error}"),
+                Err(_) => {}
+            }
+        }
+        // Also for what others have synced.
+        server.end_ack_waits();
+    }
 }

@@ -1,6 +1,6 @@
 //! Threads beside the IO threads: one deletes what expired and what is left of
 //! dead collections, one keeps the binlog within its bounds, one tidies up after
-//! mass deletions, one syncs the disk, some run scripts that take long, some move
+//! mass deletions, two sync the disk, some run scripts that take long, some move
 //! keys to other servers. And what is done before any of them runs: loading an RDB
 //! file.
 
@@ -61,10 +61,11 @@ impl Jobs {
     /// Starts them.
     pub fn start(server: &Arc<Server>) -> io::Result<Jobs> {
         let sign = Arc::<StopSign>::default();
-        let jobs: [(&str, Job); 3] = [
+        let jobs: [(&str, Job); 4] = [
             ("expire", expire::run),
             ("binlog-trim", binlog_trim::run),
             ("tidy", tidy::run),
+            ("everysec", fsync::every_second),
         ];
         let mut threads = Vec::new();
         for (name, job) in jobs {
@@ -74,7 +75,7 @@ impl Jobs {
         }
         let syncing = server.clone();
         let thread = Builder::new().name("fsync".to_owned());
-        threads.push(thread.spawn(move || fsync::run(&syncing))?);
+        threads.push(thread.spawn(move || fsync::serve(&syncing))?);
         for n in 0..server.config.load().lane_count() {
             let server = server.clone();
             let thread = Builder::new().name(format!("lane-{n}"));

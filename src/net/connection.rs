@@ -189,6 +189,7 @@ impl Connection {
         self.parked = self.must_wait;
         let info = &self.session.info;
         info.output_bytes.store(self.unsent(), Ordering::Relaxed);
+        self.reply.give_back();
         self.parked
     }
 
@@ -253,8 +254,7 @@ impl Connection {
             debug_assert!(early.is_none(), "read although it waits");
             return self.listen(executor, scratch);
         }
-        let limit = executor.server().reply_limit_bytes(executor.config());
-        self.reply.limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        self.reply.bound(executor.server());
         let mut requests = 0;
         let mut bytes = 0;
         loop {
@@ -597,9 +597,8 @@ impl Connection {
 
     /// A lane runs the request; what follows waits for its answer.
     fn leave_to_lane(&mut self, executor: &Executor, request: Request) -> Outcome {
-        let reply_limit = self.reply.limit.saturating_sub(self.unsent());
         let noted = executor.accesses_noted();
-        let job = Job::new(self.session.leave(), request, reply_limit, noted);
+        let job = Job::new(self.session.leave(), request, noted);
         match executor.server().lanes.submit(job) {
             Ok(()) => {
                 let info = &self.session.info;
@@ -618,10 +617,10 @@ impl Connection {
         self.session = done.session;
         self.session.info.set_flag(ClientFlags::BLOCKED, false);
         let (before, free) = (self.reply.len(), self.tick_start == self.reply.len());
-        self.reply.raw(&done.reply);
+        self.reply.append(done.reply);
         self.reply.raw(&std::mem::take(&mut self.told_early));
         self.reply.resp3 = self.session.resp3;
-        if done.overflowed || self.reply.overflowed {
+        if self.reply.overflowed {
             self.tick_replies += 1;
             self.refuse_reply(before, executor);
         }
@@ -745,6 +744,7 @@ impl Connection {
         info.output_bytes.store(self.unsent(), Ordering::Relaxed);
         info.output_capacity
             .store(self.reply.buf.capacity(), Ordering::Relaxed);
+        self.reply.give_back();
         Ok(total)
     }
 

@@ -9,9 +9,11 @@ pub mod decode;
 pub mod encode;
 pub mod extent;
 pub mod parser;
+mod room;
 pub mod writer;
 
 pub use decode::{DecodeError, Value, decode};
 pub use extent::Extent;
 pub use parser::{Args, Limits, Parser, Progress, ProtocolError, glance};
+pub use room::{FREE_BYTES, Lender};
 pub use writer::{Mark, Reply};

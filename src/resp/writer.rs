@@ -6,10 +6,12 @@
 //! version for a type that has a method here.
 
 use super::encode;
+use super::room::{FREE_BYTES, Lender, Room};
 use crate::base::num::format_f64;
+use std::sync::Arc;
 
 /// Bytes of replies, and the protocol version they are written in.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 pub struct Reply {
     /// The encoded replies.
     pub buf: Vec<u8>,
@@ -20,6 +22,8 @@ pub struct Reply {
     pub limit: usize,
     /// Whether anything was left out.
     pub overflowed: bool,
+    /// What the limit grows by.
+    room: Option<Room>,
 }
 
 /// The place where a header of a reply of yet unknown length belongs.
@@ -33,6 +37,22 @@ impl Reply {
         Self {
             resp3,
             ..Self::default()
+        }
+    }
+
+    /// What is written from here on is bounded: by [`FREE_BYTES`], and beyond that by
+    /// what `lender` lends.
+    pub fn bound<L: Lender + 'static>(&mut self, lender: &Arc<L>) {
+        self.give_back();
+        self.room
+            .get_or_insert_with(|| Room::new(Arc::<L>::clone(lender)));
+        self.limit = self.buf.len() + FREE_BYTES;
+    }
+
+    /// What was written counts as memory elsewhere, or nowhere any more.
+    pub fn give_back(&mut self) {
+        if let Some(room) = &mut self.room {
+            room.give_back();
         }
     }
 
@@ -118,9 +138,19 @@ impl Reply {
     /// Whether so many bytes more are within the limit; otherwise they are left out.
     #[inline]
     fn has_room(&mut self, bytes: usize) -> bool {
-        let room = self.limit == 0 || self.buf.len().saturating_add(bytes) <= self.limit;
-        self.overflowed |= !room;
-        room
+        let wanted = self.buf.len().saturating_add(bytes);
+        self.limit == 0 || wanted <= self.limit || self.find_room(wanted)
+    }
+
+    #[cold]
+    fn find_room(&mut self, wanted: usize) -> bool {
+        let more = match (&mut self.room, self.overflowed) {
+            (Some(room), false) => room.extend(self.limit, wanted - self.limit),
+            _ => None,
+        };
+        self.overflowed = more.is_none();
+        self.limit = more.unwrap_or(self.limit);
+        more.is_some()
     }
 
     /// A bulk string that is an integer.
@@ -215,6 +245,19 @@ impl Reply {
     /// Bytes that are already encoded replies.
     pub fn raw(&mut self, encoded: &[u8]) {
         self.buf.extend_from_slice(encoded);
+    }
+
+    /// Appends another one, with the room that it was lent.
+    pub fn append(&mut self, other: Reply) {
+        match self.buf.is_empty() {
+            true => self.buf = other.buf,
+            false => self.buf.extend_from_slice(&other.buf),
+        }
+        self.overflowed |= other.overflowed;
+        match (&mut self.room, other.room) {
+            (Some(room), Some(others)) => room.join(others),
+            (room, others) => *room = room.take().or(others),
+        }
     }
 
     /// Puts bytes that are already encoded in front of what was written since the

@@ -8,12 +8,15 @@
 //! there must be room for both.
 //!
 //! A reply counts only when it is whole, and each thread may be making one. So
-//! what one may take follows from what all clients have left.
+//! what a long one takes is lent to it out of what all clients have left, and taken
+//! back when it counts. If there is too little, clients go that have more waiting for
+//! them than the reply would have; if there are none, its own client goes.
 
 use super::clients::{ClientFlags, ClientId, ClientInfo};
 use super::config::Config;
 use super::{Message, Server};
 use crate::base::clock;
+use crate::resp::Lender;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,9 +27,6 @@ const PERIOD_US: u64 = 5_000;
 /// so many bytes if the budget has them.
 const DEFAULT_SHARE_PERCENT: u64 = 25;
 const DEFAULT_LEAST_BYTES: u64 = 1 << 30;
-/// What may wait in the buffer of a client when another reply begins, and what a
-/// reply has besides one long value.
-const BESIDES_VALUE_BYTES: u64 = 2 << 20;
 
 impl Server {
     /// What the buffers of all clients may take.
@@ -36,14 +36,6 @@ impl Server {
             0 => default_limit(budget),
             bytes => bytes,
         }
-    }
-
-    /// What the buffer of a client may take while a reply to it is made.
-    pub fn reply_limit_bytes(&self, config: &Config) -> u64 {
-        let limit = self.clients_limit_bytes(config);
-        let taken = self.clients_bytes.load(Ordering::Relaxed);
-        let threads = self.mailboxes().len();
-        reply_limit(limit, taken, threads, config.proto_max_bulk_len_bytes)
     }
 
     /// Has the largest clients closed if all together are above the limit, and
@@ -63,36 +55,85 @@ impl Server {
         if is_early || !is_mine() {
             return Vec::new();
         }
+        let limit = self.clients_limit_bytes(config);
+        let largest = to_evict(self.measure_clients(), limit, 0);
+        largest
+            .into_iter()
+            .map(|client| self.evict(client))
+            .collect()
+    }
+
+    fn measure_clients(&self) -> Vec<Measured> {
         let clients = Measured::of(self.clients.all());
-        let total = clients.iter().map(|client| client.bytes).sum();
+        let total = total_of(&clients);
         self.clients_bytes.store(total, Ordering::Relaxed);
-        let mut evicted = Vec::new();
-        for Measured { client, bytes } in to_evict(clients, self.clients_limit_bytes(config)) {
-            log::warn!(
-                "client {} at {} takes {bytes} bytes, all clients more than maxmemory-clients: closing it",
-                client.id.0,
-                client.addr
-            );
-            self.stats.evicted_clients.add(1);
-            self.post(client.id, Message::Kill(client.id));
-            self.clients.remove(client.id);
-            evicted.push(client.id);
+        clients
+    }
+
+    fn evict(&self, Measured { client, bytes }: Measured) -> ClientId {
+        log::warn!(
+            "client {} at {} takes {bytes} bytes, all clients more than maxmemory-clients: closing it",
+            client.id.0,
+            client.addr
+        );
+        self.stats.evicted_clients.add(1);
+        self.post(client.id, Message::Kill(client.id));
+        self.clients.remove(client.id);
+        client.id
+    }
+
+    /// Lends so much unless that would be more than is left.
+    fn try_lend(&self, limit: u64, bytes: u64) -> bool {
+        let taken = self.clients_bytes.load(Ordering::Relaxed);
+        let left = limit.saturating_sub(taken);
+        let lend = |lent: u64| lent.checked_add(bytes).filter(|lent| *lent <= left);
+        let relaxed = Ordering::Relaxed;
+        let lent = &self.replies_lent;
+        lent.fetch_update(relaxed, relaxed, lend).is_ok()
+    }
+}
+
+impl Lender for Server {
+    fn lend(&self, held: usize, bytes: usize) -> bool {
+        let limit = self.clients_limit_bytes(&self.config.load());
+        let (held, bytes) = (held as u64, bytes as u64);
+        if self.try_lend(limit, bytes) {
+            return true;
         }
-        evicted
+        // What they took may be an old figure.
+        let clients = self.measure_clients();
+        if self.try_lend(limit, bytes) {
+            return true;
+        }
+        let lent = self.replies_lent.load(Ordering::Relaxed);
+        let left = limit.checked_sub(lent.saturating_add(bytes));
+        let Some(left) = left else {
+            return false;
+        };
+        let total = total_of(&clients);
+        let larger = to_evict(clients, left, held + bytes);
+        if total - total_of(&larger) > left {
+            return false;
+        }
+        self.clients_bytes
+            .fetch_sub(total_of(&larger), Ordering::Relaxed);
+        for client in larger {
+            self.evict(client);
+        }
+        self.try_lend(limit, bytes)
+    }
+
+    fn take_back(&self, bytes: usize) {
+        // Of a client that will be added up soon.
+        let relaxed = Ordering::Relaxed;
+        self.clients_bytes.fetch_add(bytes as u64, relaxed);
+        self.replies_lent.fetch_sub(bytes as u64, relaxed);
     }
 }
 
 fn default_limit(budget: u64) -> u64 {
     let share = budget / 100 * DEFAULT_SHARE_PERCENT;
     share.max(DEFAULT_LEAST_BYTES).min(budget)
-}
-
-/// An equal share for each thread of what is left of `limit`; but whatever others
-/// take, the longest value can be read if the limit allows it at all.
-fn reply_limit(limit: u64, taken: u64, threads: usize, longest_value: u64) -> u64 {
-    let share = limit.saturating_sub(taken) / threads.max(1) as u64;
-    let one_value = longest_value.saturating_add(BESIDES_VALUE_BYTES);
-    share.max(one_value.min(limit))
 }
 
 /// A client, and what it took when it was looked at: threads go on meanwhile.
@@ -111,15 +152,21 @@ impl Measured {
     }
 }
 
-/// The largest clients that may go, until the others fit.
-fn to_evict(clients: Vec<Measured>, limit: u64) -> Vec<Measured> {
-    let mut total: u64 = clients.iter().map(|client| client.bytes).sum();
+fn total_of(clients: &[Measured]) -> u64 {
+    clients.iter().map(|client| client.bytes).sum()
+}
+
+/// The largest clients that may go, until the others fit, of those that take more
+/// than `least`.
+fn to_evict(clients: Vec<Measured>, limit: u64, least: u64) -> Vec<Measured> {
+    let mut total = total_of(&clients);
     if total <= limit {
         return Vec::new();
     }
     let spared = ClientFlags::NO_EVICT | ClientFlags::REPLICA | ClientFlags::MASTER;
     let mut largest = clients;
-    largest.retain(|measured| !measured.client.flags().intersects(spared));
+    largest
+        .retain(|measured| measured.bytes > least && !measured.client.flags().intersects(spared));
     largest.sort_by_key(|measured| Reverse(measured.bytes));
     let mut chosen = 0;
     for measured in &largest {
@@ -144,21 +191,12 @@ mod tests {
         Arc::new(info)
     }
 
-    /// Fifty clients that asked for three gigabytes each and took nothing: every
-    /// thread made such a reply at once, on top of full caches, and the system
-    /// killed the server.
     #[test]
-    fn threads_share_what_is_left_for_replies() {
+    fn the_default_is_a_share_of_the_budget() {
         let (gib, mib) = (1 << 30, 1 << 20);
         assert_eq!(default_limit(1600 * gib), 400 * gib);
         assert_eq!(default_limit(2 * gib), gib);
         assert_eq!(default_limit(64 * mib), 64 * mib);
-        let longest = 512 * mib;
-        assert_eq!(reply_limit(8 * gib, 0, 4, longest), 2 * gib);
-        assert_eq!(reply_limit(8 * gib, 4 * gib, 4, longest), gib);
-        // A value of the longest kind can be read nevertheless.
-        assert_eq!(reply_limit(8 * gib, 9 * gib, 4, longest), 514 * mib);
-        assert_eq!(reply_limit(16 * mib, 9 * gib, 4, longest), 16 * mib);
     }
 
     #[test]
@@ -171,7 +209,7 @@ mod tests {
             client(4, 20 << 20, none),
         ];
         let gone = |limit: u64| -> Vec<u64> {
-            let chosen = to_evict(Measured::of(clients.to_vec()), limit);
+            let chosen = to_evict(Measured::of(clients.to_vec()), limit, 0);
             chosen.iter().map(|measured| measured.client.id.0).collect()
         };
         assert_eq!(gone(200 << 20), Vec::<u64>::new());
@@ -195,7 +233,7 @@ mod tests {
             });
             for _ in 0..100_000 {
                 let clients = Measured::of(vec![growing.clone()]);
-                assert_eq!(to_evict(clients, 1).len(), 1);
+                assert_eq!(to_evict(clients, 1, 0).len(), 1);
             }
             done.store(true, Ordering::Relaxed);
         });

@@ -11,6 +11,7 @@
 
 use super::Session;
 use super::request::Request;
+use crate::resp::Reply;
 use crate::storage::DbIndex;
 use crate::storage::locks::Owner;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
@@ -31,8 +32,6 @@ pub struct Job {
     pub session: Session,
     /// What the client asked for.
     pub request: Request,
-    /// Bytes that the reply may have.
-    pub reply_limit: usize,
     /// Whether MONITOR clients have seen it.
     pub shown: bool,
     /// Whether its keys count as accessed already.
@@ -43,11 +42,10 @@ pub struct Job {
 
 impl Job {
     /// One that no lane has begun; `noted`: see there.
-    pub fn new(session: Session, request: Request, reply_limit: usize, noted: bool) -> Job {
+    pub fn new(session: Session, request: Request, noted: bool) -> Job {
         Job {
             session,
             request,
-            reply_limit,
             shown: false,
             noted,
             tried: false,
@@ -61,9 +59,7 @@ pub struct Done {
     /// The session as the request left it.
     pub session: Session,
     /// The reply, which may go out.
-    pub reply: Vec<u8>,
-    /// The reply was longer than it may be.
-    pub overflowed: bool,
+    pub reply: Reply,
 }
 
 /// A script that runs on a lane.
@@ -395,7 +391,7 @@ mod tests {
             let flags = ClientFlags::empty();
             let info = ClientInfo::new(ClientId(1), addr(), addr(), -1, 0, 0, flags);
             let session = Session::new(Arc::new(info), true);
-            Job::new(session, Request::new(&[name]), 0, false)
+            Job::new(session, Request::new(&[name]), false)
         };
         let lanes = Lanes::default();
         let next = || {

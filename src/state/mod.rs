@@ -26,7 +26,7 @@
 //! | [`lanes`] | scripts that take long, and where they run |
 //! | [`saves`] | SAVE and BGSAVE as they stand |
 //! | [`migrations`] | MIGRATE: what waits to be moved, and which keys are on their way |
-//! | [`cursors`] | where SCAN iterations stand |
+//! | [`cursors`] | places at which SCAN has stopped |
 //! | [`eviction`] | closing clients when all take too much memory |
 //!
 //! State does not know how connections are served or commands are run: a

@@ -144,6 +144,8 @@ pub struct Server {
     pub(super) clients_added_up_us: AtomicU64,
     /// What that came to.
     pub(super) clients_bytes: AtomicU64,
+    /// What replies take that are being made.
+    pub(super) replies_lent: AtomicU64,
     shutdown: Mutex<Stopping>,
     log_level: OnceLock<Box<dyn Fn(super::config::LogLevel) + Send + Sync>>,
     listen: OnceLock<Box<Listen>>,
@@ -206,6 +208,7 @@ impl Server {
             ended_threads: Default::default(),
             clients_added_up_us: AtomicU64::new(0),
             clients_bytes: AtomicU64::new(0),
+            replies_lent: AtomicU64::new(0),
             shutdown: Mutex::default(),
             log_level: OnceLock::new(),
             listen: OnceLock::new(),

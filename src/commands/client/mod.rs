@@ -141,7 +141,7 @@ fn no_touch(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 fn pause(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if args.len() > 4 {
-        return Err(help::mistaken("CLIENT", args));
+        return Err(help::mistaken(args));
     }
     let mode = match args.get(3) {
         None => PauseMode::All,
@@ -173,7 +173,7 @@ fn pause(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 fn unblock(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if args.len() > 4 {
-        return Err(help::mistaken("CLIENT", args));
+        return Err(help::mistaken(args));
     }
     let id = args::int(arg(args, 2))?;
     let verdict = match args.get(3) {

@@ -1,15 +1,15 @@
 //! COMMAND GETKEYS and GETKEYSANDFLAGS.
 
 use super::super::args;
-use super::super::registry::registry;
+use super::super::names::Names;
 use super::super::spec::{Begin, Find};
 use super::super::{CmdResult, Command, Error, Flags, KeyFlags, SessionCtx};
 use super::describe;
 
 /// Index and flags of every key of `args`, which begin with the command's name.
-fn keys_of(args: &[&[u8]]) -> Result<Vec<(usize, KeyFlags)>, Error> {
+fn keys_of(names: &Names, args: &[&[u8]]) -> Result<Vec<(usize, KeyFlags)>, Error> {
     let name = args.first().copied().unwrap_or_default();
-    let found = registry()
+    let found = names
         .find(name)
         .ok_or(Error::text("ERR Invalid command specified"))?;
     let has_subcommands = !found.subcommands.is_empty() && !found.is_plain();
@@ -21,7 +21,11 @@ fn keys_of(args: &[&[u8]]) -> Result<Vec<(usize, KeyFlags)>, Error> {
         }
         None => found.command,
     };
-    if command.keys.is_empty() {
+    if command
+        .keys
+        .iter()
+        .all(|spec| spec.flags.contains(KeyFlags::NOT_KEY))
+    {
         return Err(Error::text("ERR The command has no key arguments"));
     }
     if !command.takes(args.len()) {
@@ -82,7 +86,7 @@ fn known_flags(command: &Command, args: &[&[u8]], flags: KeyFlags) -> KeyFlags {
 
 pub(super) fn getkeys(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let args = args.get(2..).unwrap_or_default();
-    let keys = keys_of(args)?;
+    let keys = keys_of(&super::names(ctx), args)?;
     ctx.reply.array(keys.len());
     for (index, _) in keys {
         ctx.reply.bulk(args.get(index).copied().unwrap_or_default());
@@ -92,7 +96,7 @@ pub(super) fn getkeys(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 pub(super) fn getkeysandflags(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let args = args.get(2..).unwrap_or_default();
-    let keys = keys_of(args)?;
+    let keys = keys_of(&super::names(ctx), args)?;
     ctx.reply.array(keys.len());
     for (index, flags) in keys {
         ctx.reply.array(2);

@@ -18,23 +18,29 @@ mod tips;
 
 use super::args::Options;
 use super::help;
-use super::registry::{Registered, registry};
+use super::names::Names;
+use super::registry::Registered;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::glob;
 
 /// The command of a name like `get` or `config|get`, in any case.
-fn find(name: &[u8]) -> Option<&'static Registered> {
+fn find(names: &Names, name: &[u8]) -> Option<&'static Registered> {
     let mut parts = name.splitn(2, |byte| *byte == b'|');
-    let found = registry().find(parts.next()?)?;
+    let found = names.find(parts.next()?)?;
     match parts.next() {
         Some(sub) => found.told_subcommand(sub),
         None => Some(found),
     }
 }
 
+/// What this server calls its commands.
+fn names(ctx: &SessionCtx<'_>) -> Names {
+    Names::of(&ctx.server.config.load())
+}
+
 fn command(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    let all: Vec<_> = registry().iter().collect();
+    let all: Vec<_> = names(ctx).iter().collect();
     ctx.reply.array(all.len());
     for command in all {
         describe::info(ctx.reply, command);
@@ -43,18 +49,20 @@ fn command(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 }
 
 fn count(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    ctx.reply.int(registry().iter().count() as i64);
+    let count = names(ctx).iter().count();
+    ctx.reply.int(count as i64);
     Ok(())
 }
 
 fn info(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let names = args.get(2..).unwrap_or_default();
-    if names.is_empty() {
+    let asked = args.get(2..).unwrap_or_default();
+    if asked.is_empty() {
         return command(ctx, args);
     }
-    ctx.reply.array(names.len());
-    for name in names {
-        match find(name) {
+    let names = names(ctx);
+    ctx.reply.array(asked.len());
+    for name in asked {
+        match find(&names, name) {
             Some(command) => describe::info(ctx.reply, command),
             None => ctx.reply.null(),
         }
@@ -63,10 +71,10 @@ fn info(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn docs(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let names = args.get(2..).unwrap_or_default();
-    let commands: Vec<_> = match names {
-        [] => registry().iter().collect(),
-        _ => names.iter().filter_map(|name| find(name)).collect(),
+    let names = names(ctx);
+    let commands: Vec<_> = match args.get(2..).unwrap_or_default() {
+        [] => names.iter().collect(),
+        asked => asked.iter().filter_map(|name| find(&names, name)).collect(),
     };
     ctx.reply.map(commands.len());
     for command in commands {
@@ -114,7 +122,8 @@ fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Err(Error::Syntax);
     };
     let mut names = Vec::new();
-    for command in registry().iter() {
+    let known = self::names(ctx);
+    for command in known.iter() {
         for each in std::iter::once(command).chain(command.told_subcommands()) {
             if filter.as_ref().is_none_or(|filter| filter.fits(each)) {
                 names.push(each.full_name.as_bytes());

@@ -375,6 +375,11 @@ fn scan_options_and_cursors() {
     // The same cursor again, as after a lost reply.
     let again = scan(&mut client, &first, "count 2");
     assert_eq!(scan(&mut client, &first, "count 2"), again);
+    // It says where a walk stands, and is moved by no other call.
+    assert_ne!(scan(&mut client, &first, "count 1").0, again.0);
+    assert_eq!(scan(&mut client, &first, "count 2"), again);
+    let rest = scan(&mut client, &again.0, "count 9").1;
+    assert_eq!([again.1, rest].concat(), all(&["a:3", "a:h", "b:1"]));
     // A cursor that nobody knows starts over.
     assert_eq!(scan(&mut client, "123456789", "count 1").1, all(&["a:1"]));
     for (line, expected) in [

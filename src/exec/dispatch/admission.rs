@@ -4,7 +4,7 @@
 use super::{Executor, may_write};
 use crate::commands::registry::Registered;
 use crate::commands::scripts::busy;
-use crate::commands::{Command, Error, Flags, Handler, Own, registry};
+use crate::commands::{Command, Error, Flags, Handler, Own};
 use crate::lua::header::ScriptFlags;
 use crate::state::Session;
 use crate::state::clients::ClientFlags;
@@ -160,14 +160,7 @@ impl Executor {
     /// The command that `args` name.
     pub(in crate::exec) fn resolve(&self, args: &[&[u8]]) -> Result<&'static Registered, Error> {
         let name = args.first().copied().unwrap_or_default();
-        let found = match self.renames.is_empty() {
-            true => registry().find(name),
-            false => match self.renames.get(&name.to_ascii_lowercase()) {
-                Some(renamed) => *renamed,
-                None => registry().find(name),
-            },
-        };
-        let Some(found) = found else {
+        let Some(found) = self.names.find(name) else {
             return Err(Error::unknown_command(args));
         };
         let Some(sub) = args.get(1).filter(|_| !found.subcommands.is_empty()) else {
@@ -181,7 +174,7 @@ impl Executor {
             Some(sub) if !sub.is_part || sub.command.takes(args.len()) => Ok(sub),
             _ if found.is_plain() => Ok(found),
             _ => Err(Error::UnknownSubcommand {
-                command: found.command.name,
+                command: name.to_vec(),
                 subcommand: sub.to_vec(),
             }),
         }

@@ -165,6 +165,7 @@ impl Executor {
             // The ticks that wait will find the engine failed.
             log::debug!("a sync of an IO thread: {error}");
         }
+        self.server.end_ack_waits();
     }
 
     /// Whether it is known how a tick ended that waited for the disk.
@@ -257,6 +258,7 @@ mod tests {
     use super::*;
     use crate::exec::testing::Client;
     use crate::resp::Reply;
+    use crate::state::waiters::Verdict;
     use crate::storage::Engine;
     use crossbeam_channel::{Receiver, bounded};
     use std::collections::BTreeSet;
@@ -423,7 +425,14 @@ mod tests {
             assert!(engine.is_durable(engine.last_seen()));
         }
         let parked = owing(&mut client, "INCR n");
+        let mut waiting = client.another();
+        waiting.parts().1.written_to = engine.binlog.range().next_position;
+        tick(&mut waiting, &["WAITAOF 1 0 0"]);
+        let waiter = waiting.parts().1.waiting.clone().expect("it waits");
+        assert!(waiter.take_verdict().is_none());
         client.parts().0.sync();
+        // Who waits for the disk hears of it at once, not with the next second.
+        assert!(matches!(waiter.take_verdict(), Some(Verdict::Reply(_))));
         assert!(!client.parts().0.owes_sync());
         assert!(client.parts().0.has_ended(&parked));
         client.parts().0.tell(parked).unwrap();

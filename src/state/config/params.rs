@@ -157,7 +157,7 @@ params! {
     proto_max_bulk_len_bytes: u64 = 512 * MIB => "proto-max-bulk-len", bytes(MIB, i64::MAX.unsigned_abs());
     /// Keys that client-side caching remembers; 0 is no limit.
     tracking_table_max_keys: u64 = 1_000_000 => "tracking-table-max-keys", LONG;
-    /// SCAN cursors whose positions are remembered.
+    /// Places that SCAN has cursors of.
     scan_cursors_max: u32 = 65_536 => "scan-cursors-max", int(16, INT);
     /// Bytes of writes that one tick collects before it commits.
     tick_max_bytes: u64 = 4 * MIB => "tick-max-bytes", bytes(64 * KIB, GIB);

@@ -337,10 +337,14 @@ impl Field for WordFlags {
             .map(|word| choice(names, word))
             .collect::<Result<_, _>>()?;
         // The first name is what no flag at all is called.
-        self.0 = (1..names.len())
+        let flags: Vec<&str> = (1..names.len())
             .filter(|index| chosen.contains(index))
             .filter_map(|index| names.get(index).copied())
             .collect();
+        if flags.contains(&"save") && flags.contains(&"nosave") {
+            return Err(ValueError::SaveAndNoSave);
+        }
+        self.0 = flags;
         Ok(())
     }
 

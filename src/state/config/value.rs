@@ -44,6 +44,9 @@ pub enum ValueError {
     /// Not among the words that the parameter takes.
     #[error("argument(s) must be one of the following: {0}")]
     Choice(String),
+    /// A word and its opposite.
+    #[error("shutdown options SAVE and NOSAVE can't be used simultaneously")]
+    SaveAndNoSave,
     /// Too few or too many words.
     #[error("wrong number of arguments")]
     Arity,

@@ -152,6 +152,7 @@ fn set_reads_values_as_redis_does() {
     check("shutdown-on-sigint", "force now", "now force");
     check("shutdown-on-sigint", "default now", "now");
     check("shutdown-on-sigint", "default", "default");
+    check("shutdown-on-sigint", "nosave now", "nosave now");
     check("notify-keyspace-events", "KEA", "AKE");
     check("notify-keyspace-events", "Kg$lshzxetdmn", "AnKm");
     check("notify-keyspace-events", "zlgE", "glzE");
@@ -280,6 +281,11 @@ fn set_refuses_in_redis_words() {
         "shutdown-on-sigint",
         "",
         "argument(s) must be one of the following: default, save, nosave, now, force",
+    );
+    check(
+        "shutdown-on-sigterm",
+        "save now nosave",
+        "shutdown options SAVE and NOSAVE can't be used simultaneously",
     );
     for value in [
         "abc",

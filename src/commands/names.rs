@@ -1,0 +1,79 @@
+//! The names that clients know commands by: `rename-command` gives some another one,
+//! or none.
+
+use super::registry::{Registered, registry};
+use crate::state::config::Config;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// See the module.
+pub struct Names {
+    /// What lower-case names mean, where it is not what the registry says.
+    renamed: FxHashMap<Vec<u8>, Option<&'static Registered>>,
+}
+
+impl Names {
+    /// The names that this configuration leaves.
+    pub fn of(config: &Config) -> Names {
+        let mut renamed = FxHashMap::default();
+        for (name, new_name) in &config.renames.0 {
+            renamed.entry(name.clone().into_bytes()).or_insert(None);
+            if !new_name.is_empty() {
+                let found = registry().find(name.as_bytes());
+                renamed.insert(new_name.clone().into_bytes(), found);
+            }
+        }
+        Names { renamed }
+    }
+
+    /// The command of this name, in any case.
+    pub fn find(&self, name: &[u8]) -> Option<&'static Registered> {
+        if self.renamed.is_empty() {
+            return registry().find(name);
+        }
+        match self.renamed.get(&name.to_ascii_lowercase()) {
+            Some(found) => *found,
+            None => registry().find(name),
+        }
+    }
+
+    /// All commands that have a name, in table order; subcommands hang on theirs.
+    pub fn iter(&self) -> impl Iterator<Item = &'static Registered> {
+        let lost = |command: &&Registered| {
+            let name = command.full_name.as_bytes();
+            self.renamed.contains_key(name) && !self.has_another(command)
+        };
+        registry().iter().filter(move |command| !lost(command))
+    }
+
+    /// Whether some new name means this command.
+    fn has_another(&self, command: &Registered) -> bool {
+        let mut meant = self.renamed.values().flatten();
+        meant.any(|found| found.index == command.index)
+    }
+}
+
+/// Whether every command that the configuration renames exists, and every new
+/// name is free.
+///
+/// # Errors
+/// Says which does not, or is not.
+pub fn check_renames(config: &Config) -> Result<(), (String, String)> {
+    let mut taken = FxHashSet::default();
+    for (name, new_name) in &config.renames.0 {
+        let reason = if registry().find(name.as_bytes()).is_none() {
+            "there is no such command"
+        } else if !new_name.is_empty() && !taken.insert(new_name) {
+            "another command has this new name"
+        } else {
+            let exists = registry().find(new_name.as_bytes()).is_some();
+            let leaves = config.renames.0.iter().any(|(name, _)| name == new_name);
+            match exists && !leaves {
+                true => "a command has this new name",
+                false => continue,
+            }
+        };
+        let text = format!("rename-command {name} {new_name}: {reason}");
+        return Err((name.clone(), text));
+    }
+    Ok(())
+}
