@@ -1,5 +1,6 @@
 //! Commands about connections and the server, run in-process.
 
+use crate::base::clock;
 use crate::exec::testing::Client;
 use crate::resp::{Lender, Reply, Value};
 use crate::state::clients::{ClientFlags, ClientId, ClientInfo};
@@ -243,25 +244,28 @@ fn replies_that_are_made_at_once_share_what_is_left() {
     server.take_back(limit / 4 * 3);
 }
 
-/// A client that takes nothing keeps nobody from a reply that is shorter than what
-/// waits for it.
+/// Who has taken nothing for a while keeps nobody from a reply that is shorter than
+/// what waits for it; who is at it stays.
 #[test]
-fn who_holds_more_makes_room_for_a_long_reply() {
+fn who_has_stalled_makes_room_for_a_long_reply() {
     const MIB: usize = 1 << 20;
     let server = Client::new().server();
     let limit = server.clients_limit_bytes(&server.config.load()) as usize;
-    for (id, output) in [(100, limit / 2), (101, limit / 3), (102, MIB)] {
+    let holds = |id, output, active_ms| {
         let (id, addr) = (ClientId(id), String::new);
-        let info = ClientInfo::new(id, addr(), addr(), -1, 0, 0, ClientFlags::empty());
+        let info = ClientInfo::new(id, addr(), addr(), -1, 0, active_ms, ClientFlags::empty());
         info.output_capacity.store(output, Ordering::Relaxed);
         server.clients.add(Arc::new(info));
-    }
-    assert!(!server.lend(2 * MIB, limit * 2), "more than there is");
-    assert!(!server.lend(2 * MIB, limit / 10 * 9), "more than they have");
-    assert!(server.clients.get(ClientId(100)).is_some());
-    assert!(server.lend(2 * MIB, limit / 4));
+    };
     let stays = |id| server.clients.get(ClientId(id)).is_some();
-    assert_eq!([stays(100), stays(101), stays(102)], [false, true, true]);
+    holds(100, limit / 2, clock::unix_ms());
+    holds(101, limit / 3, 0);
+    holds(102, MIB, 0);
+    assert!(!server.lend(2 * MIB, limit * 2), "more than there is");
+    assert!(!server.lend(2 * MIB, limit / 5 * 2), "more than it has");
+    assert!(stays(101));
+    assert!(server.lend(2 * MIB, limit / 4));
+    assert_eq!([100, 101, 102].map(stays), [true, false, true]);
     server.take_back(limit / 4);
 }
 

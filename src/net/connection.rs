@@ -597,8 +597,8 @@ impl Connection {
 
     /// A lane runs the request; what follows waits for its answer.
     fn leave_to_lane(&mut self, executor: &Executor, request: Request) -> Outcome {
-        let noted = executor.accesses_noted();
-        let job = Job::new(self.session.leave(), request, noted);
+        self.reply.give_back(); // what it began to answer was taken back
+        let job = Job::new(self.session.leave(), request, executor.accesses_noted());
         match executor.server().lanes.submit(job) {
             Ok(()) => {
                 let info = &self.session.info;

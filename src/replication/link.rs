@@ -195,7 +195,11 @@ impl<'s> Follower<'s> {
                 End::Apply(_) | End::Storage(_) | End::Malformed | End::Library(_) => RETRY_UNFIT,
                 _ => RETRY,
             };
-            server.replication.wait_for_change(desired, pause);
+            // It may differ from what it was at the beginning: a failover has ended.
+            let now = server.replication.desired().clone();
+            if now.is_still(desired) {
+                server.replication.wait_for_change(&now, pause);
+            }
         }
         Ok(())
     }

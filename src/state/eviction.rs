@@ -9,8 +9,8 @@
 //!
 //! A reply counts only when it is whole, and each thread may be making one. So
 //! what a long one takes is lent to it out of what all clients have left, and taken
-//! back when it counts. If there is too little, clients go that have more waiting for
-//! them than the reply would have; if there are none, its own client goes.
+//! back when it counts. If there is too little, clients go for which as much waits and
+//! which have taken nothing of it for a while; if there are none, its own client goes.
 
 use super::clients::{ClientFlags, ClientId, ClientInfo};
 use super::config::Config;
@@ -27,6 +27,8 @@ const PERIOD_US: u64 = 5_000;
 /// so many bytes if the budget has them.
 const DEFAULT_SHARE_PERCENT: u64 = 25;
 const DEFAULT_LEAST_BYTES: u64 = 1 << 30;
+/// Who has not taken or sent a byte for so long makes room for the replies of others.
+const STALLED_MS: u64 = 10_000;
 
 impl Server {
     /// What the buffers of all clients may take.
@@ -56,7 +58,7 @@ impl Server {
             return Vec::new();
         }
         let limit = self.clients_limit_bytes(config);
-        let largest = to_evict(self.measure_clients(), limit, 0);
+        let largest = to_evict(self.measure_clients(), limit, |_| true);
         largest
             .into_iter()
             .map(|client| self.evict(client))
@@ -111,13 +113,17 @@ impl Lender for Server {
             return false;
         };
         let total = total_of(&clients);
-        let larger = to_evict(clients, left, held + bytes);
-        if total - total_of(&larger) > left {
+        let since_ms = clock::unix_ms().saturating_sub(STALLED_MS);
+        let stalled = to_evict(clients, left, |holder| {
+            let active_ms = holder.client.active_ms.load(Ordering::Relaxed);
+            holder.bytes > held + bytes && active_ms < since_ms
+        });
+        if total - total_of(&stalled) > left {
             return false;
         }
         self.clients_bytes
-            .fetch_sub(total_of(&larger), Ordering::Relaxed);
-        for client in larger {
+            .fetch_sub(total_of(&stalled), Ordering::Relaxed);
+        for client in stalled {
             self.evict(client);
         }
         self.try_lend(limit, bytes)
@@ -156,17 +162,19 @@ fn total_of(clients: &[Measured]) -> u64 {
     clients.iter().map(|client| client.bytes).sum()
 }
 
-/// The largest clients that may go, until the others fit, of those that take more
-/// than `least`.
-fn to_evict(clients: Vec<Measured>, limit: u64, least: u64) -> Vec<Measured> {
+/// The largest clients that may go, until the others fit.
+fn to_evict(
+    clients: Vec<Measured>,
+    limit: u64,
+    may_go: impl Fn(&Measured) -> bool,
+) -> Vec<Measured> {
     let mut total = total_of(&clients);
     if total <= limit {
         return Vec::new();
     }
     let spared = ClientFlags::NO_EVICT | ClientFlags::REPLICA | ClientFlags::MASTER;
     let mut largest = clients;
-    largest
-        .retain(|measured| measured.bytes > least && !measured.client.flags().intersects(spared));
+    largest.retain(|measured| may_go(measured) && !measured.client.flags().intersects(spared));
     largest.sort_by_key(|measured| Reverse(measured.bytes));
     let mut chosen = 0;
     for measured in &largest {
@@ -209,7 +217,7 @@ mod tests {
             client(4, 20 << 20, none),
         ];
         let gone = |limit: u64| -> Vec<u64> {
-            let chosen = to_evict(Measured::of(clients.to_vec()), limit, 0);
+            let chosen = to_evict(Measured::of(clients.to_vec()), limit, |_| true);
             chosen.iter().map(|measured| measured.client.id.0).collect()
         };
         assert_eq!(gone(200 << 20), Vec::<u64>::new());
@@ -233,7 +241,7 @@ mod tests {
             });
             for _ in 0..100_000 {
                 let clients = Measured::of(vec![growing.clone()]);
-                assert_eq!(to_evict(clients, 1, 0).len(), 1);
+                assert_eq!(to_evict(clients, 1, |_| true).len(), 1);
             }
             done.store(true, Ordering::Relaxed);
         });

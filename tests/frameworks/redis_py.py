@@ -68,9 +68,9 @@ def in_threads(client):
     assert client.get("watched") == str(THREADS * ROUNDS)
     together(count_with_lock, client, "locked")
     assert client.get("locked") == str(THREADS * ROUNDS)
-    lock = client.lock("short", timeout=0.05)
+    lock = client.lock("short", timeout=2)
     assert lock.acquire() and not client.lock("short").acquire(blocking=False)
-    assert client.lock("short").acquire(blocking_timeout=10)
+    assert client.lock("short").acquire(blocking_timeout=60)
     try:
         lock.release()
         raise AssertionError("a lock that somebody else has was released")

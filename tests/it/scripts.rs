@@ -215,7 +215,7 @@ fn clients_have_their_turn_between_long_scripts() {
         over.store(true, Ordering::Release);
         slowest
     });
-    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+    assert!(slowest < Duration::from_secs(30), "{slowest:?}");
 }
 
 #[test]

@@ -210,14 +210,18 @@ fn mistakes_are_told_as_redis_tells_them() {
 fn a_script_that_runs_ends_as_it_began() {
     let script = "local function now() local t = redis.call('TIME'); return t[1] * 1e6 + t[2] end\n\
          redis.call('SET', 'begun', 1)\n\
+         redis.log(redis.LOG_WARNING, 'the script has begun')\n\
          local till = now() + 1500000\n\
          while now() < till do end\n\
          redis.call('SET', 'done', 1)\n\
          return 'whole'";
     let begin = |server: &Server| {
         let mut conn = server.connect();
+        let begun = || server.log().matches("the script has begun").count();
+        let before = begun();
         conn.send(&["EVAL", script, "0"]).unwrap();
-        std::thread::sleep(Duration::from_millis(400));
+        // On the IO thread, and anew on a lane.
+        wait_for("a lane to run it", || begun() >= before + 2);
         conn
     };
     let whole = |mut conn: Conn| assert_eq!(conn.read().unwrap(), Value::bulk("whole"));

@@ -505,9 +505,9 @@ fn wait_counts_replicas_that_have_what_the_client_wrote() {
     assert_eq!(conn.cmd("WAITAOF 1 2 20000").items(), both);
     replicas[0].signal("STOP");
     conn.must("SET one stopped");
-    assert_eq!(conn.cmd("WAIT 2 300"), Value::Int(1));
+    assert_eq!(conn.cmd("WAIT 2 3000"), Value::Int(1));
     assert_eq!(
-        conn.cmd("WAITAOF 1 2 300").items(),
+        conn.cmd("WAITAOF 1 2 3000").items(),
         [Value::Int(1), Value::Int(1)]
     );
     conn.send(&["WAIT", "2", "0"]).unwrap();
