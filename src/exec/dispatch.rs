@@ -60,7 +60,7 @@ pub struct Executor {
     pub(super) waiting: WaitingRoom,
     config: Arc<Config>,
     config_version: u64,
-    /// Commands under another name (`rename-command`): to the real one, or to none.
+    /// What clients call commands.
     names: Names,
     /// The clock of the test harness; otherwise real time counts.
     fixed_now_ms: Option<u64>,

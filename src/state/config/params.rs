@@ -147,7 +147,7 @@ params! {
     maxmemory_samples: u32 = 5 => "maxmemory-samples", int(1, INT), Inert;
     /// Effort that Redis spends on eviction.
     maxmemory_eviction_tenacity: u32 = 10 => "maxmemory-eviction-tenacity", int(0, 100), Inert;
-    /// Memory of all clients together, beyond which the largest are closed; 0 is a quarter of the memory budget, or a gigabyte of it if that is more.
+    /// Memory of all clients together, beyond which the largest are closed, and replies are refused that do not fit; 0 is a quarter of the memory budget, or a gigabyte of it if that is more.
     maxmemory_clients: MemoryOrPercent = MemoryOrPercent::Bytes(0) => "maxmemory-clients", Kind::MemoryOrPercent;
     /// Bytes that may wait to be sent, by class of client.
     client_output_buffer_limit: BufferLimits = BufferLimits::default() => "client-output-buffer-limit", LIMITS;
