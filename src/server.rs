@@ -41,7 +41,7 @@ pub enum ServerError {
     /// The database.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// What the last writes are about to be lost by.
+    /// It has stopped, but the disk may lack what was written last.
     #[error("its last flush failed: {0}")]
     LastFlush(StorageError),
     /// An RDB file.
@@ -83,8 +83,8 @@ impl ServerError {
 /// if that is given. `ready` is told the shared state once all is up.
 ///
 /// # Errors
-/// The configuration asks for what cannot be, the database cannot be opened, an address cannot be bound, a thread cannot
-/// be started.
+/// The configuration asks for what cannot be, the database cannot be opened, an address
+/// cannot be bound, a thread cannot be started, the last flush fails.
 pub fn run(
     mut config: Config,
     config_file: Option<PathBuf>,

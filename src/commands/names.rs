@@ -77,3 +77,24 @@ pub fn check_renames(config: &Config) -> Result<(), (String, String)> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second of these lines took away the name that the first one gave.
+    #[test]
+    fn names_may_be_swapped() {
+        let mut config = Config::default();
+        for (from, to) in [("get", "set"), ("set", "get"), ("keys", "")] {
+            config.renames.0.push((from.to_owned(), to.to_owned()));
+        }
+        assert_eq!(check_renames(&config), Ok(()));
+        let names = Names::of(&config);
+        let found = |name: &[u8]| names.find(name).map(|found| found.full_name.as_str());
+        assert_eq!(found(b"GET"), Some("set"));
+        assert_eq!(found(b"Set"), Some("get"));
+        assert_eq!((found(b"keys"), found(b"del")), (None, Some("del")));
+        assert_eq!(names.iter().count(), registry().iter().count() - 1);
+    }
+}

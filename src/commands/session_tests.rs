@@ -238,9 +238,9 @@ fn replies_that_are_made_at_once_share_what_is_left() {
     assert!(!third.overflowed);
     // It goes over into another one, as from a lane to the connection.
     short.append(third);
-    assert!(!server.lend(0, limit / 4 * 3));
+    assert!(server.lend(0, limit / 4 * 3, limit / 4 * 3).is_none());
     short.give_back();
-    assert!(server.lend(0, limit / 4 * 3));
+    assert!(server.lend(0, limit / 4 * 3, limit / 4 * 3).is_some());
     server.take_back(limit / 4 * 3);
 }
 
@@ -261,10 +261,16 @@ fn who_has_stalled_makes_room_for_a_long_reply() {
     holds(100, limit / 2, clock::unix_ms());
     holds(101, limit / 3, 0);
     holds(102, MIB, 0);
-    assert!(!server.lend(2 * MIB, limit * 2), "more than there is");
-    assert!(!server.lend(2 * MIB, limit / 5 * 2), "more than it has");
+    assert!(
+        server.lend(2 * MIB, limit * 2, limit * 2).is_none(),
+        "more than there is"
+    );
+    assert!(
+        server.lend(2 * MIB, limit / 5 * 2, limit / 5 * 2).is_none(),
+        "more than it has"
+    );
     assert!(stays(101));
-    assert!(server.lend(2 * MIB, limit / 4));
+    assert!(server.lend(2 * MIB, limit / 4, limit / 4).is_some());
     assert_eq!([100, 101, 102].map(stays), [true, false, true]);
     server.take_back(limit / 4);
 }

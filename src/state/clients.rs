@@ -209,12 +209,13 @@ impl Clients {
     }
 
     /// Removes a client; it may be gone already.
-    pub fn remove(&self, id: ClientId) {
+    pub fn remove(&self, id: ClientId) -> bool {
         let removed = self.by_id.write().remove(&id);
-        if let Some(client) = removed {
+        if let Some(client) = &removed {
             self.count.fetch_sub(1, Ordering::Relaxed);
-            self.set_monitor(&client, false);
+            self.set_monitor(client, false);
         }
+        removed.is_some()
     }
 
     /// How many there are.

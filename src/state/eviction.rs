@@ -73,14 +73,16 @@ impl Server {
     }
 
     fn evict(&self, Measured { client, bytes }: Measured) -> ClientId {
-        log::warn!(
-            "client {} at {} takes {bytes} bytes, all clients more than maxmemory-clients: closing it",
-            client.id.0,
-            client.addr
-        );
-        self.stats.evicted_clients.add(1);
         self.post(client.id, Message::Kill(client.id));
-        self.clients.remove(client.id);
+        // Of several threads, one.
+        if self.clients.remove(client.id) {
+            log::warn!(
+                "client {} at {} takes {bytes} bytes, all clients more than maxmemory-clients: closing it",
+                client.id.0,
+                client.addr
+            );
+            self.stats.evicted_clients.add(1);
+        }
         client.id
     }
 
@@ -93,24 +95,13 @@ impl Server {
         let lent = &self.replies_lent;
         lent.fetch_update(relaxed, relaxed, lend).is_ok()
     }
-}
 
-impl Lender for Server {
-    fn lend(&self, held: usize, bytes: usize) -> bool {
-        let limit = self.clients_limit_bytes(&self.config.load());
-        let (held, bytes) = (held as u64, bytes as u64);
-        if self.try_lend(limit, bytes) {
-            return true;
-        }
-        // What they took may be an old figure.
-        let clients = self.measure_clients();
-        if self.try_lend(limit, bytes) {
-            return true;
-        }
+    /// Makes room for so much more of a reply of `held` bytes, if clients that have
+    /// stalled and take more than it would can make it.
+    fn evict_stalled(&self, clients: Vec<Measured>, limit: u64, held: u64, bytes: u64) {
         let lent = self.replies_lent.load(Ordering::Relaxed);
-        let left = limit.checked_sub(lent.saturating_add(bytes));
-        let Some(left) = left else {
-            return false;
+        let Some(left) = limit.checked_sub(lent.saturating_add(bytes)) else {
+            return;
         };
         let total = total_of(&clients);
         let since_ms = clock::unix_ms().saturating_sub(STALLED_MS);
@@ -119,14 +110,32 @@ impl Lender for Server {
             holder.bytes > held + bytes && active_ms < since_ms
         });
         if total - total_of(&stalled) > left {
-            return false;
+            return;
         }
-        self.clients_bytes
-            .fetch_sub(total_of(&stalled), Ordering::Relaxed);
         for client in stalled {
             self.evict(client);
         }
-        self.try_lend(limit, bytes)
+        self.measure_clients();
+    }
+}
+
+impl Lender for Server {
+    fn lend(&self, held: usize, least: usize, most: usize) -> Option<usize> {
+        let limit = self.clients_limit_bytes(&self.config.load());
+        let try_lend = |sizes: &[usize]| {
+            let mut sizes = sizes.iter().copied();
+            sizes.find(|bytes| self.try_lend(limit, *bytes as u64))
+        };
+        if let Some(lent) = try_lend(&[most, least]) {
+            return Some(lent);
+        }
+        // What clients took may be an old figure.
+        let clients = self.measure_clients();
+        if let Some(lent) = try_lend(&[most, least]) {
+            return Some(lent);
+        }
+        self.evict_stalled(clients, limit, held as u64, least as u64);
+        try_lend(&[least])
     }
 
     fn take_back(&self, bytes: usize) {

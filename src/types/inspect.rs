@@ -2,8 +2,9 @@
 //! two data sets can be compared. A digest depends on what clients can see
 //! alone, not on how or in which order a value is kept.
 
+use super::OpResult;
 use super::stream::{StreamBody, parts};
-use super::{OpResult, string};
+use super::string::{self, Long};
 use crate::encoding::reader::Reader;
 use crate::encoding::stream::entry_of;
 use crate::encoding::{CollectionId, Corrupt, Kind, MetaView, keys, packed, score, tag};
@@ -95,27 +96,22 @@ fn row_count(found: &KeyMeta) -> OpResult<u64> {
 }
 
 /// Bytes of what is stored of a string, as `samples` of its fragments suggest.
-fn fragment_bytes(view: &mut View, db: DbIndex, key: &[u8], samples: u64) -> OpResult<u64> {
+fn fragment_bytes(view: &mut View, db: DbIndex, found: &KeyMeta, samples: u64) -> OpResult<u64> {
+    let long = Long::of(found)?;
     let (mut seen, mut seen_bytes, mut passed) = (0u64, 0u64, None);
-    let len = string::for_each_fragment(
-        view,
-        db,
-        key,
-        |len| 0..len,
-        |offset, bytes| {
-            seen += 1;
-            seen_bytes += bytes.len() as u64 + ROW_OVERHEAD;
-            if seen == samples {
-                passed = Some(offset + bytes.len() as u64);
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        },
-    )?;
+    long.each(view, db, 0..long.len(), |offset, bytes| {
+        seen += 1;
+        seen_bytes += bytes.len() as u64 + ROW_OVERHEAD;
+        if seen == samples {
+            passed = Some(offset + bytes.len() as u64);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    })?;
     // What follows is taken to be as sparse as what was passed.
-    Ok(match (len, passed) {
-        (Some(len), Some(passed)) => (seen_bytes as f64 * len as f64 / passed as f64) as u64,
-        _ => seen_bytes,
+    Ok(match passed {
+        Some(passed) => (seen_bytes as f64 * long.len() as f64 / passed as f64) as u64,
+        None => seen_bytes,
     })
 }
 
@@ -138,7 +134,7 @@ pub fn stored_bytes(
         return Ok(bytes);
     }
     if found.meta.kind == Kind::String {
-        return Ok(bytes + fragment_bytes(view, db, key, samples)?);
+        return Ok(bytes + fragment_bytes(view, db, found, samples)?);
     }
     let rows = row_count(found)?;
     let (mut seen, mut seen_bytes) = (0u64, 0u64);

@@ -50,6 +50,11 @@ pub enum Visited<R> {
 }
 
 impl Long {
+    /// The value of a key whose value stands in rows.
+    pub(super) fn of(found: &KeyMeta) -> OpResult<Long> {
+        Ok(Long(Counted::decode(&found.body)?))
+    }
+
     /// Bytes of the value.
     #[allow(clippy::len_without_is_empty)] // never empty
     pub fn len(&self) -> u64 {
@@ -82,7 +87,7 @@ impl Long {
     }
 
     /// Calls `each` with offset and bytes of what is stored within `range`, in order.
-    fn each(
+    pub(super) fn each(
         &self,
         view: &mut View,
         db: DbIndex,
