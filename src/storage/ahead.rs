@@ -52,7 +52,7 @@ pub(super) fn went(sent: &Sent, keyspace: KeyspaceId, row_key: &[u8]) -> bool {
 }
 
 /// The collection that an element row belongs to, and its type.
-fn element(row_key: &[u8]) -> Option<(CollectionId, Kind)> {
+pub(super) fn element(row_key: &[u8]) -> Option<(CollectionId, Kind)> {
     let (tag, rest) = row_key.split_first()?;
     let mut kinds = Kind::ALL.into_iter();
     let kind = kinds.find(|kind| kind.element_tags().contains(tag))?;

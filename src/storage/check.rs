@@ -1,18 +1,22 @@
 //! A full check of a database against the invariants of its rows, for
 //! `DEBUG KEDIS-CHECK` and the crash tests; and the fail points of those tests.
 
+use super::ahead;
 use super::engine::{Engine, Keyspace};
 use super::keyspace::decode_reclaim;
 use super::overlay::Overlay;
 use super::runs::{self, Run};
 use super::scan::{Direction, open_rows};
 use super::{DbIndex, Result, StorageError};
-use crate::encoding::meta::{Counted, MetaView};
+use crate::encoding::meta::{Counted, ListSpan, MetaView};
 use crate::encoding::own::Counts;
 use crate::encoding::reader::Reader;
 use crate::encoding::stream::{ConsumerRow, GroupRow, StreamBody};
 use crate::encoding::{CollectionId, Kind, keys, tag};
+#[cfg(test)]
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,6 +40,8 @@ pub struct Report {
 struct Claim {
     kind: Kind,
     count: u64,
+    /// Where the items of a list stand.
+    items: Range<i64>,
     /// Of a stream.
     groups: u64,
 }
@@ -75,6 +81,7 @@ impl Engine {
 
     fn check_keyspace(&self, db: DbIndex, keyspace: &Keyspace, report: &mut Report) -> Result<()> {
         let mut found = Found::default();
+        let before = keyspace.low_marks();
         let mut rows = self.db.raw_iterator_cf_opt(&keyspace.cf, {
             let mut read = rocksdb::ReadOptions::default();
             read.set_total_order_seek(true);
@@ -87,11 +94,15 @@ impl Engine {
             rows.next();
         }
         rows.status()?;
-        self.check_hot_rows(db, keyspace, &mut report.faults)?;
+        self.check_hot_rows(db, keyspace, &found, &mut report.faults)?;
         self.check_tallies(db, keyspace, &mut report.faults)?;
         report.keys += found.counts.keys;
         report.dead_collections += found.dead.len() as u64;
         found.judge(db, keyspace.counts(), &mut report.faults);
+        // A pass that ends may raise a mark too far for an instant.
+        let after = keyspace.low_marks();
+        let low = (before.0.min(after.0), before.1.min(after.1));
+        found.judge_low_marks(db, low, &mut report.faults);
         Ok(())
     }
 
@@ -100,6 +111,7 @@ impl Engine {
         &self,
         db: DbIndex,
         keyspace: &Keyspace,
+        found: &Found,
         faults: &mut Vec<String>,
     ) -> Result<()> {
         let hasher = Overlay::new(self.row_hasher.clone());
@@ -128,8 +140,7 @@ impl Engine {
             }
             match self.db.get_pinned_cf(&keyspace.cf, key) {
                 Ok(Some(stored)) if *stored == *value => {}
-                // Rows of dead collections go without a word: nobody reads them.
-                Ok(None) if key.first() != Some(&tag::META) => {}
+                Ok(None) if !found.can_be_read(key) => {}
                 Ok(_) => faults.push(format!(
                     "DB {}: hot row {} is not what is stored",
                     db.0,
@@ -279,14 +290,12 @@ impl Found {
                 .insert((found.meta.expire_ms, user_key.to_vec()));
         }
         if found.meta.rows {
-            let count = match found.meta.kind {
+            let (count, items) = match found.meta.kind {
                 Kind::List => {
-                    let mut r = Reader::new(found.body, "list");
-                    r.u64()?;
-                    let (head, tail) = (r.u64()?, r.u64()?);
-                    tail.wrapping_sub(head)
+                    let span = ListSpan::decode(found.body)?;
+                    (span.len(), span.head..span.tail)
                 }
-                _ => Counted::decode(found.body)?.count,
+                _ => (Counted::decode(found.body)?.count, 0..0),
             };
             let kind = found.meta.kind;
             let groups = match kind {
@@ -296,11 +305,25 @@ impl Found {
             let claim = Claim {
                 kind,
                 count,
+                items,
                 groups,
             };
             self.claims.insert(found.id()?, claim);
         }
         Ok(())
+    }
+
+    /// Whether somebody could look for the row under this key. Others may be hot without
+    /// being stored: those of dead collections, and beyond the ends of lists, are deleted
+    /// as ranges.
+    fn can_be_read(&self, key: &[u8]) -> bool {
+        let Some((id, _)) = ahead::element(key) else {
+            return true;
+        };
+        self.claims.get(&id).is_some_and(|claim| {
+            claim.kind != Kind::List
+                || keys::split_indexed(key).is_ok_and(|index| claim.items.contains(&index))
+        })
     }
 
     fn judge(&self, db: DbIndex, counted: Counts, faults: &mut Vec<String>) {
@@ -355,6 +378,25 @@ impl Found {
 }
 
 impl Found {
+    /// Whether no row of the TTL index, and none of the reclaim queue, stands before
+    /// where the passes of the expire thread begin.
+    fn judge_low_marks(&self, db: DbIndex, low: (u64, CollectionId), faults: &mut Vec<String>) {
+        let db = db.0;
+        if let Some((expire_ms, key)) = self.ttl_rows.first().filter(|row| row.0 < low.0) {
+            let key = String::from_utf8_lossy(key);
+            faults.push(format!(
+                "db {db}: {key:?} expires at {expire_ms}, passes begin at {}",
+                low.0
+            ));
+        }
+        if let Some(id) = self.dead.first().filter(|id| **id < low.1) {
+            faults.push(format!(
+                "db {db}: {} waits to be reclaimed, passes begin at {}",
+                id.0, low.1.0
+            ));
+        }
+    }
+
     fn rows(&self, id: CollectionId, tag: u8) -> u64 {
         self.elements.get(&(id, tag)).copied().unwrap_or(0)
     }
@@ -398,9 +440,31 @@ struct FailPoint {
     slow: bool,
 }
 
+#[cfg(test)]
+thread_local! {
+    static AT_FAIL_POINT: RefCell<Option<(&'static str, Box<dyn FnOnce()>)>> = RefCell::default();
+}
+
+/// Calls `act` when this thread passes the fail point `name` for the next time.
+#[cfg(test)]
+pub(super) fn at_fail_point(name: &'static str, act: impl FnOnce() + 'static) {
+    AT_FAIL_POINT.set(Some((name, Box::new(act))));
+}
+
+#[cfg(test)]
+fn act_at(name: &str) {
+    let is_here = |at: &mut (&str, _)| at.0 == name;
+    let here = AT_FAIL_POINT.with_borrow_mut(|at| at.take_if(is_here));
+    if let Some((_, act)) = here {
+        act();
+    }
+}
+
 /// The work of [`super::engine::fail_point`]: `KEDIS_FAIL_POINT=name:count[:error|:slow]`
 /// ends the process (or fails the operation) at the count-th time that `name` is passed.
 pub(super) fn fail_point(name: &str) -> Result<()> {
+    #[cfg(test)]
+    act_at(name);
     static POINT: OnceLock<Option<FailPoint>> = OnceLock::new();
     let Some(point) = POINT.get_or_init(parse_fail_point) else {
         return Ok(());

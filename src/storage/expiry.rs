@@ -95,6 +95,14 @@ pub struct ReclaimPass {
 /// Dead collections with more rows than this go by a range deletion.
 const RANGE_DELETE_ROWS: u64 = 1_024;
 
+impl Keyspace {
+    /// No TTL row stands before the first of these, no reclaim row before the second.
+    pub(super) fn low_marks(&self) -> (u64, CollectionId) {
+        let reclaim = CollectionId(self.reclaim_low.begin().low);
+        (self.ttl_low_ms.begin().low, reclaim)
+    }
+}
+
 impl Engine {
     /// How many dead collections wait in all DBs, counted up to `limit`.
     pub fn reclaim_backlog(&self, limit: usize) -> Result<usize> {
@@ -299,7 +307,7 @@ impl Txn {
                 continue;
             }
             let mut dead = Vec::new();
-            let mut scan = self.scan(db, &from, &to, Direction::Forward)?;
+            let mut scan = self.scan_stored(db, &from, &to, Direction::Forward)?;
             while dead.len() as u64 <= RANGE_DELETE_ROWS
                 && let Some((row_key, _)) = scan.next()?
             {

@@ -31,7 +31,10 @@
 //! - a row read from RocksDB is taken in only if its set's version is still the
 //!   one from before the read, or that of the set it was divided from. So readers
 //!   without a lock (SORT … BY, a scan) cannot bring back what a commit has just
-//!   replaced.
+//!   replaced;
+//! - of a collection that a commit leaves to the reclaim passes it brings nothing into
+//!   memory, and drops the runs: the rows may be gone by then, as such a pass needs no
+//!   lock. It reads RocksDB alone.
 
 mod set;
 

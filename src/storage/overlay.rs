@@ -270,6 +270,16 @@ impl Overlay {
         })
     }
 
+    /// Keyspace and key of every row that is written under a tag.
+    pub fn puts_under(&self, tag: u8) -> impl Iterator<Item = (KeyspaceId, &[u8])> {
+        let entries = (0u32..).zip(&self.entries);
+        entries.filter_map(move |(i, entry)| {
+            let key = self.key_of(i);
+            let is_put = !entry.superseded && entry.value_len != NONE;
+            (is_put && key.first() == Some(&tag)).then_some((entry.keyspace, key))
+        })
+    }
+
     /// Whether any row of this keyspace waits to be written.
     pub fn puts_into(&self, keyspace: KeyspaceId) -> bool {
         let mut entries = self.entries.iter();

@@ -25,6 +25,9 @@ pub(super) const READ_AHEAD: usize = 16;
 /// A read between longer keys is not worth a run.
 const BOUND_MAX: usize = 256;
 
+/// The tags of rows that may stand in runs.
+pub(super) const TAGS: [u8; 2] = [tag::LIST_ITEM, tag::ZSET_SCORE];
+
 /// Whether a read of `[from, to)` may begin with a run and leave one behind.
 pub(super) fn is_worth_it(from: &[u8], to: &[u8]) -> bool {
     from.len().max(to.len()) <= BOUND_MAX && map_of(from, to).is_some()
@@ -32,8 +35,7 @@ pub(super) fn is_worth_it(from: &[u8], to: &[u8]) -> bool {
 
 /// Whether the row with this key may stand in a run.
 pub(super) fn is_of_run(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(tag::LIST_ITEM | tag::ZSET_SCORE)))
-        && key.len() >= ELEMENT_PREFIX_LEN
+    key.first().is_some_and(|tag| TAGS.contains(tag)) && key.len() >= ELEMENT_PREFIX_LEN
 }
 
 /// The prefix of the map that `[from, to)` lies in, if that has runs.

@@ -64,6 +64,15 @@ struct Runs<'a> {
     used_up: bool,
 }
 
+/// What a read begins with.
+#[derive(Clone, Copy)]
+enum Begin {
+    /// A run, if there is one; and it leaves one behind.
+    WithRun,
+    /// What RocksDB has, with a bound of traces, if there is to be one.
+    Stored(Option<u64>),
+}
+
 /// A range read under way. Rows are lent until the next call of [`Scan::next`].
 pub struct Scan<'a> {
     stored: Stored<'a>,
@@ -135,7 +144,20 @@ impl View {
         to: &[u8],
         direction: Direction,
     ) -> Result<Scan<'_>> {
-        self.open_scan(db, from, to, direction, None)
+        self.open_scan(db, from, to, direction, Begin::WithRun)
+    }
+
+    /// Like [`View::scan`], from RocksDB alone: for rows that the reader has no lock for,
+    /// as nobody can reach them. A commit which wrote some of them may not have brought
+    /// their run up to date yet.
+    pub(super) fn scan_stored(
+        &mut self,
+        db: DbIndex,
+        from: &[u8],
+        to: &[u8],
+        direction: Direction,
+    ) -> Result<Scan<'_>> {
+        self.open_scan(db, from, to, direction, Begin::Stored(None))
     }
 
     /// Like [`View::scan`], but gives up where it would pass more than `traces`
@@ -148,7 +170,8 @@ impl View {
         direction: Direction,
         traces: u64,
     ) -> Result<Scan<'_>> {
-        self.open_scan(db, from, to, direction, Some(traces.max(1)))
+        let bound = Some(traces.max(1));
+        self.open_scan(db, from, to, direction, Begin::Stored(bound))
     }
 
     fn open_scan(
@@ -157,10 +180,13 @@ impl View {
         from: &[u8],
         to: &[u8],
         direction: Direction,
-        bound: Option<u64>,
+        begin: Begin,
     ) -> Result<Scan<'_>> {
         let id = self.keyspace(db).map(|ks| ks.id);
-        let traces = bound.map(Traces::counted_from_now);
+        let traces = match begin {
+            Begin::Stored(Some(bound)) => Some(Traces::counted_from_now(bound)),
+            Begin::Stored(None) | Begin::WithRun => None,
+        };
         let pending = match id {
             Some(id) if !self.overlay.is_empty() && from < to => {
                 self.overlay.sorted_range(id, from, to)
@@ -183,9 +209,9 @@ impl View {
         if let Some(keyspace) = view.keyspace(db)
             && from < to
         {
-            match bound {
-                None => scan.begin_with_run(view, keyspace, from, to),
-                Some(_) => {
+            match begin {
+                Begin::WithRun => scan.begin_with_run(view, keyspace, from, to),
+                Begin::Stored(bound) => {
                     let rows = open_rows(
                         &view.engine,
                         view.moment.as_ref(),

@@ -3,6 +3,7 @@
 //! commit, after reopening the database, and after a crash at every fail point.
 
 mod blobs;
+mod copies;
 mod crash;
 mod memory;
 mod model;

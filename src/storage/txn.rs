@@ -34,11 +34,12 @@ use super::tally::Moves;
 use super::{DbIndex, Result, StorageError, runs};
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use crate::encoding::own::{Counts, KeyspaceId};
-use crate::encoding::{CollectionId, keys};
+use crate::encoding::{CollectionId, keys, tag};
 use rocksdb::{ReadOptions, WriteBatch};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -527,6 +528,11 @@ impl Txn {
         self.log.is_received()
     }
 
+    /// Whether the effects that commands state are logged.
+    pub fn is_logged(&self) -> bool {
+        !self.is_received() && self.engine.binlog.is_enabled()
+    }
+
     /// Logs a row of the master's binlog, whose commands this transaction has run.
     pub fn log_received(&mut self, position: u64, row: &[u8]) {
         self.view.log.push_received(position, row);
@@ -630,15 +636,21 @@ impl Txn {
                 hot.prefetch_set(keyspace.hot_hash(hash));
             }
         };
+        let retired = self.retired();
         let mut map = LastMap::default();
         self.overlay.for_each_row(expect, |id, hash, key, value| {
-            let (of_run, cacheable) = (runs::is_of_run(key), is_cacheable(key));
+            let (mut of_run, cacheable) = (runs::is_of_run(key), is_cacheable(key));
             if !of_run && !cacheable {
                 return;
             }
             let Some(keyspace) = of(&mut last, id) else {
                 return;
             };
+            let is_retired = !retired.is_empty()
+                && ahead::element(key)
+                    .is_some_and(|(element_of, _)| retired.contains(&(id, element_of)));
+            let value = value.filter(|_| !is_retired);
+            of_run &= !is_retired;
             if cacheable {
                 hot.update(keyspace.hot_hash(hash), key, value);
             }
@@ -655,6 +667,26 @@ impl Txn {
             }
             hot.update_runs(map.hash, &map.names, key, value);
         });
+        for (id, dead) in retired {
+            let Some(keyspace) = self.by_id(id) else {
+                continue;
+            };
+            for prefix in runs::TAGS.map(|tag| keys::element_prefix(tag, dead)) {
+                let hash = self.overlay.hash(id, &prefix);
+                hot.forget_runs(keyspace.hot_hash(hash), &runs::names(&prefix));
+            }
+        }
+    }
+
+    /// The collections that this turn leaves to the reclaim passes. One of those may have
+    /// removed the rows already, so nothing of them may come into memory any more.
+    fn retired(&self) -> BTreeSet<ahead::Place> {
+        if self.deltas.iter().all(|delta| delta.reclaim == u64::MAX) {
+            return BTreeSet::new();
+        }
+        let queued = self.overlay.puts_under(tag::RECLAIM);
+        let retired = queued.filter_map(|(id, key)| Some((id, keys::split_reclaim(key).ok()?)));
+        retired.collect()
     }
 
     /// The space of cleared DBs is free at once. The turn is still an exclusive one.
@@ -776,6 +808,7 @@ impl Txn {
             }
         }
         drop(commit);
+        fail_point("before-refresh")?;
         self.refresh_hot_rows();
         for delta in &view.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {

@@ -9,6 +9,7 @@
 //! - `support`: processes, connections, replies, random numbers, waiting
 //! - `differential`: random commands against the oracle
 //! - `oracle`: what neither keys nor chance decide, beside the oracle
+//! - `copies`: copies in memory, against what is stored
 //! - `crash`: kill -9 under load
 //! - `durability`: replies that wait for the disk
 //! - `failure`: writes that fail
@@ -33,6 +34,7 @@
 
 mod blocking;
 mod clients;
+mod copies;
 mod crash;
 mod differential;
 mod durability;

@@ -7,7 +7,8 @@
 //! a connection's commands happen in order, so nothing else is possible.
 //! Meanwhile a reader notes the greatest count it was shown; no reply may show
 //! what a crash takes back. Keys with a short life must be gone, DBSIZE and
-//! all lengths exact, and the server's own check of its rows content.
+//! all lengths exact, and the server's own check of its rows and of its copies of
+//! them in memory content, then and while the writers are at work.
 //!
 //! Environment: `KEDIS_CRASH_ROUNDS` (4), `KEDIS_CRASH_SEED`.
 
@@ -17,6 +18,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::checks::Checks;
 use crate::support::{Conn, Server, Value, args, cli, env_number, seed, unix_ms, wait_for};
 use model::{Command, Data, Entry, Ground, Keys, Model, Plan};
 
@@ -377,6 +379,7 @@ fn survives_kill9(flags: &[&str]) {
     let mut server = Server::start(&[flags, &debug].concat());
     let mut writers: Vec<Writer> = (0..5).map(|i| Writer::new(i, seed)).collect();
     let greatest = AtomicI64::new(0);
+    let _checks = Checks::start_every(Duration::from_millis(300), &[&server]);
     for round in 0..rounds {
         let fleeting = load_and_kill(&mut server, &mut writers, &greatest, &mut rng);
         server.spawn();

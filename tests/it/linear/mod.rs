@@ -11,11 +11,12 @@
 mod checker;
 
 use crate::crash::kedis_check;
+use crate::support::checks::Checks;
 use crate::support::{Conn, Server, Value, env_number, seed, wait_for};
 use checker::{Call, Operation, State, outcomes};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const PAIRS: usize = 3;
 const CLIENTS: usize = 8;
@@ -149,6 +150,7 @@ fn histories_are_linearizable_across_kill9() {
     let mut rng = fastrand::Rng::with_seed(seed);
     let flags = ["--io-threads", "4", "--enable-debug-command", "yes"];
     let mut server = Server::start(&flags);
+    let _checks = Checks::start_every(Duration::from_millis(300), &[&server]);
     let mut possible: Vec<HashSet<State>> = vec![[State::default()].into(); PAIRS];
     for round in 0..env_number("KEDIS_LINEAR_ROUNDS", 4) {
         let address = server.address();

@@ -7,6 +7,7 @@
 //!   back, so that both take writes for a while
 //! - replicas follow replicas, flap between masters, fall behind the trim
 //!
+//! Every few seconds each of them checks its rows and its copies of them in memory.
 //! After each round of this the servers are left alone and must become equal.
 //! What a writer was told is on all three (`WAIT 2`) must never be lost.
 //!
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::load::Load;
 use super::{assert_same, eventually, families, info, is_caught_up, server};
+use crate::support::checks::Checks;
 use crate::support::{Conn, Proxy, Server, Value, env_number, seed, wait_for, wait_within};
 
 /// Steps between two comparisons.
@@ -41,6 +43,7 @@ struct Cluster {
     master: usize,
     load: Load,
     confirmed: Confirmed,
+    _checks: Checks,
     rng: fastrand::Rng,
     /// What was done how often.
     done: BTreeMap<&'static str, u32>,
@@ -136,6 +139,7 @@ impl Cluster {
         let mut cluster = Cluster {
             load: Load::start(&nodes[0].server, 2, seed),
             confirmed: Confirmed::start(&nodes[0].server),
+            _checks: Checks::start(&[&nodes[0].server, &nodes[1].server, &nodes[2].server]),
             nodes,
             master: 0,
             rng: fastrand::Rng::with_seed(seed),
