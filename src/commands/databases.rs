@@ -2,9 +2,10 @@
 //! writes keys.
 
 use super::spec::Group;
-use super::{CmdResult, Command, Error, Flags, ReadCtx, WriteCtx, args};
+use super::{CmdResult, Command, Error, Flags, ReadCtx, WriteCtx, args, registry};
 use crate::base::num;
 use crate::storage::DbIndex;
+use smallvec::SmallVec;
 
 fn dbsize(ctx: &mut ReadCtx<'_>, _: &[&[u8]]) -> CmdResult {
     let keys = ctx.view.counts(ctx.db).keys;
@@ -66,6 +67,25 @@ fn swapdb(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     ctx.reply.ok();
     Ok(())
+}
+
+/// The DBs that a command of the binlog names: SELECT's, those that SWAPDB exchanges,
+/// the one that COPY or MOVE brings a key to.
+pub fn named_dbs(args: &[&[u8]]) -> SmallVec<[DbIndex; 2]> {
+    let Some((name, rest)) = args.split_first() else {
+        return SmallVec::new();
+    };
+    if args::is(name, "SELECT") || args::is(name, "SWAPDB") {
+        let number = |arg: &&[u8]| u16::try_from(num::parse_i64(arg)?).ok();
+        return rest.iter().filter_map(number).map(DbIndex).collect();
+    }
+    let other_db = registry()
+        .find(name)
+        .and_then(|found| found.command.other_db);
+    other_db
+        .and_then(|other_db| other_db(args))
+        .into_iter()
+        .collect()
 }
 
 /// The table.

@@ -10,6 +10,7 @@ use crate::rdb::payload;
 use crate::state::config::Config;
 use crate::storage::KeyMeta;
 use crate::storage::events::Class;
+use crate::types::OpError;
 use crate::types::dump::{self, Stored};
 use crate::types::restore::{RestoreError, restore as restore_value};
 
@@ -135,38 +136,29 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
             .accesses
             .remember(hash, now_ms, idle_s, frequency);
     }
-    log(ctx, key, expire_ms, bytes, taken.timed_fields > 0)?;
+    log(ctx, key, expire_ms)?;
     ctx.event(Class::GENERIC, "restore", key);
     ctx.reply.ok();
     Ok(())
 }
 
-/// The effect: the same value whatever the key holds elsewhere, at the same
-/// time. Fields with times of their own mean another value at another time, so
-/// then it is what has become of them here that counts.
-fn log(
-    ctx: &mut WriteCtx<'_>,
-    key: &[u8],
-    expire_ms: u64,
-    bytes: &[u8],
-    has_timed_fields: bool,
-) -> CmdResult {
-    let mut anew = None;
-    if has_timed_fields && let Some(found) = ctx.txn.lookup(ctx.db, key)? {
-        let mut encoder = encoder(&ctx.server.config.load());
-        let view = &mut **ctx.txn;
-        anew = Some(dump::payload(
-            view,
-            ctx.db,
-            stored(&found),
-            &mut encoder,
-            u64::MAX,
-        )?);
+/// The effect: the same value whatever the key holds elsewhere, at the same time, in
+/// this server's own encoding. The payload that came may be of a version that a replica
+/// does not read, or hold what means another value at another time: fields of hashes
+/// that expire.
+fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: u64) -> CmdResult {
+    if !ctx.txn.is_logged() {
+        ctx.txn.no_effect();
+        return Ok(());
     }
-    let payload = anew.as_deref().unwrap_or(bytes);
+    let found = ctx.txn.lookup(ctx.db, key)?;
+    let found = found.ok_or(Error::Op(OpError::NoSuchKey))?;
+    let mut encoder = encoder(&ctx.server.config.load());
+    let view = &mut **ctx.txn;
+    let payload = dump::payload(view, ctx.db, stored(&found), &mut encoder, u64::MAX)?;
     let mut digits = itoa::Buffer::new();
     let at_ms = digits.format(expire_ms).as_bytes();
-    let effect: [&[u8]; 6] = [b"RESTORE", key, at_ms, payload, b"REPLACE", b"ABSTTL"];
+    let effect: [&[u8]; 6] = [b"RESTORE", key, at_ms, &payload, b"REPLACE", b"ABSTTL"];
     ctx.txn.effect(ctx.db, &effect);
     Ok(())
 }

@@ -208,10 +208,16 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         "FLUSH" => Libraries::default(),
         _ => Libraries::clone(&ctx.server.scripts.libraries()),
     };
-    for code in codes_in(args[2])? {
-        add(&mut libraries, read_library(&code)?, policy == "REPLACE")?;
+    let codes = codes_in(args[2])?;
+    for code in &codes {
+        add(&mut libraries, read_library(code)?, policy == "REPLACE")?;
     }
     change(ctx, libraries);
+    // The payload that came may be of a version that a replica does not read.
+    let compress = ctx.server.config.load().rdbcompression;
+    let payload = payload_of(codes.iter().map(Vec::as_slice), compress);
+    let effect: [&[u8]; 4] = [b"FUNCTION", b"RESTORE", &payload, policy.as_bytes()];
+    ctx.txn.effect(ctx.db, &effect);
     ctx.reply.ok();
     Ok(())
 }
@@ -236,15 +242,23 @@ fn codes_in(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
 }
 
 fn dump(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    let mut out = Vec::new();
-    let mut encoder = Encoder::new(ctx.server.config.load().rdbcompression);
-    for library in ctx.server.scripts.libraries().by_name.values() {
-        out.push(OPCODE);
-        encoder.string(&library.code, &mut out);
-    }
-    payload::seal(&mut out);
-    ctx.reply.bulk(&out);
+    let libraries = ctx.server.scripts.libraries();
+    let codes = libraries.by_name.values().map(|library| &*library.code);
+    let payload = payload_of(codes, ctx.server.config.load().rdbcompression);
+    ctx.reply.bulk(&payload);
     Ok(())
+}
+
+/// The payload of libraries.
+fn payload_of<'c>(codes: impl Iterator<Item = &'c [u8]>, compress: bool) -> Vec<u8> {
+    let mut payload = Vec::new();
+    let mut encoder = Encoder::new(compress);
+    for code in codes {
+        payload.push(OPCODE);
+        encoder.string(code, &mut payload);
+    }
+    payload::seal(&mut payload);
+    payload
 }
 
 fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {

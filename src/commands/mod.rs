@@ -79,6 +79,7 @@ mod zsets;
 mod session_tests;
 
 pub use context::{ReadCtx, SessionCtx, WriteCtx};
+pub use databases::named_dbs;
 pub use error::{CmdResult, Error};
 pub use functions::{add_library, load_libraries};
 pub use registry::{Registry, registry};

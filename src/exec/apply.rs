@@ -11,9 +11,8 @@
 //! commits what is pending, which must be whole rows.
 
 use super::Executor;
-use crate::base::num;
 use crate::commands::registry::Registered;
-use crate::commands::{Error, Flags, Handler, WriteCtx, registry};
+use crate::commands::{Command, Error, Flags, Handler, WriteCtx, named_dbs, registry};
 use crate::encoding::Corrupt;
 use crate::encoding::binlog::Row;
 use crate::resp::{Limits, Parser, Progress, Reply};
@@ -34,6 +33,14 @@ pub enum ApplyError {
     /// It is no row, or holds what no row can hold.
     #[error("the master sent something that is no row: {0}")]
     Malformed(String),
+    /// It is for a DB that this server does not have.
+    #[error("the master has written to DB {}, but `databases` is {databases} here", db.0)]
+    TooFewDbs {
+        /// The DB.
+        db: DbIndex,
+        /// How many there are here.
+        databases: u16,
+    },
     /// A command of it does not do here what it did there: the data differ.
     #[error("the data differ from the master's: {command} failed here: {error}")]
     Diverged {
@@ -168,12 +175,9 @@ impl Executor {
                 continue;
             };
             if name.eq_ignore_ascii_case(b"select") {
-                let number = args.get(1).and_then(|n| num::parse_i64(n));
-                let number = number.and_then(|n| u16::try_from(n).ok());
-                db = match number {
-                    Some(n) if n < self.server.engine.config.databases => DbIndex(n),
-                    _ => return Err(malformed("a DB beyond `databases`")),
-                };
+                let number = named_dbs(&args).first().copied();
+                db = number.ok_or_else(|| malformed("a SELECT of no DB"))?;
+                self.check_db(db)?;
                 continue;
             }
             // The row is one batch anyway; and a ping does nothing.
@@ -194,9 +198,25 @@ impl Executor {
                     malformed(&format!("the command {name:?}, which is not known here"))
                 })?,
             };
+            let Command {
+                flags, other_db, ..
+            } = command.command;
+            if flags.contains(Flags::EXCLUSIVE) || other_db.is_some() {
+                named_dbs(&args)
+                    .into_iter()
+                    .try_for_each(|db| self.check_db(db))?;
+            }
             parsed.push(Parsed { db, command, args });
         }
         Ok(parsed)
+    }
+
+    fn check_db(&self, db: DbIndex) -> Result<(), ApplyError> {
+        let databases = self.server.engine.config.databases;
+        match db.0 < databases {
+            true => Ok(()),
+            false => Err(ApplyError::TooFewDbs { db, databases }),
+        }
     }
 
     fn lock_row(&mut self, commands: &[Parsed<'_>]) -> Result<(), StorageError> {

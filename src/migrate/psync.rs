@@ -100,8 +100,6 @@ impl Stream {
             input: Input::default(),
             heard: Instant::now(),
         };
-        let port = stream.socket.local_addr().map_err(Error::Source)?.port();
-        let port = port.to_string();
         let mut said: Vec<Vec<&str>> = Vec::new();
         if let Some(password) = &endpoint.password {
             let mut auth = vec!["AUTH"];
@@ -109,7 +107,7 @@ impl Stream {
             auth.push(password);
             said.push(auth);
         }
-        said.push(vec!["REPLCONF", "listening-port", &port]);
+        // No port: nobody listens here, and a source may ask a replica that has one.
         said.push(vec!["REPLCONF", "capa", "eof", "capa", "psync2"]);
         for args in said {
             let answer = stream.ask(&args)?;

@@ -1,12 +1,13 @@
 //! Feeds one replica: the data set if it has to begin anew, then the binlog.
 //!
 //! A replica that does not say that it reads Kedis' rows gets Redis' dialect,
-//! see [`super::redis`].
+//! see [`super::redis`], and no DB that it does not have, see [`super::databases`].
 //!
 //! Only what a crash of this process cannot take back is sent (I1). A position
 //! that the binlog lost meanwhile ends the feeding: the replica comes back,
 //! is told that it cannot go on, and gets the data set.
 
+use super::databases::{Beyond, Databases, Refusals};
 use super::turns::Turns;
 use super::{redis, wire};
 use crate::base::clock;
@@ -56,6 +57,8 @@ pub(super) enum End {
     Silent,
     #[error("it said what no replica says")]
     Malformed,
+    #[error(transparent)]
+    Beyond(#[from] Beyond),
     #[error("it fell behind what the binlog holds")]
     Trimmed,
     #[error("this server's history has changed")]
@@ -67,7 +70,7 @@ pub(super) enum End {
 }
 
 /// Feeds until the connection breaks.
-pub(super) fn run(server: &Arc<Server>, turns: &Turns, taken: Taken) {
+pub(super) fn run(server: &Arc<Server>, turns: &Turns, refusals: &Refusals, taken: Taken) {
     let info = taken.info.clone();
     info.set_flag(ClientFlags::REPLICA, true);
     let name = format!("replica {}:{}", info.addr, taken.psync.announced.port);
@@ -76,8 +79,11 @@ pub(super) fn run(server: &Arc<Server>, turns: &Turns, taken: Taken) {
             server.replication.add_replica(feeder.replica.clone());
             server.engine.binlog.watch(feeder.watcher.clone());
             let Err(end) = feeder.feed(turns);
-            match end {
+            match &end {
                 End::Stopping | End::Served => log::debug!("{name}: {end}"),
+                End::Beyond(end) if !refusals.is_news(&feeder.replica, end) => {
+                    log::debug!("{name}: {end}");
+                }
                 _ => log::warn!("{name}: {end}"),
             }
             server.engine.binlog.unwatch(&feeder.watcher);
@@ -92,6 +98,7 @@ pub(super) struct Feeder<'s> {
     pub(super) server: &'s Arc<Server>,
     replica: Arc<Replica>,
     pub(super) psync: Psync,
+    databases: Databases,
     socket: Socket,
     poll: Poll,
     events: Events,
@@ -148,6 +155,7 @@ impl<'s> Feeder<'s> {
             server,
             replica: Arc::new(replica),
             psync: taken.psync,
+            databases: Databases::ANY,
             socket: taken.socket,
             poll,
             events: Events::with_capacity(8),
@@ -169,6 +177,7 @@ impl<'s> Feeder<'s> {
     }
 
     fn feed(&mut self, turns: &Turns) -> Result<std::convert::Infallible, End> {
+        self.databases = Databases::of(self.server, &self.replica, &self.psync.announced);
         let hold = match self.go_on()? {
             Some(hold) => hold,
             None => self.begin_anew(turns)?,
@@ -214,6 +223,17 @@ impl<'s> Feeder<'s> {
             stats.sync_partial_err.add(1);
             return Ok(None);
         };
+        let mut beyond = Ok(());
+        engine.read_binlog(row, |_, first| {
+            beyond = self
+                .databases
+                .check_row(engine.config.databases, first.bytes);
+            false
+        })?;
+        if let Err(beyond) = beyond {
+            stats.sync_partial_err.add(1);
+            return Err(self.refuse(beyond));
+        }
         stats.sync_partial_ok.add(1);
         log::info!("replica {}: goes on at {next}", self.replica.client.addr);
         self.say(format!("+CONTINUE {}\r\n", history.id).as_bytes());
@@ -221,6 +241,17 @@ impl<'s> Feeder<'s> {
         self.next = row;
         self.skip = next - row;
         Ok(Some(hold))
+    }
+
+    /// Tells a replica why it is not fed; returns that. By this code a Redis knows that
+    /// it may go on where it is another time.
+    fn refuse(&mut self, beyond: Beyond) -> End {
+        let line = format!("-NOMASTERLINK this replica is not fed: {beyond}\r\n");
+        self.say(line.as_bytes());
+        match self.drain() {
+            Ok(()) => beyond.into(),
+            Err(end) => end,
+        }
     }
 
     /// Sends the whole data set, once it is this replica's turn.
@@ -240,6 +271,12 @@ impl<'s> Feeder<'s> {
         let snapshot = engine.snapshot()?;
         // What the snapshot shows must not be taken back by a crash.
         engine.make_durable()?;
+        let used = snapshot.dbs().filter(|(_, counts)| counts.keys > 0);
+        if let Some((last, _)) = used.max_by_key(|(db, _)| *db)
+            && let Err(beyond) = self.databases.check(last)
+        {
+            return Err(self.refuse(beyond));
+        }
         self.replica.set_feeding(Feeding::Snapshot);
         let set = &snapshot.data_set;
         self.next = set.position;
@@ -369,13 +406,19 @@ impl<'s> Feeder<'s> {
         self.mind_the_history()?;
         engine.make_durable()?;
         let is_redis = self.is_redis();
+        let (databases, most) = (&self.databases, engine.config.databases);
         let (out, next, skip) = (&mut self.out, &mut self.next, &mut self.skip);
         let full = out.len() + TURN_BYTES;
         let mut gap = false;
+        let mut sendable = Ok(());
         let before = (out.len(), *next, *skip);
         engine.read_binlog(*next, |position, row| {
             gap = position != *next;
             if gap || position >= end {
+                return false;
+            }
+            sendable = databases.check_row(most, row.bytes);
+            if sendable.is_err() {
                 return false;
             }
             match is_redis {
@@ -391,6 +434,10 @@ impl<'s> Feeder<'s> {
             out.truncate(before.0);
             (*next, *skip) = (before.1, before.2);
             return Ok(true);
+        }
+        if let Err(beyond) = sendable {
+            self.drain()?;
+            return Err(beyond.into());
         }
         if gap
             || self.next < end

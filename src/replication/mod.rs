@@ -5,6 +5,7 @@
 //! | [`wire`] | what goes over a link |
 //! | [`feeder`] | one thread per replica: data set and stream |
 //! | [`redis`] | the same in Redis' dialect |
+//! | `databases` | how many DBs such a replica has |
 //! | [`turns`] | how many data sets are sent at once |
 //! | [`failover`] | hands over to a replica |
 //! | [`link`] | one thread that follows the master, if there is one |
@@ -12,6 +13,7 @@
 //! What others see of it, and what commands want of it, is in
 //! [`crate::state::replication`].
 
+mod databases;
 mod failover;
 mod feeder;
 mod link;
@@ -38,14 +40,15 @@ impl Threads {
         let feeders = Arc::<Mutex<Vec<JoinHandle<()>>>>::default();
         let (list, shared) = (feeders.clone(), Arc::downgrade(server));
         let turns = Arc::<turns::Turns>::default();
+        let refusals = Arc::<databases::Refusals>::default();
         server.replication.on_take(Box::new(move |taken| {
             let Some(server) = shared.upgrade() else {
                 return;
             };
             let client = taken.info.id;
-            let (feeding, turns) = (server.clone(), turns.clone());
+            let (feeding, turns, refusals) = (server.clone(), turns.clone(), refusals.clone());
             let thread = Builder::new().name(format!("feeder-{}", client.0));
-            let started = thread.spawn(move || feeder::run(&feeding, &turns, taken));
+            let started = thread.spawn(move || feeder::run(&feeding, &turns, &refusals, taken));
             let mut list = list.lock();
             list.retain(|feeder| !feeder.is_finished());
             match started {

@@ -1,0 +1,237 @@
+//! How many DBs a replica has that speaks Redis' dialect.
+//!
+//! A Redis answers SELECT of a DB that it does not have with an error, which its master
+//! never hears of, and runs what follows in the DB before. A data set with such a DB
+//! ends its process. And it does not say how many DBs it has. So it is asked where it
+//! listens; one that cannot be asked is taken to have as many as a Redis has by
+//! default. A DB that it is not known to have is never sent: the link is refused, or
+//! ends before.
+//!
+//! Who announces no port is no server: a tool that follows the stream, or wants a file.
+
+use crate::base::resolve::resolve;
+use crate::commands::named_dbs;
+use crate::resp::decode::{Value, decode};
+use crate::resp::encode::command;
+use crate::resp::{Limits, Parser, Progress};
+use crate::state::Server;
+use crate::state::replication::{Announcement, Replica};
+use crate::storage::DbIndex;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// DBs of a Redis whose configuration does not say how many.
+const USUAL: u64 = 16;
+/// The longest that a replica is waited for: to connect, and to answer everything.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes that a replica answers at the most.
+const MAX_ANSWER: usize = 64 << 10;
+/// How long a refusal of the same replica is no news.
+const NEWS_AFTER: Duration = Duration::from_secs(600);
+/// Refusals that are remembered.
+const MAX_REFUSALS: usize = 256;
+
+/// So many DBs a replica has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Databases {
+    /// `u64::MAX`: any.
+    count: u64,
+    /// Why it could not be asked.
+    unknown: Option<String>,
+}
+
+/// What comes next is for a DB that a replica is not known to have.
+#[derive(Debug)]
+pub(super) struct Beyond {
+    db: DbIndex,
+    databases: Databases,
+}
+
+impl std::error::Error for Beyond {}
+
+impl fmt::Display for Beyond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (db, count) = (self.db.0, self.databases.count);
+        match &self.databases.unknown {
+            None => write!(f, "it has {count} databases, too few for DB {db}"),
+            Some(reason) => write!(
+                f,
+                "it is not known to have DB {db}, as it could not be asked how many databases it has ({reason})"
+            ),
+        }
+    }
+}
+
+impl Databases {
+    /// Any number.
+    pub(super) const ANY: Databases = Databases {
+        count: u64::MAX,
+        unknown: None,
+    };
+
+    /// What a replica has. Takes up to a few seconds.
+    pub(super) fn of(server: &Server, replica: &Replica, announced: &Announcement) -> Databases {
+        let is_server = announced.port != 0 && announced.format.is_none();
+        if !is_server || announced.rdb_only {
+            return Databases::ANY;
+        }
+        match ask(server, replica) {
+            Ok(count) => Databases {
+                count,
+                unknown: None,
+            },
+            Err(error) => Databases {
+                count: USUAL,
+                // It becomes a part of a line.
+                unknown: Some(error.to_string().replace(['\r', '\n'], " ")),
+            },
+        }
+    }
+
+    /// Whether this DB may be sent.
+    pub(super) fn check(&self, db: DbIndex) -> Result<(), Beyond> {
+        match u64::from(db.0) < self.count {
+            true => Ok(()),
+            false => Err(Beyond {
+                db,
+                databases: self.clone(),
+            }),
+        }
+    }
+
+    /// Whether the commands of a row of the binlog may be sent, on a server with
+    /// `databases` DBs.
+    pub(super) fn check_row(&self, databases: u16, row: &[u8]) -> Result<(), Beyond> {
+        if u64::from(databases) <= self.count {
+            return Ok(());
+        }
+        let limits = Limits {
+            max_bulk_len: u32::MAX as usize,
+            authenticated: true,
+        };
+        let (mut parser, mut rest) = (Parser::new(), row);
+        while let Ok(Progress::Complete { consumed }) = parser.advance(rest, &limits) {
+            for db in named_dbs(&parser.args(rest)) {
+                self.check(db)?;
+            }
+            parser.reset();
+            rest = rest.get(consumed..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+/// Asks a replica how many DBs it has. It knows this server's password: it has said it.
+fn ask(server: &Server, replica: &Replica) -> io::Result<u64> {
+    let wanted = || !server.replication.desired().stop;
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in resolve(&replica.ip, replica.port, wanted)? {
+        let socket = match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(socket) => socket,
+            Err(error) => {
+                last = error;
+                continue;
+            }
+        };
+        let mut peer = Peer {
+            socket,
+            input: Vec::new(),
+            until: Instant::now() + PATIENCE,
+        };
+        let password = &server.config.load().requirepass;
+        return peer.databases(&server.run_id, &password.0);
+    }
+    Err(last)
+}
+
+/// A replica as a client sees it.
+struct Peer {
+    socket: TcpStream,
+    input: Vec<u8>,
+    /// When it must have answered everything.
+    until: Instant,
+}
+
+impl Peer {
+    fn databases(&mut self, own_run_id: &str, password: &[u8]) -> io::Result<u64> {
+        let mut answer = self.ask(&[b"INFO", b"server"])?;
+        if is_locked(&answer) && !password.is_empty() {
+            self.ask(&[b"AUTH", password])?;
+            answer = self.ask(&[b"INFO", b"server"])?;
+        }
+        // Behind a translation of addresses another server may listen there.
+        let info = String::from_utf8_lossy(answer.as_bytes().ok_or_else(|| refusal(&answer))?);
+        if info.contains(own_run_id) {
+            return Err(io::Error::other("this server itself listens there"));
+        }
+        let answer = self.ask(&[b"CONFIG", b"GET", b"databases"])?;
+        let count = answer.as_slice().and_then(|pair| pair.get(1)?.as_i64());
+        let count = count.and_then(|count| u64::try_from(count).ok());
+        count.ok_or_else(|| refusal(&answer))
+    }
+
+    fn ask(&mut self, args: &[&[u8]]) -> io::Result<Value> {
+        let mut out = Vec::new();
+        command(&mut out, args);
+        self.socket.set_write_timeout(Some(PATIENCE))?;
+        self.socket.write_all(&out)?;
+        let mut some = [0; 4096];
+        loop {
+            if let Some((answer, len)) = decode(&self.input).map_err(io::Error::other)? {
+                self.input.drain(..len);
+                return Ok(answer);
+            }
+            let left = self.until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.input.len() > MAX_ANSWER {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.socket.set_read_timeout(Some(left))?;
+            match self.socket.read(&mut some)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => self
+                    .input
+                    .extend_from_slice(some.get(..n).unwrap_or_default()),
+            }
+        }
+    }
+}
+
+fn is_locked(answer: &Value) -> bool {
+    answer
+        .as_error()
+        .is_some_and(|text| text.starts_with("NOAUTH"))
+}
+
+fn refusal(answer: &Value) -> io::Error {
+    io::Error::other(
+        answer
+            .as_error()
+            .unwrap_or("an answer that is none")
+            .to_owned(),
+    )
+}
+
+/// When refusals were last told of: a replica that is refused comes again every second.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<BTreeMap<String, Instant>>);
+
+impl Refusals {
+    /// Whether it is news that this replica is refused for this reason.
+    pub(super) fn is_news(&self, replica: &Replica, reason: &Beyond) -> bool {
+        let refusal = format!("{}:{}: {reason}", replica.ip, replica.port);
+        let mut told = self.0.lock();
+        let known = told.get(&refusal);
+        if known.is_some_and(|at| at.elapsed() < NEWS_AFTER) {
+            return false;
+        }
+        if told.len() >= MAX_REFUSALS {
+            told.clear();
+        }
+        told.insert(refusal, Instant::now());
+        true
+    }
+}
