@@ -11,6 +11,7 @@ use crate::base::clock;
 use crate::commands::{load_libraries, names, registry};
 use crate::jobs::{self, Jobs, LoadError};
 use crate::net::{IoThread, ListenError, Listeners};
+use crate::rdb::FieldTimes;
 use crate::replication;
 use crate::state::Server;
 use crate::state::config::{AppendFsync, Compression as ConfigCompression, Config, memory_budget};
@@ -332,6 +333,14 @@ fn take_moves(server: &Server, waker: Arc<Waker>) -> Receiver<Move> {
 /// Once a second; nothing of it waits for the disk, as nobody can connect meanwhile.
 fn cron(server: &Server) {
     server.sample();
+    let stats = &server.stats;
+    if stats.has_untold_field_times() {
+        let so_far = FieldTimes {
+            hashes: stats.field_times_hashes.get(),
+            fields: stats.field_times_fields.get(),
+        };
+        log::warn!("so far, in RESTORE and from masters: {so_far}");
+    }
     server.evict_clients(&server.config.load());
 }
 

@@ -46,6 +46,7 @@ pub mod debug;
 mod dump;
 mod elements;
 mod expire;
+pub mod field_times;
 mod functions;
 mod hashes;
 mod hyperloglog;

@@ -7,6 +7,7 @@
 use crate::base::clock;
 use crate::commands::add_library;
 use crate::encoding::own;
+use crate::rdb::FieldTimes;
 use crate::state::scripts::Libraries;
 use crate::storage::{Engine, StorageError, Txn};
 use crate::types::import::{ImportError, Load, Loaded, import};
@@ -159,15 +160,14 @@ fn report(loaded: &Loaded, time: Duration) {
     for (count, what) in [
         (loaded.expired, "keys whose time is over were left out"),
         (loaded.empty, "keys without elements were left out"),
-        (
-            loaded.timed_fields,
-            "fields of hashes had a time of their own: those past it were left out, the others have lost it",
-        ),
         (loaded.modules, "pieces of modules' own data were left out"),
     ] {
         if count > 0 {
             log::warn!("{count} {what}");
         }
+    }
+    if loaded.field_times != FieldTimes::default() {
+        log::warn!("{}", loaded.field_times);
     }
 }
 

@@ -9,7 +9,7 @@ use super::restore::{Building, RestoreError};
 use crate::encoding::own;
 use crate::rdb::decode::kind_of;
 use crate::rdb::file::{Entry, FileReader, Head};
-use crate::rdb::{self, Element};
+use crate::rdb::{self, Element, FieldTimes};
 use crate::storage::{DbIndex, StorageError, Txn};
 use std::io::BufRead;
 
@@ -80,8 +80,8 @@ pub struct Loaded {
     pub expired: u64,
     /// Keys left out because they hold nothing.
     pub empty: u64,
-    /// Fields of hashes with a time of their own.
-    pub timed_fields: u64,
+    /// Fields of hashes with times of their own, which were not kept.
+    pub field_times: FieldTimes,
     /// Libraries of functions.
     pub functions: u64,
     /// What modules keep besides keys, left out.
@@ -242,7 +242,7 @@ impl<R: BufRead> Import<'_, R> {
         })?;
         let taken = building.finish(txn, head.expire_ms)?;
         self.loaded.elements += taken.elements;
-        self.loaded.timed_fields += taken.timed_fields;
+        self.loaded.field_times.count_hash(taken.timed_fields);
         match taken.elements {
             0 => self.loaded.expired += 1,
             _ => self.loaded.keys += 1,
