@@ -64,9 +64,12 @@ pub fn without_field_times<'a>(args: &[&'a [u8]]) -> Option<Timeless<'a>> {
     })
 }
 
+/// Some arguments of a command.
+type Args<'a> = [&'a [u8]];
+
 /// What stands between the key and FIELDS, and what stands behind the number of
 /// fields.
-fn fields_of<'b, 'a>(rest: &'b [&'a [u8]]) -> Option<(&'b [&'a [u8]], &'b [&'a [u8]])> {
+fn fields_of<'b, 'a>(rest: &'b Args<'a>) -> Option<(&'b Args<'a>, &'b Args<'a>)> {
     let is_word = |arg: &&[u8]| arg.eq_ignore_ascii_case(b"FIELDS");
     // The key may have that name.
     let at = 1 + rest.get(1..)?.iter().position(is_word)?;

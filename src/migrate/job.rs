@@ -205,7 +205,7 @@ impl<'j> Job<'j> {
                 // What else was in the transaction has been run: only another
                 // copy helps.
                 let progress = self.progress(Stage::Copying(None));
-                let set = Conn::new(&self.options.target(), &self.stop)
+                let set = Conn::new(&self.options.target(), self.stop)
                     .and_then(|mut target| self.checkpoint.set_marker(&mut target, &progress));
                 if let Err(error) = set {
                     log::error!("{error}");
@@ -216,7 +216,7 @@ impl<'j> Job<'j> {
             }
             log::warn!("{error}; trying again");
             self.stats.reconnects.fetch_add(1, Ordering::Relaxed);
-            sleep(RETRY, &self.stop);
+            sleep(RETRY, self.stop);
         }
     }
 
@@ -253,7 +253,7 @@ impl<'j> Job<'j> {
     fn attempt(&mut self, target: Option<Conn>, is_first: bool) -> Result<(End, Option<Position>)> {
         let mut target = match target {
             Some(target) => target,
-            None => Conn::new(&self.options.target(), &self.stop)?,
+            None => Conn::new(&self.options.target(), self.stop)?,
         };
         let run_id = target.info("server")?.get("run_id").map(str::to_owned);
         if let Some(client) = self.client.take()
@@ -301,7 +301,7 @@ impl<'j> Job<'j> {
         // Redis has it since 5.0.
         let client = target.ask_maybe(&["CLIENT", "ID"])?;
         self.client = client.and_then(|id| id.as_i64());
-        let mut watch = Watch::new(&self.options, &self.stop, &self.stats);
+        let mut watch = Watch::new(self.options, self.stop, &self.stats);
         let mut follower =
             Follower::new(self.following(link.applied), &mut *feed, &mut target, start);
         let end = follower.run(|position| watch.is_done(position))?;
@@ -434,15 +434,15 @@ impl<'j> Job<'j> {
 
     fn following(&self, applied: Arc<AtomicU64>) -> Following<'_> {
         Following {
-            rewriter: &self.rewriter,
-            checkpoint: &self.checkpoint,
+            rewriter: self.rewriter,
+            checkpoint: self.checkpoint,
             owned: self.owned,
             applied,
             stats: &self.stats,
-            stop: &self.stop,
+            stop: self.stop,
             keep_going: self.options.keep_going,
             pipeline: self.options.pipeline,
-            dbs: Dbs::new(&self.options.target(), &self.stop),
+            dbs: Dbs::new(&self.options.target(), self.stop),
             done: 0,
         }
     }
@@ -459,7 +459,7 @@ impl<'j> Job<'j> {
             (None, None) => (Vec::new(), Oldest::Kept),
         };
         if known.is_none()
-            && let Some(mut survey) = Survey::new(&self.options, &self.rewriter, &self.stop)
+            && let Some(mut survey) = Survey::new(self.options, self.rewriter, self.stop)
         {
             survey.files(&files)?;
         }
@@ -528,7 +528,7 @@ impl<'j> Job<'j> {
         let progress = self.progress(Stage::Copying(None));
         self.checkpoint.set_marker(target, &progress)?;
         if is_again && self.owned {
-            peers::clear_keys(target, &self.rewriter.mapping, None, &self.stop)?;
+            peers::clear_keys(target, &self.rewriter.mapping, None, self.stop)?;
             self.checkpoint.set_marker(target, &progress)?;
         } else if is_again {
             log::warn!(
@@ -555,7 +555,7 @@ impl<'j> Job<'j> {
             source,
             &self.rewriter.mapping,
             &writing,
-            &self.stop,
+            self.stop,
             &self.stats,
             note,
         )
