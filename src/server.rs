@@ -13,7 +13,9 @@ use crate::jobs::{self, Jobs, LoadError};
 use crate::net::{IoThread, ListenError, Listeners};
 use crate::replication;
 use crate::state::Server;
-use crate::state::config::{AppendFsync, Compression as ConfigCompression, Config, memory_budget};
+use crate::state::config::{
+    AppendFsync, Compression as ConfigCompression, Config, Given, memory_budget,
+};
 use crate::state::descriptors::{self, Shares};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::server::Shutdown;
@@ -22,7 +24,6 @@ use crate::storage::{Engine, StorageError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use mio::{Events, Poll, Token, Waker};
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -79,16 +80,15 @@ impl ServerError {
     }
 }
 
-/// Runs a server until SIGTERM, SIGINT or SHUTDOWN, over what `load_rdb` holds
-/// if that is given. `ready` is told the shared state once all is up.
+/// Runs a server until SIGTERM, SIGINT or SHUTDOWN, or does what else is asked for in
+/// `given`. `ready` is told the shared state once all is up.
 ///
 /// # Errors
 /// The configuration asks for what cannot be, the database cannot be opened, an address
 /// cannot be bound, a thread cannot be started, the last flush fails.
 pub fn run(
     mut config: Config,
-    config_file: Option<PathBuf>,
-    load_rdb: Option<&Path>,
+    given: &Given,
     ready: impl FnOnce(&Arc<Server>),
 ) -> Result<(), ServerError> {
     let started = Instant::now();
@@ -96,9 +96,13 @@ pub fn run(
     // The database's lock comes before the sockets: who does not get it must not touch the
     // sockets of the server that has it.
     let shares = descriptors::claim(&mut config).map_err(io::Error::other)?;
-    let engine = Engine::open(storage_config(&config, &shares)).map_err(cannot_open)?;
+    let storage = StorageConfig {
+        accept_data_loss: given.accept_data_loss,
+        ..storage_config(&config, &shares)
+    };
+    let engine = Engine::open(storage).map_err(cannot_open)?;
     let mut listeners = Listeners::bind(&config)?;
-    match load_rdb {
+    match &given.load_rdb {
         Some(path) => drop(jobs::load_rdb(&engine, path)?),
         None => jobs::refuse_half_loaded(&engine)?,
     }
@@ -116,7 +120,7 @@ pub fn run(
     let port = u64::from(config.port);
     let run_id = run_id()?;
     let commands = registry().len();
-    let server = Server::new(engine, config, config_file, run_id, commands);
+    let server = Server::new(engine, config, given.file.clone(), run_id, commands);
     let server = Arc::new(server);
     server.port.store(port, Ordering::Relaxed);
     let reserved = &server.reserved_descriptors;

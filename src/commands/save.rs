@@ -12,9 +12,10 @@ use super::info::{KEDIS_VERSION, REDIS_VERSION};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::clock;
+use crate::base::files::sync_dir;
 use crate::state::config::Config;
 use crate::state::saves::Turn;
-use crate::storage::{Engine, StorageError, is_copy};
+use crate::storage::{Engine, StorageError, fail_point, is_copy};
 use crate::types::OpError;
 use crate::types::export::{ExportOptions, export};
 use std::fs::File;
@@ -97,11 +98,23 @@ fn may_replace(place: &Path) -> io::Result<()> {
 
 fn install(target: &Target) -> io::Result<()> {
     let (new, place) = (&target.temporary, &target.path);
-    if !is_there(place) {
-        return std::fs::rename(new, place);
+    let had_copy = is_there(place);
+    match had_copy {
+        true => exchange(new, place)?,
+        false => std::fs::rename(new, place)?,
     }
-    exchange(new, place)?;
-    std::fs::remove_dir_all(new)
+    // Before the old one goes: a crash of the machine must not leave neither.
+    sync_dir_of(place)?;
+    match had_copy {
+        true => std::fs::remove_dir_all(new),
+        false => Ok(()),
+    }
+}
+
+/// Makes a name that is new, or means something else now, outlive a crash of the machine.
+fn sync_dir_of(path: &Path) -> io::Result<()> {
+    fail_point("before-dir-sync").map_err(io::Error::other)?;
+    path.parent().map_or(Ok(()), sync_dir)
 }
 
 /// Exchanges two directories: at every moment both names are there.
@@ -231,9 +244,7 @@ fn write_rdb_beside(
     })?;
     file.sync_all()?;
     std::fs::rename(&target.temporary, &target.path)?;
-    if let Some(dir) = target.path.parent() {
-        File::open(dir)?.sync_all()?;
-    }
+    sync_dir_of(&target.path)?;
     log::info!(
         "{}: {} keys, {} bytes",
         target.path.display(),

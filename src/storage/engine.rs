@@ -1,7 +1,9 @@
 //! The open database: column families, the server's own rows, commits, checkpoints.
 
 mod files;
+mod mend;
 mod open;
+mod whole;
 
 pub use files::is_copy;
 pub(super) use open::read_counts;
@@ -19,8 +21,10 @@ use super::options::{RocksOptions, StorageConfig};
 use super::overlay::RowHasher;
 use super::tally::Tallies;
 use super::traces::Removals;
+use super::wal::marks::Keeper;
 use super::wishes::Wishes;
 use super::{DbIndex, Result, StorageError};
+use crate::base::files::create_dir_all;
 use crate::base::hash::SharedHash;
 use crate::encoding::CollectionId;
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
@@ -105,6 +109,8 @@ pub struct Engine {
     pub(super) own_cf: ColumnFamily,
     pub(super) binlog_cf: ColumnFamily,
     pub(super) db: Db,
+    /// How far the log must be whole, for the next start.
+    pub(super) marks: Keeper,
     pub(super) locks: Locks,
     pub(super) wishes: Wishes,
     pub(super) hot: HotRows,
@@ -163,20 +169,25 @@ impl Engine {
     ///
     /// # Errors
     /// [`StorageError::Format`] if the directory holds a database of another
-    /// format version; otherwise what RocksDB reports, among it that another
+    /// format version; [`StorageError::Damaged`] if it holds one that has lost
+    /// something; otherwise what RocksDB reports, among it that another
     /// process has the directory open.
     pub fn open(config: StorageConfig) -> Result<Arc<Engine>> {
-        std::fs::create_dir_all(&config.dir).map_err(|error| {
+        create_dir_all(&config.dir).map_err(|error| {
             StorageError::Format(format!("cannot make {}: {error}", config.dir.display()))
         })?;
         let options = RocksOptions::new(&config)?;
-        let (db, names) = open::open_in_background(&config, &options)?;
+        let (db, names, marks) = open::open_in_background(&config, &options)?;
         let own_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;
         open::check_format(&db, &own_cf, &names)?;
         let hash_key = open::own_row_or_insert(&db, &own_cf, own::HASH_KEY, random_bytes::<16>)?;
         let hash_key = <[u8; 16]>::try_from(hash_key.as_slice())
             .map_err(|_| crate::encoding::Corrupt("hash key"))?;
+        let is_unmended = whole::is_unmended(&config.dir);
+        if is_unmended {
+            mend::begin_anew(&db, &own_cf, &binlog_cf)?;
+        }
         open::mind_the_gap(&db, &own_cf, &binlog_cf, config.binlog_enabled)?;
         let replication_id = open::own_row_or_insert(&db, &own_cf, own::REPLICATION_ID, || {
             Ok(hex(&random_bytes::<20>()?).into_bytes())
@@ -194,12 +205,17 @@ impl Engine {
             },
         };
         let keyspaces = open::load_keyspaces(&db, &own_cf, &names, &mut state, config.databases)?;
+        if is_unmended {
+            mend::recount(&db, &own_cf, &keyspaces, &mut state)?;
+            whole::set_mended(&config.dir)?;
+        }
         let binlog = Binlog::load(&db, &own_cf, &binlog_cf, &state, config.binlog_enabled)?;
         let engine = Engine {
             keyspaces: RwLock::new(keyspaces),
             own_cf,
             binlog_cf,
             db,
+            marks,
             locks: Locks::default(),
             wishes: Wishes::default(),
             hot: HotRows::new(config.hot_bytes(config.memory_budget)),

@@ -23,7 +23,9 @@
 //! | [`staging`] | a data set that arrives row by row and then takes the place of the old one |
 //! | [`expiry`] | slices of work for the expire thread |
 //! | `ahead` | rows of large new collections, written before their commit |
+//! | `wal` | the files of the write-ahead log, and how far each must be whole |
 //! | [`traces`] | what deleted keys leave until compaction |
+//! | `corruption` | files that the disk does not give back as they were written |
 //! | [`check`] | a full check of a database's invariants |
 //!
 //! Invariants kept here (numbers as elsewhere in the code):
@@ -37,6 +39,7 @@ mod ahead;
 pub mod binlog;
 pub mod changes;
 pub mod check;
+mod corruption;
 pub mod durability;
 pub mod engine;
 pub mod events;
@@ -58,12 +61,14 @@ mod syncs;
 pub mod tally;
 pub mod traces;
 pub mod txn;
+mod wal;
 mod wishes;
 
 #[cfg(test)]
 mod tests;
 
 pub use ahead::Early;
+pub use corruption::{Corruptions, corruptions};
 pub use engine::{Engine, fail_point, is_copy};
 pub use keyspace::{KeyMeta, Value};
 pub use options::StorageConfig;
@@ -81,7 +86,7 @@ pub struct DbIndex(pub u16);
 pub enum StorageError {
     /// RocksDB reports a failure.
     #[error("storage: {0}")]
-    RocksDb(#[from] rocksdb::Error),
+    RocksDb(rocksdb::Error),
     /// A row on disk is not what it should be.
     #[error("storage: {0}")]
     Corrupt(#[from] Corrupt),
@@ -99,6 +104,9 @@ pub enum StorageError {
     /// [`View::be_brief`]).
     #[error("storage: this takes long")]
     TakesLong,
+    /// The database has lost something, and is not opened as it is. Says how to go on.
+    #[error("storage: {0}")]
+    Damaged(String),
     /// The directory holds something that this build cannot read.
     #[error("storage: {0}")]
     Format(String),
@@ -121,6 +129,13 @@ pub enum StorageError {
     /// A file operation failed.
     #[error("storage: {0}")]
     Io(#[from] std::io::Error),
+}
+
+impl From<rocksdb::Error> for StorageError {
+    fn from(error: rocksdb::Error) -> StorageError {
+        corruptions().note(&error);
+        StorageError::RocksDb(error)
+    }
 }
 
 /// The result of a storage operation.

@@ -3,6 +3,7 @@
 //! the last level, a WAL that is flushed by us once per tick.
 
 use super::memtable;
+use super::wal::marks;
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options,
@@ -75,6 +76,8 @@ pub struct StorageConfig {
     /// New collections of at least this many bytes are written before the commit
     /// that makes them reachable.
     pub ahead_bytes: usize,
+    /// Open the database also if that loses a part of the log that was acknowledged.
+    pub accept_data_loss: bool,
 }
 
 impl StorageConfig {
@@ -107,6 +110,7 @@ impl StorageConfig {
             packed_max_bytes: 1 << 10,
             packed_max_entries: 64,
             ahead_bytes: 1 << 20,
+            accept_data_loss: false,
         }
     }
 }
@@ -213,7 +217,8 @@ impl RocksOptions {
             db.set_ratelimiter(config.rate_limit as i64, 100_000, 10);
         }
         // What counts is in the WAL, or was flushed by whoever wrote it around the WAL.
-        let db = db.get_options_from_string("avoid_flush_during_shutdown=true")?;
+        let more = format!("avoid_flush_during_shutdown=true;{}", marks::option());
+        let db = db.get_options_from_string(more)?;
         Ok(RocksOptions {
             db,
             cache,

@@ -2,6 +2,8 @@
 
 use super::Text;
 use crate::state::Server;
+use crate::storage::corruptions;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 /// Dead collections are counted up to this many.
@@ -83,11 +85,26 @@ pub(super) fn keyspace(text: &mut Text, server: &Server) {
     }
 }
 
+/// Names of files, without their directory, in one line.
+fn names(files: &[PathBuf]) -> String {
+    let names = files.iter().filter_map(|file| file.file_name());
+    let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+    names.join(",")
+}
+
 pub(super) fn storage(text: &mut Text, server: &Server) {
     let engine = &server.engine;
     text.field("storage_dir", engine.config.dir.display());
     text.field("storage_format", crate::encoding::FORMAT_VERSION);
-    text.field("storage_status", status(engine.has_failed()));
+    let corrupt = corruptions().files();
+    let storage_status = match engine.has_failed() {
+        true => "err",
+        false if corruptions().count() > 0 => "corrupt",
+        false => "ok",
+    };
+    text.field("storage_status", storage_status);
+    text.field("storage_corruptions", corruptions().count());
+    text.field("storage_corrupt_files", names(&corrupt));
     text.field("storage_keyspaces", engine.all_keyspaces().len());
     let tables = engine.property_sum("rocksdb.total-sst-files-size");
     let blobs = engine.property_sum("rocksdb.total-blob-file-size");

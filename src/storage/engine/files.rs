@@ -25,7 +25,7 @@ pub fn is_copy(path: &Path) -> bool {
 }
 
 /// Whether RocksDB calls a file of a checkpoint so.
-fn is_file_of_copy(name: &str) -> bool {
+pub(super) fn is_file_of_copy(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let numbered = ["MANIFEST-", "OPTIONS-"];
     let of_kind = [".sst", ".blob", ".log"];
@@ -44,6 +44,14 @@ impl Engine {
         self.sync_wal()?;
         let checkpoint = rocksdb::checkpoint::Checkpoint::new(&self.db)?;
         Ok(checkpoint.create_checkpoint(path)?)
+    }
+
+    /// Has the disk take how far the log is synced, which the next start relies on.
+    ///
+    /// # Errors
+    /// The disk does not.
+    pub fn sync_marks(&self) -> Result<()> {
+        self.marks.sync()
     }
 
     /// Flushes all memtables, so that the next start has no WAL to replay.

@@ -149,11 +149,16 @@ impl Conn {
 
     /// A number that INFO tells.
     pub fn info_number(&mut self, section: &str, field: &str) -> u64 {
+        let text = self.info_text(section, field);
+        text.parse().expect("a number")
+    }
+
+    /// What INFO tells.
+    pub fn info_text(&mut self, section: &str, field: &str) -> String {
         let info = self.must(&format!("INFO {section}")).text();
         let prefix = format!("{field}:");
         let text = info.lines().find_map(|line| line.strip_prefix(&prefix));
-        text.and_then(|number| number.parse().ok())
-            .expect("a number")
+        text.expect("a field").to_owned()
     }
 
     /// Sends all commands in one write and then reads all replies.
