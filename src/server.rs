@@ -20,7 +20,7 @@ use crate::state::descriptors::{self, Shares};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::server::Shutdown;
 use crate::storage::options::{Compression, StorageConfig};
-use crate::storage::{Engine, StorageError};
+use crate::storage::{self, Engine, StorageError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use mio::{Events, Poll, Token, Waker};
 use std::io;
@@ -96,11 +96,14 @@ pub fn run(
     // The database's lock comes before the sockets: who does not get it must not touch the
     // sockets of the server that has it.
     let shares = descriptors::claim(&mut config).map_err(io::Error::other)?;
-    let storage = StorageConfig {
+    let wanted = StorageConfig {
         accept_data_loss: given.accept_data_loss,
         ..storage_config(&config, &shares)
     };
-    let engine = Engine::open(storage).map_err(cannot_open)?;
+    if given.repair {
+        return repair(&wanted);
+    }
+    let engine = Engine::open(wanted).map_err(cannot_open)?;
     let mut listeners = Listeners::bind(&config)?;
     match &given.load_rdb {
         Some(path) => drop(jobs::load_rdb(&engine, path)?),
@@ -149,6 +152,19 @@ pub fn run(
     log::info!("stopping");
     listeners.close(poll.registry());
     stop(&server, threads, jobs, links, &leave)
+}
+
+/// Repairs the database, and says what is lost.
+fn repair(config: &StorageConfig) -> Result<(), ServerError> {
+    let lost = storage::repair(config).map_err(cannot_open)?;
+    for what in &lost {
+        log::warn!("lost: {what}");
+    }
+    match lost.len() {
+        0 => log::info!("the database is whole"),
+        losses => log::warn!("the database is repaired, {losses} losses are named above"),
+    }
+    Ok(())
 }
 
 /// Says what the configuration has to do with it.

@@ -1,10 +1,14 @@
-//! Compiles what knows RocksDB's classes, a part of the memtable and a file system, with
-//! the headers of the RocksDB that is built along with us.
+//! Compiles what knows RocksDB's classes, a part of the memtable, a file system and a
+//! listener, with the headers of the RocksDB that is built along with us.
 
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 2] = ["src/storage/memtable/rep.cc", "src/storage/wal/files.cc"];
+const SOURCES: [&str; 3] = [
+    "src/storage/memtable/rep.cc",
+    "src/storage/rot/listener.cc",
+    "src/storage/wal/files.cc",
+];
 
 fn main() {
     for source in SOURCES {

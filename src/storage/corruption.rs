@@ -60,8 +60,13 @@ impl Corruptions {
         if error.kind() != rocksdb::ErrorKind::Corruption {
             return;
         }
+        self.note_text(error.as_ref());
+    }
+
+    /// Notes what RocksDB says of such an error.
+    pub(super) fn note_text(&self, error: &str) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        let file = file_named_in(error.as_ref());
+        let file = file_named_in(error);
         let mut seen = self.seen.lock();
         if let Some(file) = &file
             && seen.files.len() < MAX_FILES
@@ -84,7 +89,7 @@ impl Corruptions {
 }
 
 /// The table or blob file that a message of RocksDB names.
-fn file_named_in(text: &str) -> Option<PathBuf> {
+pub(super) fn file_named_in(text: &str) -> Option<PathBuf> {
     let is_table = |word: &&str| word.ends_with(".sst") || word.ends_with(".blob");
     let ends = |c: char| [':', ',', ';'].contains(&c);
     // Paths may have spaces: what counts is where the path begins and the name ends.

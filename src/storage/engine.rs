@@ -3,10 +3,12 @@
 mod files;
 mod mend;
 mod open;
+mod salvage;
 mod whole;
 
 pub use files::is_copy;
 pub(super) use open::read_counts;
+pub(super) use salvage::Salvage;
 
 use super::ahead::Ahead;
 use super::binlog::Binlog;
@@ -173,6 +175,14 @@ impl Engine {
     /// something; otherwise what RocksDB reports, among it that another
     /// process has the directory open.
     pub fn open(config: StorageConfig) -> Result<Arc<Engine>> {
+        let dir = config.dir.clone();
+        Engine::open_as_it_is(config).map_err(|error| match error {
+            StorageError::RocksDb(error) => whole::unreadable(&dir, error),
+            other => other,
+        })
+    }
+
+    fn open_as_it_is(config: StorageConfig) -> Result<Arc<Engine>> {
         create_dir_all(&config.dir).map_err(|error| {
             StorageError::Format(format!("cannot make {}: {error}", config.dir.display()))
         })?;
@@ -204,7 +214,14 @@ impl Engine {
                 ..State::default()
             },
         };
-        let keyspaces = open::load_keyspaces(&db, &own_cf, &names, &mut state, config.databases)?;
+        let keyspaces = open::load_keyspaces(
+            &db,
+            &own_cf,
+            &names,
+            &mut state,
+            config.databases,
+            is_unmended,
+        )?;
         if is_unmended {
             mend::recount(&db, &own_cf, &keyspaces, &mut state)?;
             whole::set_mended(&config.dir)?;

@@ -24,6 +24,8 @@
 //! | [`expiry`] | slices of work for the expire thread |
 //! | `ahead` | rows of large new collections, written before their commit |
 //! | `wal` | the files of the write-ahead log, and how far each must be whole |
+//! | [`repair()`] | saves what can be read of a damaged database |
+//! | `rot` | tables with blocks that cannot be read, and compactions |
 //! | [`traces`] | what deleted keys leave until compaction |
 //! | `corruption` | files that the disk does not give back as they were written |
 //! | [`check`] | a full check of a database's invariants |
@@ -53,6 +55,8 @@ mod memtable;
 pub mod options;
 pub mod overlay;
 mod patience;
+mod repair;
+mod rot;
 mod runs;
 pub mod scan;
 pub mod snapshot;
@@ -72,6 +76,8 @@ pub use corruption::{Corruptions, corruptions};
 pub use engine::{Engine, fail_point, is_copy};
 pub use keyspace::{KeyMeta, Value};
 pub use options::StorageConfig;
+pub use repair::repair;
+pub use rot::tables_aside;
 pub use txn::{Expected, Txn, View};
 
 use crate::encoding::Corrupt;

@@ -2,8 +2,8 @@
 //! Bloom filters with a prefix extractor over `tag ‖ id`, LZ4 above and ZSTD in
 //! the last level, a WAL that is flushed by us once per tick.
 
-use super::memtable;
 use super::wal::marks;
+use super::{memtable, rot};
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options,
@@ -217,7 +217,8 @@ impl RocksOptions {
             db.set_ratelimiter(config.rate_limit as i64, 100_000, 10);
         }
         // What counts is in the WAL, or was flushed by whoever wrote it around the WAL.
-        let more = format!("avoid_flush_during_shutdown=true;{}", marks::option());
+        let (marks, rot) = (marks::option(), rot::option());
+        let more = format!("avoid_flush_during_shutdown=true;{marks};{rot}");
         let db = db.get_options_from_string(more)?;
         Ok(RocksOptions {
             db,

@@ -10,6 +10,7 @@
 //! - `differential`: random commands against the oracle
 //! - `oracle`: what neither keys nor chance decide, beside the oracle
 //! - `crash`: kill -9 under load
+//! - `damage`: files that the disk has lost or changed
 //! - `durability`: replies that wait for the disk
 //! - `failure`: writes that fail
 //! - `hostile`: input that no client library sends
@@ -34,6 +35,7 @@
 mod blocking;
 mod clients;
 mod crash;
+mod damage;
 mod differential;
 mod durability;
 mod failure;

@@ -2,7 +2,7 @@
 
 use super::Text;
 use crate::state::Server;
-use crate::storage::corruptions;
+use crate::storage::{corruptions, tables_aside};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -105,6 +105,7 @@ pub(super) fn storage(text: &mut Text, server: &Server) {
     text.field("storage_status", storage_status);
     text.field("storage_corruptions", corruptions().count());
     text.field("storage_corrupt_files", names(&corrupt));
+    text.field("storage_tables_aside", names(&tables_aside()));
     text.field("storage_keyspaces", engine.all_keyspaces().len());
     let tables = engine.property_sum("rocksdb.total-sst-files-size");
     let blobs = engine.property_sum("rocksdb.total-blob-file-size");

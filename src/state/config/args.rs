@@ -152,7 +152,8 @@ fn parse(args: Vec<Vec<u8>>) -> Result<Parsed, ConfigError> {
             (false, b"-h" | b"--help") => return Ok(Parsed::Help),
             (false, [b'-', b'-', flag @ ..]) => {
                 let directive = flag_words(flag)?;
-                hungry = directive.arguments.is_empty();
+                let is_bare = Given::default().flag(&directive.name).is_some();
+                hungry = directive.arguments.is_empty() && !is_bare;
                 let next_is_flag = args.peek().is_none_or(|next| next.starts_with(b"--"));
                 let bare_save = hungry && directive.name.eq_ignore_ascii_case(b"save");
                 directives.push(directive);

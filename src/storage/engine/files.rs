@@ -3,7 +3,8 @@
 
 use super::open::is_family;
 use super::{BINLOG, ColumnFamily, Db, Engine, Keyspace};
-use crate::storage::Result;
+use crate::storage::wal::marks;
+use crate::storage::{Result, rot};
 use rocksdb::FlushOptions;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -29,7 +30,7 @@ pub(super) fn is_file_of_copy(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let numbered = ["MANIFEST-", "OPTIONS-"];
     let of_kind = [".sst", ".blob", ".log"];
-    ["CURRENT", "IDENTITY"].contains(&name)
+    ["CURRENT", "IDENTITY", marks::NAME].contains(&name)
         || numbered
             .iter()
             .any(|head| name.strip_prefix(head).is_some_and(is_number))
@@ -43,7 +44,9 @@ impl Engine {
     pub fn checkpoint(&self, path: &Path) -> Result<()> {
         self.sync_wal()?;
         let checkpoint = rocksdb::checkpoint::Checkpoint::new(&self.db)?;
-        Ok(checkpoint.create_checkpoint(path)?)
+        checkpoint.create_checkpoint(path)?;
+        // So that a copy of it that is not whole is known for one.
+        marks::add_to_copy(path)
     }
 
     /// Has the disk take how far the log is synced, which the next start relies on.
@@ -90,6 +93,9 @@ impl Engine {
 
     /// Compacts a range of rows, what is in the memtable included.
     pub(in crate::storage) fn compact_rows(&self, keyspace: &Keyspace, from: &[u8], to: &[u8]) {
+        let Some(_may) = rot::compaction_of(&self.config.dir) else {
+            return;
+        };
         let mut options = rocksdb::CompactOptions::default();
         // Others may go on meanwhile.
         options.set_exclusive_manual_compaction(false);
@@ -101,6 +107,10 @@ impl Engine {
 
     /// Compacts everything.
     pub fn compact(&self) {
+        let Some(_may) = rot::compaction_of(&self.config.dir) else {
+            log::warn!("nothing is compacted: a table is put aside, as it cannot be read");
+            return;
+        };
         for cf in self.families() {
             let all = None::<&[u8]>;
             self.db.compact_range_cf(&cf, all, all);

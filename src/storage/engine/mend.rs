@@ -41,7 +41,7 @@ pub(super) fn recount(
         let Some(keyspace) = keyspace else { continue };
         let (counts, last_id) = count(db, keyspace)?;
         let before = keyspace.counts();
-        if counts != before {
+        if counts != before && before != Counts::default() {
             log::warn!(
                 "DB {index} has {} keys, {} with an expiry; before, {} and {} were stated",
                 counts.keys,

@@ -4,7 +4,7 @@ use super::{BINLOG, ColumnFamily, DEFAULT, Db, Keyspace, handle, hex, random_byt
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
 use crate::encoding::{Corrupt, FORMAT_VERSION};
 use crate::storage::options::{RocksOptions, StorageConfig};
-use crate::storage::wal::{self, marks};
+use crate::storage::wal::marks;
 use crate::storage::{Result, StorageError};
 use rocksdb::{ColumnFamilyDescriptor, DBRawIteratorWithThreadMode, IteratorMode, WriteBatch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,11 +62,7 @@ fn open_db(
         false => whole::unreadable(dir, error),
     })?;
     tell_of_losses(dir);
-    let logs: Vec<u64> = wal::files(dir)?
-        .into_iter()
-        .map(|(number, _)| number)
-        .collect();
-    marks.forget_all_but(&logs);
+    marks.forget_missing()?;
     Ok((db, names, marks))
 }
 
@@ -100,7 +96,8 @@ fn check_families(existing: &[String], options: &RocksOptions, dir: &Path) -> Re
         return Err(not_ours(&format!("column family {name}")));
     }
     let has_binlog = existing.iter().any(|name| name == BINLOG);
-    if !existing.is_empty() && !has_binlog && existing != [DEFAULT] {
+    let may_lack_it = existing == [DEFAULT] || whole::is_unmended(dir);
+    if !existing.is_empty() && !has_binlog && !may_lack_it {
         return Err(not_ours(&format!("it has no column family {BINLOG}")));
     }
     // A start that was broken off may have left no more than an empty one. A database of
@@ -231,6 +228,7 @@ pub(super) fn load_keyspaces(
     names: &[String],
     state: &mut State,
     databases: u16,
+    is_unmended: bool,
 ) -> Result<Vec<Option<Arc<Keyspace>>>> {
     let counts = read_counts(state, db.raw_iterator_cf(own_cf))?;
     let mut keyspaces: Vec<Option<Arc<Keyspace>>> = vec![None; usize::from(databases)];
@@ -247,6 +245,12 @@ pub(super) fn load_keyspaces(
             .map(u32::from_be_bytes)
             .map_err(|_| Corrupt("DB map"))?;
         let name = KeyspaceId(id).column_family();
+        if is_unmended && db.cf_handle(&name).is_none() {
+            log::warn!("DB {index} is lost: nothing is left of its column family {name}");
+            batch.delete_cf(own_cf, key);
+            rows.next();
+            continue;
+        }
         let keyspace = Keyspace::new(KeyspaceId(id), handle(db, &name)?);
         keyspace.set_counts(counts.get(&id).copied().unwrap_or_default());
         match keyspaces.get_mut(usize::from(index)) {

@@ -38,7 +38,7 @@ pub(super) struct Found {
     /// What is to be cut off of files of the log.
     cuts: Vec<Cut>,
     /// What is lost by that, in words.
-    losses: Vec<String>,
+    pub losses: Vec<String>,
 }
 
 /// What is to be left of a file of the log.
@@ -83,7 +83,10 @@ impl Found {
     /// Cuts off what is to be cut off; nobody has the database open.
     pub fn cut(&self, dir: &Path) -> Result<()> {
         if !self.losses.is_empty() {
-            log::warn!("as --accept-data-loss wants it: {}", self.losses.join("; "));
+            log::warn!(
+                "the database goes on without a part of what was acknowledged: {}",
+                self.losses.join("; ")
+            );
             set_unmended(dir)?;
         }
         for cut in &self.cuts {
@@ -122,7 +125,7 @@ pub(super) fn set_mended(dir: &Path) -> io::Result<()> {
 }
 
 /// Copies a file to where lost ones are kept.
-fn keep(dir: &Path, path: &Path) -> io::Result<()> {
+pub(super) fn keep(dir: &Path, path: &Path) -> io::Result<()> {
     let lost = dir.join(LOST);
     std::fs::create_dir_all(&lost)?;
     let to = lost.join(path.file_name().unwrap_or_default());
@@ -131,7 +134,7 @@ fn keep(dir: &Path, path: &Path) -> io::Result<()> {
     sync_dir(&lost)
 }
 
-fn remove_if_there(path: &Path) -> io::Result<()> {
+pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
@@ -174,7 +177,7 @@ pub(super) fn unreadable(dir: &Path, error: rocksdb::Error) -> StorageError {
 }
 
 /// Whether there is a database, as far as the two files say that lead to all others.
-fn has_current(dir: &Path) -> Result<bool> {
+pub(super) fn has_current(dir: &Path) -> Result<bool> {
     let text = match std::fs::read(dir.join("CURRENT")) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -189,13 +192,37 @@ fn has_current(dir: &Path) -> Result<bool> {
         return Err(damaged(dir, "CURRENT names no manifest"));
     }
     match dir.join(name).metadata() {
-        Ok(manifest) if manifest.len() > 0 => Ok(true),
+        Ok(manifest) if manifest.len() > 0 => look_at_manifest(dir, name).map(|()| true),
         Ok(_) => Err(damaged(dir, &format!("{name} is empty"))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let what = format!("{name}, which CURRENT names, is missing");
             Err(damaged(dir, &what))
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// RocksDB would take a manifest that was cut for a shorter one, and remove the tables that
+/// it does not know.
+fn look_at_manifest(dir: &Path, name: &str) -> Result<()> {
+    let path = dir.join(name);
+    let scan = wal::scan(&path)?;
+    let number = marks::manifest_number(&path);
+    // What the marks are worth is judged with the log.
+    let marks = marks::read(dir).ok().flatten().unwrap_or_default();
+    let mark = marks.iter().find(|mark| Some(mark.number) == number);
+    let is_whole = match mark {
+        Some(mark) => scan.intact >= mark.required,
+        None => scan.fault.is_none(),
+    };
+    let why = scan.fault.map(|fault| fault.to_string());
+    let why = why.unwrap_or_else(|| "it ends too early".to_owned());
+    match is_whole {
+        true => Ok(()),
+        false => Err(damaged(
+            dir,
+            &format!("{name} cannot be read from byte {} on: {why}", scan.intact),
+        )),
     }
 }
 
@@ -211,12 +238,14 @@ fn refuse_remains(dir: &Path) -> Result<()> {
             "MANIFEST-000001" => entry.metadata()?.len() <= FIRST_MANIFEST_MAX_BYTES,
             _ => false,
         };
+        let of_first_start = of_first_start || name == marks::NAME;
         let is_ours = is_file_of_copy(&name) || name == UNMENDED;
         if is_ours && !of_first_start {
             remains.push(name);
         }
     }
-    let had_log = marks::read(dir)?.is_some_and(|marks| !marks.is_empty());
+    let marks = marks::read(dir)?.unwrap_or_default();
+    let had_log = marks.iter().any(|mark| !mark.is_manifest());
     if had_log && remains.is_empty() {
         remains.push(marks::NAME.to_owned());
     }
@@ -233,7 +262,7 @@ fn refuse_remains(dir: &Path) -> Result<()> {
 }
 
 /// Reads the log as far as it can be read.
-fn look_at_log(dir: &Path) -> Result<Found> {
+pub(super) fn look_at_log(dir: &Path) -> Result<Found> {
     let files = wal::files(dir)?;
     let marks = match marks::read(dir) {
         Ok(marks) => marks.unwrap_or_default(),
@@ -244,8 +273,11 @@ fn look_at_log(dir: &Path) -> Result<Found> {
         }
         Err(error) => return Err(error),
     };
-    let mut marks: BTreeMap<u64, marks::Mark> =
-        marks.into_iter().map(|mark| (mark.number, mark)).collect();
+    let mut marks: BTreeMap<u64, marks::Mark> = marks
+        .into_iter()
+        .filter(|mark| !mark.is_manifest())
+        .map(|mark| (mark.number, mark))
+        .collect();
     let newest_mark = marks.keys().next_back().copied();
     if newest_mark.is_some_and(|newest| files.iter().any(|(number, _)| *number > newest)) {
         // A build that keeps no marks was here.

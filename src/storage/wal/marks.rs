@@ -1,6 +1,6 @@
-//! How far the files of the write-ahead log were written and synced, in a file of its own
-//! that outlives the process: it tells a log that has lost something from one whose last
-//! record was under way.
+//! How far the files of the write-ahead log, and the manifests, were written and synced, in
+//! a file of its own that outlives the process: it tells a file that has lost something
+//! from one whose last record was under way. Manifests have the format of the log.
 //!
 //! After a crash of the process alone the system still has all that was written. After a
 //! crash of the machine only what was synced must be there; the machine has an id that
@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! magic (8) ‖ version (8) ‖ 16 zeros, then slots:
-//! number of the file (8; 0: free) ‖ machine (8) ‖ written (8) ‖ synced (8)
+//! number of the file (8; 0: free; a manifest's with the highest bit) ‖ machine (8) ‖ written (8) ‖ synced (8)
 //! ```
 //!
 //! Both lengths end where a record ends. The file is mapped into memory, so that noting a
@@ -76,6 +76,13 @@ pub struct Mark {
     pub required: u64,
     /// Whether the machine has been started anew since they were written.
     pub machine_restarted: bool,
+}
+
+impl Mark {
+    /// Whether it is of a manifest.
+    pub fn is_manifest(&self) -> bool {
+        self.number & MANIFEST != 0
+    }
 }
 
 /// The file, mapped.
@@ -155,12 +162,21 @@ impl Keeper {
     }
 
     /// Forgets files that are gone.
-    pub fn forget_all_but(&self, numbers: &[u64]) {
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn forget_missing(&self) -> std::io::Result<()> {
+        let mut there = Vec::new();
+        for entry in self.marks.dir.read_dir()? {
+            let path = entry?.path();
+            there.extend(super::number(&path).or_else(|| manifest_number(&path)));
+        }
         for slot in &self.marks.page().slots {
-            if !numbers.contains(&slot.number.load(Ordering::Acquire)) {
+            if !there.contains(&slot.number.load(Ordering::Acquire)) {
                 slot.number.store(0, Ordering::Release);
             }
         }
+        Ok(())
     }
 }
 
@@ -176,6 +192,39 @@ pub fn option() -> String {
     #[allow(unsafe_code)]
     KNOWN.call_once(|| unsafe { kedis_wal_register(ENV.as_ptr()) });
     format!("env={}", ENV.to_string_lossy())
+}
+
+const MANIFEST: u64 = 1 << 63;
+
+/// What a manifest is called here, by its name.
+pub fn manifest_number(path: &Path) -> Option<u64> {
+    let digits = path.file_name()?.to_str()?.strip_prefix("MANIFEST-")?;
+    let all = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    all.then(|| Some(digits.parse::<u64>().ok()? | MANIFEST))?
+}
+
+/// Adds marks to a copy of a database, all of which is synced.
+///
+/// # Errors
+/// They cannot be written.
+pub fn add_to_copy(dir: &Path) -> Result<()> {
+    let mut words = vec![0; PAGE / size_of::<u64>()];
+    words[0] = MAGIC;
+    words[1] = VERSION;
+    let mut slots = words[HEAD / 8..].as_chunks_mut::<4>().0.iter_mut();
+    for entry in dir.read_dir()? {
+        let path = entry?.path();
+        let number = super::number(&path).or_else(|| manifest_number(&path));
+        if let (Some(number), Some(slot)) = (number, slots.next()) {
+            let whole = super::scan(&path)?.intact;
+            *slot = [number, 0, whole, whole];
+        }
+    }
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let mut file = File::create(dir.join(NAME))?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    Ok(crate::base::files::sync_dir(dir)?)
 }
 
 /// What the file says of a database that nobody has open. `None` if there is no such file.
@@ -375,7 +424,7 @@ mod calls {
         // SAFETY: by the contract.
         let path = unsafe { std::slice::from_raw_parts(path, len) };
         let path = Path::new(OsStr::from_bytes(path));
-        let number = super::super::number(path)?;
+        let number = super::super::number(path).or_else(|| manifest_number(path))?;
         let dir = path.parent()?;
         let open = OPEN.lock();
         let marks = open.iter().find(|marks| marks.dir == dir)?;
