@@ -6,10 +6,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use crate::support::server::free_port;
-use crate::support::{Conn, Server, Value, wait_for};
+use crate::support::{Conn, DEADLINE, Server, Value, wait_for, wait_within};
 
 const KEYS: i64 = 2000;
 
@@ -73,8 +73,18 @@ fn stopped(flags: &[&str]) -> Server {
 
 fn run(server: &Server, flags: &[&str]) -> Output {
     let port = free_port();
-    let mut command = Server::command(&server.data_dir(), *port, flags);
-    command.output().unwrap()
+    run_to_its_end(Server::command(&server.data_dir(), *port, flags))
+}
+
+fn run_to_its_end(mut command: Command) -> Output {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    if !wait_within(DEADLINE, || child.try_wait().unwrap().is_some()) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        panic!("it started: {command:?}");
+    }
+    child.wait_with_output().unwrap()
 }
 
 /// A start is refused, in words that hold these, and changes nothing.
@@ -309,7 +319,7 @@ fn whatever_is_left_of_a_database_is_refused() {
         fs::create_dir(&copy).unwrap();
         fs::copy(&file, copy.join(file.file_name().unwrap())).unwrap();
         let port = free_port();
-        let output = Server::command(data.path(), *port, &[]).output().unwrap();
+        let output = run_to_its_end(Server::command(data.path(), *port, &[]));
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(
             !output.status.success() && text.contains("no CURRENT"),
