@@ -586,6 +586,7 @@ fn a_repair_leaves_out_what_cannot_be_read_and_says_what() {
     );
     assert_sound(&mut conn);
     assert_eq!(conn.info_text("storage", "storage_status"), "ok");
+    conn.hello3();
     let found = (0..KEYS).filter(|n| {
         let reply = conn.must(&format!("GET key{n}"));
         assert!(reply == Value::Null || reply == Value::bulk(format!("value{n}")));

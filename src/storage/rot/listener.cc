@@ -67,6 +67,8 @@ struct Inside : DBImpl {
 // table any more, or a compaction has it.
 extern "C" bool kedis_rot_put_aside(void* database, uint64_t table) {
   auto* db = static_cast<DBImpl*>(static_cast<DB*>(database)->GetRootDB());
+  // It takes the mutex, too.
+  const MutableDBOptions options(db->GetDBOptions());
   InstrumentedMutexLock lock(&(db->*Inside::kMutex));
   int level = 0;
   FileMetaData* file = nullptr;
@@ -79,7 +81,7 @@ extern "C" bool kedis_rot_put_aside(void* database, uint64_t table) {
   inputs.files.push_back(file);
   family->compaction_picker()->PickCompactionForCompactFiles(
       CompactionOptions(), {inputs}, level, family->current()->storage_info(),
-      family->GetLatestMutableCFOptions(), MutableDBOptions(db->GetDBOptions()), 0);
+      family->GetLatestMutableCFOptions(), options, 0);
   return true;
 }
 
