@@ -640,15 +640,17 @@ fn a_rotten_table_is_put_aside_and_writes_go_on() {
         ],
     ];
     let mut server = Server::start(&flags.concat());
-    fill(&mut server.connect(), 0, 30_000);
+    assert_eq!(fill(&mut server.connect(), 0, 30_000), 0);
     server.terminate();
     let table = rot(&db(&server));
     server.spawn();
     let mut conn = server.connect();
     // As much as would fill the first level many times over.
+    let mut refused = 0;
     for round in 1..8 {
-        fill(&mut conn, round * 30_000, (round + 1) * 30_000);
+        refused += fill(&mut conn, round * 30_000, (round + 1) * 30_000);
     }
+    assert!(refused < 2000, "{refused}");
     assert_eq!(conn.info_text("storage", "storage_tables_aside"), table);
     assert_eq!(conn.info_text("storage", "storage_status"), "corrupt");
     assert!(server.log().contains("is put aside"));
@@ -671,7 +673,9 @@ fn a_rotten_table_is_put_aside_and_writes_go_on() {
     assert!(told.contains("lost: DB 0"), "{told}");
     server.spawn();
     let mut conn = server.connect();
-    assert_eq!(conn.must("DBSIZE"), Value::Int(8 * 30_000 - errors));
+    // The range that is lost has keys that could still be read one by one.
+    let lost = 8 * 30_000 - conn.must("DBSIZE").int();
+    assert!((errors + refused..2000).contains(&lost), "{lost}");
     assert_sound(&mut conn);
 }
 
@@ -680,8 +684,10 @@ fn name(n: i64) -> String {
     format!("{:08}", n * 7919 % 100_000_000)
 }
 
-/// Sets keys to values that compression does not make small.
-fn fill(conn: &mut Conn, from: i64, to: i64) {
+/// Sets keys to values that compression does not make small; returns how many of them fell
+/// where nothing can be read.
+fn fill(conn: &mut Conn, from: i64, to: i64) -> i64 {
+    let mut refused = 0;
     let mut dice = fastrand::Rng::with_seed(from as u64);
     for first in (from..to).step_by(1000) {
         let commands: Vec<Vec<Vec<u8>>> = (first..first + 1000)
@@ -691,10 +697,11 @@ fn fill(conn: &mut Conn, from: i64, to: i64) {
             })
             .collect();
         for reply in conn.pipeline(&commands) {
-            assert!(
-                reply == Value::ok() || format!("{reply:?}").contains("Corruption"),
-                "{reply:?}"
-            );
+            if reply != Value::ok() {
+                assert!(format!("{reply:?}").contains("Corruption"), "{reply:?}");
+                refused += 1;
+            }
         }
     }
+    refused
 }
