@@ -386,11 +386,12 @@ fn stop(
     jobs.stop();
     leave.wait_for_replicas(server);
     links.stop();
-    let flushed = match leave.how.save {
-        true => server.engine.flush_memtables(),
-        false => server.engine.sync_wal(),
-    };
-    flushed.map_err(ServerError::LastFlush)?;
+    server.engine.sync_wal().map_err(ServerError::LastFlush)?;
+    if leave.how.save
+        && let Err(error) = server.engine.flush_memtables()
+    {
+        log::warn!("the next start replays the write-ahead log, which has everything: {error}");
+    }
     log::info!("all is on disk, bye");
     Ok(())
 }
@@ -479,6 +480,7 @@ fn storage_config(config: &Config, shares: &Shares) -> StorageConfig {
         string_inline_max: config.string_inline_max_bytes as usize,
         packed_max_bytes: config.packed_max_bytes as usize,
         packed_max_entries: config.packed_max_entries as usize,
+        disk_reserve: config.disk_reserve_bytes,
         ..StorageConfig::new(config.data_dir())
     }
 }

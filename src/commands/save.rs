@@ -47,6 +47,7 @@ impl Target {
 
 /// Makes the copy and puts it in its place; returns how many writes it holds.
 fn write_copy(engine: &Engine, target: &Target) -> Result<u64, StorageError> {
+    may_add_files(engine)?;
     may_replace(&target.path)?;
     remove_copy(&target.temporary)?;
     let had_copy = is_there(&target.path);
@@ -57,6 +58,14 @@ fn write_copy(engine: &Engine, target: &Target) -> Result<u64, StorageError> {
         let _ = remove_copy(&target.temporary);
     }
     written
+}
+
+/// A copy keeps the space of what is deleted after it.
+fn may_add_files(engine: &Engine) -> Result<(), StorageError> {
+    match engine.disk.is_low() {
+        true => Err(StorageError::NoRoom),
+        false => Ok(()),
+    }
 }
 
 fn write_copy_beside(engine: &Engine, target: &Target) -> Result<u64, StorageError> {
@@ -207,6 +216,7 @@ pub fn unnamed_file(config: &Config) -> io::Result<File> {
 /// Writes all keys, as they are now, to an RDB file, which takes the place of
 /// the one before once it is whole.
 fn write_rdb(engine: &Engine, target: &Target, config: &Config) -> Result<u64, StorageError> {
+    may_add_files(engine)?;
     let written = write_rdb_beside(engine, target, config);
     if written.is_err() {
         // The error that counts is the first one.

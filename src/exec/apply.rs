@@ -11,6 +11,7 @@
 //! commits what is pending, which must be whole rows.
 
 use super::Executor;
+use super::dispatch::admission::may_grow;
 use crate::base::num;
 use crate::commands::registry::Registered;
 use crate::commands::{Error, Flags, Handler, WriteCtx, registry};
@@ -42,6 +43,9 @@ pub enum ApplyError {
         /// What it said.
         error: String,
     },
+    /// It adds data, and there is no room for more; or no writes are taken now.
+    #[error("the disk has no room for what the master sends")]
+    NoRoom,
     /// The storage fails, or the master is not followed any more.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -91,7 +95,8 @@ impl Executor {
     /// is durable before [`Executor::finish_tick`].
     ///
     /// # Errors
-    /// Nothing of the row is pending then.
+    /// Nothing of the row is pending then. After [`ApplyError::NoRoom`] it can be tried
+    /// again.
     pub fn apply(
         &mut self,
         session: &mut Session,
@@ -102,6 +107,11 @@ impl Executor {
         self.last_us = crate::base::clock::mono_us();
         let row = Row::decode(value)?;
         let commands = self.parse_row(session, row.bytes)?;
+        let grows = || commands.iter().any(|c| may_grow(c.command.command));
+        let engine = &self.server.engine;
+        if engine.has_failed() || engine.disk.is_low() && grows() {
+            return Err(ApplyError::NoRoom);
+        }
         self.touched_keys = true;
         let exclusive = commands
             .iter()
@@ -257,6 +267,7 @@ impl Executor {
             Err(Error::Op(crate::types::OpError::Storage(
                 error @ (StorageError::RocksDb(_)
                 | StorageError::Failed
+                | StorageError::NoRoom
                 | StorageError::TooManyFamilies
                 | StorageError::Io(_)),
             ))) => Err(error.into()),

@@ -1,7 +1,7 @@
 //! The ladder that every command climbs: known, right number of arguments,
 //! allowed, not paused, locked, run, logged, counted.
 
-mod admission;
+pub(super) mod admission;
 mod locking;
 mod tick;
 
@@ -74,6 +74,7 @@ pub struct Executor {
     failed: bool,
     /// Whether what was run last saw or wrote what may not be on the disk.
     must_wait: bool,
+    plain: bool,
     /// How many requests of the tick did not.
     free: u32,
     /// Whether the tick ran commands that read or wrote keys.
@@ -120,6 +121,7 @@ impl Executor {
             owes_sync: false,
             failed: false,
             must_wait: true,
+            plain: true,
             free: 0,
             touched_keys: false,
             outbox: Outbox::default(),
@@ -200,6 +202,7 @@ impl Executor {
     /// Runs one request and writes its reply.
     pub fn run(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         self.must_wait = true;
+        self.plain = true;
         let outcome = self.climb(session, args, reply);
         self.free += u32::from(!self.must_wait);
         outcome
@@ -209,6 +212,11 @@ impl Executor {
     /// if its tick does.
     pub fn must_wait(&self) -> bool {
         self.must_wait
+    }
+
+    /// Whether the request that was run last cannot have changed its session.
+    pub fn was_plain(&self) -> bool {
+        self.plain
     }
 
     /// Whether its keys have counted as accessed, though it is to be run again.
@@ -240,6 +248,8 @@ impl Executor {
             }
         };
         let command = found.command;
+        let on_keys = matches!(command.handler, Handler::Read(_) | Handler::Write(_));
+        self.plain = on_keys && session.multi().is_none();
         // CLIENT LIST shows what waits or is queued, too.
         let last_command = &session.info.last_command;
         last_command.store(found.index as u32, Ordering::Relaxed);

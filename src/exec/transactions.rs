@@ -5,6 +5,7 @@
 //! EXEC looks whether it must fail, or after EXEC has committed.
 
 use super::dispatch::Executor;
+use super::dispatch::admission::may_grow;
 use super::unit::{Scope, Stop};
 use crate::base::num;
 use crate::commands::registry::Registered;
@@ -67,7 +68,8 @@ impl Executor {
             return false;
         }
         let may_replicate = self.may_replicate(command, args);
-        session.queue(args, self.writes(command, args), may_replicate);
+        let grows = may_grow(command);
+        session.queue(args, self.writes(command, args), may_replicate, grows);
         reply.simple("QUEUED");
         true
     }

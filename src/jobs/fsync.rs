@@ -20,7 +20,9 @@ pub(super) fn serve(server: &Server) {
 pub(super) fn every_second(server: Arc<Server>, sign: &StopSign) {
     let mut fails = Recurring::default();
     while !sign.sleep(Duration::from_secs(1)) {
-        if server.config.load().appendfsync == AppendFsync::Everysec {
+        let wanted = server.config.load().appendfsync == AppendFsync::Everysec;
+        // After a failure the disk thread syncs.
+        if wanted && !server.engine.has_failed() {
             match server.engine.sync_wal() {
                 Ok(()) => fails.over(),
                 Err(error) if fails.is_news(&error) => log::error!("fsync: {error}"),

@@ -1,10 +1,11 @@
 //! Threads beside the IO threads: one deletes what expired and what is left of
 //! dead collections, one keeps the binlog within its bounds, one tidies up after
-//! mass deletions, two sync the disk, some run scripts that take long, some move
+//! mass deletions, two sync the disk, one watches it, some run scripts that take long, some move
 //! keys to other servers. And what is done before any of them runs: loading an RDB
 //! file.
 
 mod binlog_trim;
+mod disk;
 mod expire;
 mod fsync;
 mod lanes;
@@ -61,7 +62,8 @@ impl Jobs {
     /// Starts them.
     pub fn start(server: &Arc<Server>) -> io::Result<Jobs> {
         let sign = Arc::<StopSign>::default();
-        let jobs: [(&str, Job); 4] = [
+        let jobs: [(&str, Job); 5] = [
+            ("disk", disk::run),
             ("expire", expire::run),
             ("binlog-trim", binlog_trim::run),
             ("tidy", tidy::run),

@@ -68,6 +68,8 @@ pub struct Connection {
     tick_replies: u32,
     /// Whether they must wait for the disk if the tick does.
     must_wait: bool,
+    /// Whether a request of this tick may have changed the session.
+    changes_session: bool,
     /// Whether they do wait for it. Until they are released no more requests are run.
     parked: bool,
     /// Since when more than the soft limit waits to be sent, Unix ms.
@@ -118,6 +120,7 @@ impl Connection {
             tick_start: 0,
             tick_replies: 0,
             must_wait: false,
+            changes_session: false,
             parked: false,
             long_since_ms: None,
             told_early: Vec::new(),
@@ -583,6 +586,7 @@ impl Connection {
         let before = self.reply.len();
         let outcome = executor.run(&mut self.session, &args, &mut self.reply);
         self.must_wait |= executor.must_wait();
+        self.changes_session |= !executor.was_plain();
         if outcome == Outcome::Slow {
             let request = Request::new(&args);
             drop(args);
@@ -637,18 +641,20 @@ impl Connection {
         self.tick_start = self.reply.len();
         self.tick_replies = 0;
         self.must_wait = false;
+        self.changes_session = false;
         self.parked = false;
     }
 
     /// The tick could not be committed: each of its replies becomes this error.
-    /// What its commands changed of the session (SELECT, HELLO …) stands, so the
-    /// connection ends rather than go on in a state that its client does not know.
+    /// What its commands changed of the session (SELECT, HELLO …) stands, so with such
+    /// a command the connection ends rather than go on in a state that its client does
+    /// not know.
     pub fn fail(&mut self, text: &str) {
         if self.tick_replies == 0 {
             // It is here for what others sent to it.
             return self.release();
         }
-        self.ended = true;
+        self.ended |= self.changes_session;
         self.reply.truncate(self.tick_start);
         for _ in 0..self.tick_replies {
             self.reply.error(text);

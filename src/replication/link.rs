@@ -15,8 +15,8 @@ use super::failover;
 use super::wire::{self, FromMaster};
 use crate::base::clock;
 use crate::base::resolve::resolve;
-use crate::commands::add_library;
 use crate::commands::replication::{dialect, end_failover, note_master};
+use crate::commands::{Error, add_library};
 use crate::exec::{ApplyError, Executor};
 use crate::resp::encode::command;
 use crate::resp::{Limits, Parser, Progress};
@@ -29,6 +29,7 @@ use crate::storage::history::Following;
 use crate::storage::snapshot::DataSet;
 use crate::storage::staging::Staging;
 use crate::storage::{Engine, StorageError};
+use crate::types::OpError;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
@@ -43,6 +44,11 @@ use std::time::{Duration, Instant};
 const RETRY: Duration = Duration::from_secs(1);
 /// Between two attempts after data that do not fit: what follows is a full sync.
 const RETRY_UNFIT: Duration = Duration::from_secs(5);
+/// Between two full syncs for which there is no room, unless there is more meanwhile:
+/// doubled from the first to the second.
+const RETRY_NO_ROOM: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
+/// The part of what was free then that there is to be more of.
+const MORE_ROOM: u64 = 10;
 /// The longest wait in one read.
 const NAP: Duration = Duration::from_millis(100);
 /// How often the master is told how far this is.
@@ -79,6 +85,11 @@ enum End {
     Killed,
     #[error("another master is wanted")]
     Unwanted,
+    #[error(
+        "the master's data set cannot be stored beside the old one, {bytes} bytes of it were \
+         here: {error}. It is tried again once the disk has more room, and from time to time"
+    )]
+    NotStored { bytes: u64, error: StorageError },
 }
 
 /// Follows whoever is to be followed, until the server stops.
@@ -117,6 +128,17 @@ struct Follower<'s> {
     following: Following,
     /// The data here are not what they should be: only a full sync helps.
     distrusted: bool,
+    /// What the master sends waits until the disk takes it.
+    holds_back: bool,
+    no_room: NoRoom,
+}
+
+/// Full syncs for which there was no room, since the last that went well.
+#[derive(Default)]
+struct NoRoom {
+    pause: Duration,
+    /// Bytes that were free when the last one began.
+    free_before: u64,
 }
 
 impl<'s> Follower<'s> {
@@ -162,6 +184,8 @@ impl<'s> Follower<'s> {
             session: Session::new(info, true),
             following,
             distrusted: false,
+            holds_back: false,
+            no_room: NoRoom::default(),
         };
         while follower.is_wanted() {
             let end = match follower.follow() {
@@ -177,13 +201,24 @@ impl<'s> Follower<'s> {
             if !follower.is_wanted() {
                 break;
             }
-            log::warn!("link to {}:{}: {end}", master.host, master.port);
+            let no_room = matches!(end, End::NotStored { .. });
+            let level = match no_room && follower.no_room.pause > Duration::ZERO {
+                // It was said when it began.
+                true => log::Level::Debug,
+                false => log::Level::Warn,
+            };
+            log::log!(level, "link to {}:{}: {end}", master.host, master.port);
             if server.replication.desired().failover.is_some() {
                 end_failover(server)?;
                 break;
             }
             if let Err(error) = pending {
-                log::warn!("link to {}:{}: {error}", master.host, master.port);
+                log::debug!("link to {}:{}: {error}", master.host, master.port);
+            }
+            follower.wait_for_the_disk();
+            if no_room {
+                follower.wait_for_room();
+                continue;
             }
             let diverged = matches!(
                 end,
@@ -192,6 +227,7 @@ impl<'s> Follower<'s> {
             follower.distrusted |= diverged;
             // Who cannot take what the master has must not ask for it all the time.
             let pause = match end {
+                End::Storage(StorageError::Failed) => RETRY,
                 End::Apply(_) | End::Storage(_) | End::Malformed | End::Library(_) => RETRY_UNFIT,
                 _ => RETRY,
             };
@@ -206,6 +242,34 @@ impl<'s> Follower<'s> {
 
     fn is_wanted(&self) -> bool {
         self.server.replication.desired().is_still(self.desired)
+    }
+
+    /// Waits while this server takes no writes at all: what the master sends would have to
+    /// be sent again.
+    fn wait_for_the_disk(&self) {
+        while self.is_wanted() && self.server.engine.has_failed() {
+            self.nap();
+        }
+    }
+
+    /// Waits until there is more room than there was for the last full sync, or for long.
+    fn wait_for_room(&mut self) {
+        let no_room = &mut self.no_room;
+        no_room.pause = (no_room.pause * 2).clamp(RETRY_NO_ROOM.0, RETRY_NO_ROOM.1);
+        let (pause, before) = (no_room.pause, no_room.free_before);
+        let began = Instant::now();
+        let disk = &self.server.engine.disk;
+        let has_more = || !disk.is_low() && disk.figures().free > before + before / MORE_ROOM;
+        while self.is_wanted() && began.elapsed() < pause && !has_more() {
+            self.nap();
+        }
+    }
+
+    fn nap(&self) {
+        let now = self.server.replication.desired().clone();
+        if now.is_still(self.desired) {
+            self.server.replication.wait_for_change(&now, NAP);
+        }
     }
 
     fn enter(&self, phase: LinkPhase) {
@@ -244,6 +308,7 @@ impl<'s> Follower<'s> {
                     figure.store(0, Ordering::Relaxed);
                 }
                 let staging = Staging::new(self.server.engine.clone());
+                self.no_room.free_before = self.server.engine.disk.figures().free;
                 self.obey(&mut peer, Some(Incoming::new(staging)))
             }
             _ => Err(End::Refused("PSYNC", answer)),
@@ -431,7 +496,29 @@ impl<'s> Follower<'s> {
                 acked = Instant::now();
                 self.acknowledge(peer, incoming.is_some())?;
             }
-            heard = peer.read()?;
+            heard = match self.holds_back {
+                false => peer.read()?,
+                true => {
+                    self.nap();
+                    peer.heard = Instant::now();
+                    true
+                }
+            };
+        }
+    }
+
+    /// Whether what has come is to wait until the disk takes it.
+    fn hold_back(&mut self, so: bool) {
+        if self.holds_back != so {
+            self.holds_back = so;
+            let addr = &self.session.info.addr;
+            match so {
+                true => log::warn!(
+                    "link to {addr}: the disk here has no room for what the master sends, which \
+                     waits until there is some"
+                ),
+                false => log::info!("link to {addr}: what the master sends is taken again"),
+            }
         }
     }
 
@@ -450,6 +537,7 @@ impl<'s> Follower<'s> {
             authenticated: true,
         };
         let mut used = 0;
+        let mut no_room = false;
         let done = loop {
             let rest = input.get(used..).unwrap_or_default();
             match peer.parser.advance(rest, &limits) {
@@ -462,6 +550,10 @@ impl<'s> Follower<'s> {
                         self.obey_one(said, incoming)
                     });
                     peer.parser.reset();
+                    no_room = matches!(obeyed, Err(End::Apply(ApplyError::NoRoom)));
+                    if no_room {
+                        break Ok(());
+                    }
                     used += consumed;
                     if let Err(end) = obeyed {
                         break Err(end);
@@ -478,12 +570,15 @@ impl<'s> Follower<'s> {
         peer.input.drain(..used);
         done?;
         self.commit()?;
+        self.hold_back(no_room);
         Ok(asked)
     }
 
     fn commit(&mut self) -> Result<(), End> {
-        let done = self.executor.finish_tick();
-        done.map_err(|error| End::Io(io::Error::other(error.to_string())))
+        self.executor.finish_tick().map_err(|error| match error {
+            Error::Op(OpError::Storage(error)) => error.into(),
+            error => End::Io(io::Error::other(error.to_string())),
+        })
     }
 
     fn obey_one(
@@ -531,8 +626,12 @@ impl<'s> Follower<'s> {
                 Ok(())
             }
             (FromMaster::Rows { db, rows }, Some(incoming)) if incoming.set.is_some() => {
-                incoming.staging.put(db, rows)?;
+                let put = match self.server.engine.takes_data() {
+                    true => incoming.staging.put(db, rows),
+                    false => Err(StorageError::NoRoom),
+                };
                 let staging = &incoming.staging;
+                put.map_err(|error| not_stored(staging.bytes, error))?;
                 link.sync_keys_here.store(staging.keys(), Ordering::Relaxed);
                 link.sync_bytes_here.store(staging.bytes, Ordering::Relaxed);
                 Ok(())
@@ -544,12 +643,15 @@ impl<'s> Follower<'s> {
                         libraries,
                         set: Some(set),
                     }) if staging.keys() == keys && set.position == position => {
-                        let following = self.following;
-                        self.executor.install(staging, &set, libraries, following)?;
+                        let (following, bytes) = (self.following, staging.bytes);
+                        self.executor
+                            .install(staging, &set, libraries, following)
+                            .map_err(|error| not_stored(bytes, error))?;
                     }
                     _ => return Err(End::Malformed),
                 }
                 self.distrusted = false;
+                self.no_room = NoRoom::default();
                 log::info!("link to {}: full sync done", self.session.info.addr);
                 self.enter(LinkPhase::Connected);
                 Ok(())
@@ -575,6 +677,17 @@ impl<'s> Follower<'s> {
         let mut out = Vec::new();
         wire::ack(&mut out, &ack);
         Ok(peer.socket.write_all(&out)?)
+    }
+}
+
+/// A data set did not get here, of which so many bytes did.
+fn not_stored(bytes: u64, error: StorageError) -> End {
+    match error {
+        StorageError::RocksDb(_)
+        | StorageError::Io(_)
+        | StorageError::Failed
+        | StorageError::NoRoom => End::NotStored { bytes, error },
+        error => error.into(),
     }
 }
 

@@ -508,7 +508,11 @@ impl Engine {
         // No range deletion: its trace would lie over all files there are, and each
         // compaction would write all of them again. As it is they are only moved.
         let mark = key(to.position);
-        self.db.put_cf(&self.own_cf, own::TRIMMED, mark)?;
+        if let Err(error) = self.db.put_cf(&self.own_cf, own::TRIMMED, mark) {
+            let error = error.into();
+            self.fail(&error);
+            return Err(error);
+        }
         self.binlog.first_entry.store(to.entry, Ordering::Release);
         self.binlog
             .first_position

@@ -1,6 +1,7 @@
 //! The open database: column families, the server's own rows, commits, checkpoints.
 
 mod files;
+mod heal;
 mod open;
 
 pub use files::is_copy;
@@ -9,6 +10,7 @@ pub(super) use open::read_counts;
 use super::ahead::Ahead;
 use super::binlog::Binlog;
 use super::changes::{Interest, Listener};
+use super::disk::Disk;
 use super::durability::Durability;
 use super::expiry::LowMark;
 use super::gate::Gate;
@@ -24,6 +26,7 @@ use super::{DbIndex, Result, StorageError};
 use crate::base::hash::SharedHash;
 use crate::encoding::CollectionId;
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
+use heal::Health;
 use parking_lot::{Mutex, RwLock};
 use rocksdb::{
     BoundColumnFamily, DBWithThreadMode, MultiThreaded, ReadOptions, SnapshotWithThreadMode,
@@ -117,7 +120,7 @@ pub struct Engine {
     /// Whose rows are written before they can be reached.
     pub(super) ahead: Ahead,
     pub(super) durability: Durability,
-    failed: AtomicBool,
+    health: Health,
     pub(super) next_id: AtomicU64,
     next_owner: AtomicU32,
     budget: AtomicU64,
@@ -131,6 +134,8 @@ pub struct Engine {
     pub hash: SharedHash,
     /// The configuration it was opened with.
     pub config: StorageConfig,
+    /// The disk that it is on.
+    pub disk: Arc<Disk>,
     /// Which keys somebody wants to know of.
     pub interest: Arc<Interest>,
     listeners: RwLock<Vec<Arc<dyn Listener>>>,
@@ -156,6 +161,8 @@ struct NewFamilies {
     made: BTreeSet<u32>,
     /// Their creation failed half way: the next start drops them.
     spoiled: BTreeSet<u32>,
+    /// They could not be dropped yet.
+    unwanted: BTreeSet<u32>,
 }
 
 impl Engine {
@@ -169,7 +176,8 @@ impl Engine {
         std::fs::create_dir_all(&config.dir).map_err(|error| {
             StorageError::Format(format!("cannot make {}: {error}", config.dir.display()))
         })?;
-        let options = RocksOptions::new(&config)?;
+        let disk = Disk::open(&config.dir, config.disk_reserve);
+        let options = RocksOptions::new(&config, &disk)?;
         let (db, names) = open::open_in_background(&config, &options)?;
         let own_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;
@@ -207,7 +215,7 @@ impl Engine {
             row_hasher: RowHasher::default(),
             gate: Gate::default(),
             durability: Durability::new(state.binlog_position),
-            failed: AtomicBool::new(false),
+            health: Health::default(),
             next_id: AtomicU64::new(state.next_id),
             next_owner: AtomicU32::new(1),
             budget: AtomicU64::new(config.memory_budget),
@@ -221,6 +229,7 @@ impl Engine {
             binlog,
             hash: SharedHash::new(&hash_key),
             config,
+            disk,
             options,
             interest: Arc::default(),
             listeners: RwLock::default(),
@@ -277,23 +286,6 @@ impl Engine {
         Ok(self.db.flush_wal(true)?)
     }
 
-    /// Whether a write has failed, so that none is taken any more.
-    pub fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
-    }
-
-    pub(super) fn fail(&self, error: &StorageError) {
-        if !self.failed.swap(true, Ordering::AcqRel) {
-            log::error!("a commit failed, writes are refused from now on: {error}");
-        }
-    }
-
-    /// As after a write that failed.
-    #[cfg(test)]
-    pub fn refuse_writes(&self) {
-        self.fail(&StorageError::Failed);
-    }
-
     /// Commits written since the start.
     pub fn commits(&self) -> u64 {
         self.durability.written()
@@ -316,13 +308,19 @@ impl Engine {
         fail_point("before-write")?;
         let number = self.durability.begin();
         let done = fail_point("while-writing").and_then(|()| Ok(self.db.write(batch)?));
-        if let Err(error) = done {
-            self.durability.take_back(number);
-            return Err(error);
-        }
+        // Also of a commit that failed, which has changed nothing.
         self.durability.wrote(number);
-        fail_point("after-write")?;
-        Ok(())
+        done?;
+        fail_point("after-write")
+    }
+
+    /// Takes back what the commit of a batch that could not be written has noted, but for
+    /// the counts of keyspaces.
+    pub(super) fn forget_commit(&self, commit: &mut CommitState) {
+        let range = self.binlog.range();
+        commit.state.binlog_position = range.next_position;
+        commit.state.binlog_entry = range.next_entry;
+        commit.history = None;
     }
 
     /// Adds the state row of this commit to its batch; the caller holds the
@@ -352,6 +350,14 @@ impl Engine {
                 Some(row) => batch.put_cf(&self.own_cf, row, counts.encode()),
                 None => commit.state.set_counts(keyspace.id, counts),
             }
+        }
+    }
+
+    /// Takes back what [`Engine::put_counts`] has noted for a batch that could not be
+    /// written.
+    pub(super) fn forget_counts(&self, commit: &mut CommitState, keyspace: &Keyspace) {
+        if own::counts_row(keyspace.id).is_none() {
+            commit.state.set_counts(keyspace.id, keyspace.counts());
         }
     }
 
@@ -398,8 +404,13 @@ impl Engine {
             // Another one may have had the number.
             batch.delete_cf(&self.own_cf, row);
         }
-        self.db.write(batch)?;
-        self.db.flush_wal(false)?;
+        if let Err(error) = self.db.write(batch) {
+            let error = error.into();
+            self.fail(&error);
+            drop(cf);
+            self.drop_family(id);
+            return Err(error);
+        }
         let keyspace = Arc::new(Keyspace::new(id, cf));
         *slot = Some(keyspace.clone());
         self.map_version.fetch_add(1, Ordering::Release);
@@ -432,9 +443,23 @@ impl Engine {
     pub(super) fn drop_family(&self, id: KeyspaceId) {
         let name = id.column_family();
         match self.db.drop_cf(&name) {
-            Ok(()) => _ = self.new_families.lock().made.remove(&id.0),
-            // The next start does it.
-            Err(error) => log::warn!("cannot drop column family {name}: {error}"),
+            Ok(()) => {
+                let mut new = self.new_families.lock();
+                new.made.remove(&id.0);
+                new.unwanted.remove(&id.0);
+            }
+            Err(error) => {
+                log::debug!("cannot drop column family {name} yet: {error}");
+                self.new_families.lock().unwanted.insert(id.0);
+            }
+        }
+    }
+
+    /// Drops the column families that could not be dropped before.
+    fn drop_unwanted_families(&self) {
+        let unwanted = self.new_families.lock().unwanted.clone();
+        for id in unwanted {
+            self.drop_family(KeyspaceId(id));
         }
     }
 

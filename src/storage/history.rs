@@ -161,8 +161,15 @@ impl Engine {
     fn put_history(&self, history: History) -> Result<()> {
         let mut batch = WriteBatch::default();
         self.add_history(&history, &mut batch);
-        self.db.write(batch)?;
-        self.db.flush_wal(true)?;
+        if let Err(error) = self.db.write(batch) {
+            let error = error.into();
+            self.fail(&error);
+            return Err(error);
+        }
+        // It is written: what cannot be synced now will be.
+        if let Err(error) = self.db.flush_wal(true) {
+            self.fail(&error.into());
+        }
         self.show_history(history);
         Ok(())
     }

@@ -12,6 +12,7 @@
 //! | [`tally`] | how many rows stand before a place of a map, in memory |
 //! | [`txn`] | reads and writes of a tick, savepoints, commit |
 //! | [`durability`] | how far commits are safe from a crash; the fsync thread |
+//! | [`disk`] | free space, the reserve for deletions, errors of files |
 //! | [`syncs`] | who waits for the fsync thread, gathered into few syncs |
 //! | [`scan`] | range reads over the pending batch and the stored rows |
 //! | [`keyspace`] | keys with their expiry, counts and dead collections |
@@ -37,6 +38,7 @@ mod ahead;
 pub mod binlog;
 pub mod changes;
 pub mod check;
+pub mod disk;
 pub mod durability;
 pub mod engine;
 pub mod events;
@@ -85,9 +87,12 @@ pub enum StorageError {
     /// A row on disk is not what it should be.
     #[error("storage: {0}")]
     Corrupt(#[from] Corrupt),
-    /// An earlier commit failed: nothing is written until a restart.
-    #[error("storage: an earlier write failed; writes are refused until the server is restarted")]
+    /// A write failed: nothing is written until [`Engine::heal`] has gone well.
+    #[error("storage: a write has failed; writes are refused until the disk takes them again")]
     Failed,
+    /// The disk has no room for more data: see [`disk`].
+    #[error("storage: no space left on device")]
+    NoRoom,
     /// What was received from a master is not wanted any more, or does not follow
     /// on what is there. Nothing of it was written.
     #[error("storage: this server does not follow that master any more")]

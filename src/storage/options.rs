@@ -1,7 +1,13 @@
 //! How RocksDB is set up: one memory budget over block cache and memtables,
 //! Bloom filters with a prefix extractor over `tag ‖ id`, LZ4 above and ZSTD in
-//! the last level, a WAL that is flushed by us once per tick.
+//! the last level.
+//!
+//! A commit is in the WAL, and the operating system has it, before it is in the memtable:
+//! what the WAL does not take nobody reads, and nothing has to be taken back. RocksDB
+//! could keep the WAL in a buffer until somebody flushes it, but it knows no way back when
+//! that flush fails.
 
+use super::disk::Disk;
 use super::memtable;
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use rocksdb::{
@@ -9,6 +15,7 @@ use rocksdb::{
     SliceTransform, WriteBufferManager,
 };
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The table cache's shards are eight.
 const TABLE_CACHE_SHARD_BITS: i32 = 3;
@@ -75,6 +82,8 @@ pub struct StorageConfig {
     /// New collections of at least this many bytes are written before the commit
     /// that makes them reachable.
     pub ahead_bytes: usize,
+    /// Disk space that deletions live on when there is no other; 0 for none.
+    pub disk_reserve: u64,
 }
 
 impl StorageConfig {
@@ -107,6 +116,7 @@ impl StorageConfig {
             packed_max_bytes: 1 << 10,
             packed_max_entries: 64,
             ahead_bytes: 1 << 20,
+            disk_reserve: 0,
         }
     }
 }
@@ -172,11 +182,11 @@ pub struct RocksOptions {
 }
 
 impl RocksOptions {
-    /// Options for this configuration.
+    /// Options for this configuration, with files on this disk.
     ///
     /// # Errors
     /// RocksDB does not know an option that has no setter.
-    pub fn new(config: &StorageConfig) -> Result<Self, rocksdb::Error> {
+    pub(super) fn new(config: &StorageConfig, disk: &Arc<Disk>) -> Result<Self, rocksdb::Error> {
         let budget = config.memory_budget;
         let cache = Cache::new_hyper_clock_cache(config.cache_bytes(budget) as usize, 0);
         // It has memtables written out, but does not let writers wait for that.
@@ -189,7 +199,6 @@ impl RocksOptions {
         db.create_if_missing(true);
         db.create_missing_column_families(true);
         db.set_write_buffer_manager(&manager);
-        db.set_manual_wal_flush(true);
         db.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
         db.set_max_total_wal_size(config.max_total_wal_size);
         db.set_max_background_jobs(config.max_background_jobs.max(2) as i32);
@@ -213,7 +222,15 @@ impl RocksOptions {
             db.set_ratelimiter(config.rate_limit as i64, 100_000, 10);
         }
         // What counts is in the WAL, or was flushed by whoever wrote it around the WAL.
-        let db = db.get_options_from_string("avoid_flush_during_shutdown=true")?;
+        // And the server itself sees to errors that go away, see `Engine::heal`.
+        let mut more = "avoid_flush_during_shutdown=true;max_bgerror_resume_count=0".to_owned();
+        if disk.is_low() {
+            // The WAL that is replayed stays, so the start takes no space for tables.
+            more += ";avoid_flush_during_recovery=true";
+        }
+        let mut db = db.get_options_from_string(more)?;
+        // After that: options made of a string do not keep it.
+        db.set_env(&disk.env());
         Ok(RocksOptions {
             db,
             cache,

@@ -109,10 +109,6 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // The batch that installs them may be on the disk, or not.
-        if self.engine.has_failed() {
-            return;
-        }
         for part in self.parts.values() {
             self.engine.drop_family(part.id);
         }
@@ -220,18 +216,22 @@ impl Engine {
         self.add_history(&history, &mut batch);
         batch.delete_range_cf(&self.binlog_cf, [0u8; 8], [0xFFu8; 8]);
         batch.delete_cf(&self.own_cf, own::TRIMMED);
-        let written = self.write(batch).and_then(|()| {
-            fail_point("install-written")?;
-            Ok(self.db.flush_wal(true)?)
-        });
-        if let Err(error) = &written {
+        if let Err(error) = self.write(batch) {
+            self.fail(&error);
+            return Err(error);
+        }
+        let synced = fail_point("install-written").and_then(|()| Ok(self.db.flush_wal(true)?));
+        // It is committed. What the disk may lack is written anew once it takes writes.
+        if let Err(error) = &synced {
             self.fail(error);
-            return written;
         }
         self.next_id.fetch_max(state.next_id, Ordering::Relaxed);
         commit.state = state;
         self.binlog.restart(&commit.state);
-        self.note_data_set(data_set.position);
+        self.note_data_set(match synced {
+            Ok(()) => data_set.position,
+            Err(_) => 0,
+        });
         self.hash.set_key(&data_set.hash_key);
         self.show_history(history);
         let mut map = self.keyspaces.write();

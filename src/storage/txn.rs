@@ -557,14 +557,15 @@ impl Txn {
     /// durable before [`Engine::make_durable`].
     ///
     /// # Errors
-    /// The batch is lost and the engine refuses writes from then on.
+    /// Nothing of the batch is written, and the engine refuses writes until it has
+    /// [healed](Engine::heal).
     pub fn commit(&mut self) -> Result<()> {
         let nothing = self.overlay.is_empty()
             && self.log.is_empty()
             && self.swaps.is_empty()
             && self.own.is_empty()
             && self.early.is_empty();
-        let mut done = if nothing { Ok(()) } else { self.write() };
+        let done = if nothing { Ok(()) } else { self.write() };
         if !self.cleared.is_empty() {
             // What was written since must not go with the files.
             let view = &mut self.view;
@@ -572,11 +573,15 @@ impl Txn {
             view.cleared
                 .retain(|keyspace| !overlay.puts_into(*keyspace));
         }
-        if done.is_ok() && !self.cleared.is_empty() {
-            done = self.drop_cleared_files();
+        if done.is_ok()
+            && !self.cleared.is_empty()
+            && let Err(error) = self.drop_cleared_files()
+        {
+            // It is committed; compactions drop what is in the files.
+            self.engine.fail(&error);
         }
         if let Err(error) = &done {
-            if !matches!(error, StorageError::Detached) {
+            if !matches!(error, StorageError::Detached | StorageError::Failed) {
                 self.engine.fail(error);
             }
             self.undo_swaps(0);
@@ -683,11 +688,13 @@ impl Txn {
     }
 
     fn write(&mut self) -> Result<()> {
-        fail_point("before-commit")?;
-        let sent = self.view.send_ahead()?;
+        let loads = self.view.loads_to_send();
+        let sent: ahead::Sent = loads.keys().copied().collect();
         let mut unqueued = self.early.clone();
         unqueued.extend(&sent);
-        let written = self.write_batch(&sent, &unqueued);
+        let written = fail_point("before-commit")
+            .and_then(|()| self.view.send_ahead(&loads))
+            .and_then(|()| self.write_batch(&sent, &unqueued));
         if !unqueued.is_empty() {
             let mut ahead = self.engine.ahead.lock();
             ahead.retain(|place| !unqueued.contains(place));
@@ -749,7 +756,10 @@ impl Txn {
         let engine = &self.view.engine;
         let mut commit = engine.commit.lock();
         let (log, now_ms) = (&mut self.view.log, self.view.now_ms);
-        engine.put_log(&mut commit, log, now_ms, &mut batch)?;
+        if let Err(error) = engine.put_log(&mut commit, log, now_ms, &mut batch) {
+            engine.forget_commit(&mut commit);
+            return Err(error);
+        }
         let view = &self.view;
         for delta in &view.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
@@ -759,8 +769,14 @@ impl Txn {
         engine.put_state(&mut commit, &mut batch);
         let written = expected.during(|| engine.write(batch));
         if let Err(error) = &written {
-            // Under the lock, so that nobody waits for a write that will not come.
+            // Under the lock: the next commit finds it failed.
             engine.fail(error);
+            engine.forget_commit(&mut commit);
+            for delta in &view.deltas {
+                if let Some(keyspace) = view.by_id(delta.keyspace) {
+                    engine.forget_counts(&mut commit, keyspace);
+                }
+            }
             return written;
         }
         let all = self.is_exclusive();

@@ -12,6 +12,7 @@
 //! - `crash`: kill -9 under load
 //! - `durability`: replies that wait for the disk
 //! - `failure`: writes that fail
+//! - `disk`: a disk that is full, or does not do what it should
 //! - `hostile`: input that no client library sends
 //! - `lifecycle`: start, stop, addresses, configuration
 //! - `process`: the background, signals, file descriptors, the log
@@ -35,6 +36,7 @@ mod blocking;
 mod clients;
 mod crash;
 mod differential;
+mod disk;
 mod durability;
 mod failure;
 mod hostile;

@@ -58,13 +58,23 @@ pub(super) fn persistence(text: &mut Text, server: &Server) {
         ("aof_rewrites", "0"),
         ("aof_rewrites_consecutive_failures", "0"),
     ]);
-    let failed = server.engine.has_failed();
-    text.field("aof_last_write_status", status(failed));
+    let engine = &server.engine;
+    let no_room = engine.disk.is_low();
+    text.field(
+        "aof_last_write_status",
+        status(engine.has_failed() || no_room),
+    );
     text.constants(&[
         ("aof_last_cow_size", "0"),
         ("module_fork_in_progress", "0"),
         ("module_fork_last_cow_size", "0"),
     ]);
+    let disk = engine.disk.figures();
+    text.bytes("disk_total_bytes", disk.total);
+    text.bytes("disk_free_bytes", disk.free);
+    text.bytes("disk_reserve_bytes", disk.reserve);
+    text.field("disk_low", u8::from(no_room));
+    text.bytes("wal_bytes", disk.log);
 }
 
 pub(super) fn cluster(text: &mut Text, _server: &Server) {
@@ -91,7 +101,7 @@ pub(super) fn storage(text: &mut Text, server: &Server) {
     text.field("storage_keyspaces", engine.all_keyspaces().len());
     let tables = engine.property_sum("rocksdb.total-sst-files-size");
     let blobs = engine.property_sum("rocksdb.total-blob-file-size");
-    text.bytes("storage_bytes", tables + blobs);
+    text.bytes("storage_bytes", tables + blobs + engine.disk.figures().log);
     // A count of −1 says that the rows could not be read.
     let backlog = engine.reclaim_backlog(BACKLOG_COUNTED);
     let backlog = backlog.map_or(-1, |count| count as i64);

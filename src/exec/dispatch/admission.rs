@@ -20,6 +20,11 @@ const STALE_IN_SCRIPT: Error = Error::text("ERR Can not execute the command on a
 const NOT_WHILE_WATCHING: Error = Error::text("ERR Replica can't interact with the keyspace");
 const READONLY: Error = Error::text("READONLY You can't write against a read only replica.");
 
+/// Whether a command may add data.
+pub(in crate::exec) fn may_grow(command: &Command) -> bool {
+    command.flags.contains(Flags::DENYOOM)
+}
+
 impl Executor {
     /// The rungs before the command runs.
     pub(in crate::exec) fn admit(
@@ -46,6 +51,12 @@ impl Executor {
         }
         if writes && self.server.engine.has_failed() {
             return refuse(StorageError::Failed.into());
+        }
+        let grows = may_grow(found.command) || queued.is_some_and(|multi| multi.grows);
+        // A script that has written goes on.
+        let goes_on = session.is_script && session.wrote;
+        if grows && !goes_on && self.server.engine.disk.is_low() {
+            return refuse(StorageError::NoRoom.into());
         }
         if self.config.busy_reply_scope == BusyScope::All
             && !session.is_script

@@ -123,6 +123,8 @@ params! {
     dir: Directory = Directory::new(Path::new(".")) => "dir", Kind::Text, Guarded, Located;
     /// Name of the database's directory inside `dir`.
     db_name: FileName = FileName("kedis-db".into()) => "db-name", Kind::Text, Start;
+    /// Disk space, really allocated, that deletions and expiry live on when the disk is full; at most a twentieth of the disk. Commands that add data are refused while it is not there. 0 is none.
+    disk_reserve_bytes: u64 = 128 * MIB => "disk-reserve", BYTES;
     /// When writes reach the disk itself: before the reply, once a second, or when the system likes.
     appendfsync: AppendFsync = AppendFsync::Everysec => "appendfsync", Kind::Choice(AppendFsync::NAMES);
     /// Name, inside `dir`, of what SAVE and BGSAVE write.

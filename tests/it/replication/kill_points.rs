@@ -16,7 +16,7 @@ const OF_THE_REPLICA: &[(&str, Option<bool>)] = &[
     ("before-commit:60", Some(false)),
     ("before-write:60", Some(false)),
     ("after-write:60", Some(false)),
-    ("before-flush:60", Some(false)),
+    ("while-writing:60", Some(false)),
     ("after-commit:60", Some(false)),
 ];
 

@@ -22,6 +22,10 @@ pub struct Server {
     dir: tempfile::TempDir,
     port: Port,
     pub flags: Vec<String>,
+    /// Environment variables besides those of the test.
+    pub env: Vec<(String, String)>,
+    /// Where its data are, if not in its own directory.
+    pub data: Option<PathBuf>,
     /// For the next start only: see [`Server::restart_failing`].
     fail_point: Option<String>,
     child: Option<Child>,
@@ -121,9 +125,16 @@ impl Server {
             dir: tempfile::tempdir().unwrap(),
             port: free_port(),
             flags: flags.iter().map(|f| f.to_string()).collect(),
+            env: Vec::new(),
+            data: None,
             child: None,
             fail_point: None,
         }
+    }
+
+    /// Our server, to be started with [`Server::spawn`].
+    pub fn prepare(flags: &[&str]) -> Server {
+        Server::new(binary(), flags)
     }
 
     /// Starts our server on an empty directory so that it fails at a step
@@ -190,12 +201,17 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log);
+        command.envs(self.env.iter().cloned());
         if let Some(point) = &self.fail_point {
             command.env("KEDIS_FAIL_POINT", point);
         }
         let says = |name: &str| self.flags.iter().any(|flag| flag == name);
         if !says("--bind") {
             command.args(["--bind", "127.0.0.1"]);
+        }
+        // Many servers run beside each other.
+        if file.is_none() && self.binary == binary() && !says("--disk-reserve") {
+            command.args(["--disk-reserve", "1mb"]);
         }
         // Also on a machine where there would be one.
         if file.is_none() && self.binary == binary() && !says("--io-threads") {
@@ -262,7 +278,8 @@ impl Server {
 
     /// Where the server keeps its data.
     pub fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
+        let own = || self.dir.path().join("data");
+        self.data.clone().unwrap_or_else(own)
     }
 
     fn log_path(&self) -> PathBuf {
