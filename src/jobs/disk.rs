@@ -41,6 +41,8 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
 struct Healer {
     pause: Duration,
     tried: Option<Instant>,
+    /// When it was said why not.
+    said: Option<Instant>,
 }
 
 impl Healer {
@@ -52,7 +54,10 @@ impl Healer {
         match &healed {
             Ok(_) => *self = Healer::default(),
             Err(error) => {
-                log::debug!("the disk does not take writes yet: {error}");
+                if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+                    self.said = Some(Instant::now());
+                    log::warn!("writes are still not taken: {error}");
+                }
                 self.pause = (self.pause * 2).clamp(RETRY.0, RETRY.1);
                 self.tried = Some(Instant::now());
             }

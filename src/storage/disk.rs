@@ -37,8 +37,23 @@ const MOST_OF_DISK: u64 = 20;
 /// The part of the reserve that the disk has free besides it, or is low; the same part of
 /// the reserve is given up last.
 const PART: u64 = 8;
+/// Files allocate so many bytes ahead also where little is free.
+const LITTLE: u64 = 256 << 10;
 /// Who asks for room this soon after it was made may have it, too.
 const JUST_NOW: Duration = Duration::from_secs(1);
+
+/// A disk that is full again and again is in the log once in this time.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// What only one thread at a time sees and changes.
+#[derive(Debug, Default)]
+struct Turn {
+    /// When the last of the reserve was given up.
+    given_up: Option<Instant>,
+    /// When it was said that the disk is low, and whether that was this time.
+    told: Option<Instant>,
+    is_told: bool,
+}
 
 /// What the disk has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -64,8 +79,8 @@ pub struct Disk {
     log: AtomicU64,
     held: AtomicU64,
     low: AtomicBool,
-    /// Changes of the reserve take turns; when the last of it was given up.
-    given_up: Mutex<Option<Instant>>,
+    /// Changes of the reserve take turns.
+    turn: Mutex<Turn>,
     /// What could not be done last, and how often something could not.
     failure: Mutex<String>,
     failures: AtomicU64,
@@ -83,7 +98,7 @@ impl Disk {
             log: AtomicU64::new(0),
             held: AtomicU64::new(0),
             low: AtomicBool::new(false),
-            given_up: Mutex::new(None),
+            turn: Mutex::default(),
             failure: Mutex::default(),
             failures: AtomicU64::new(0),
         };
@@ -125,6 +140,15 @@ impl Disk {
         (count, self.failure.lock().clone())
     }
 
+    /// How much of `wanted` bytes a file may allocate before it needs them.
+    fn preallocation(&self, wanted: u64) -> u64 {
+        let most = match self.is_low() {
+            true => 0,
+            false => self.free.load(Ordering::Relaxed) / PART,
+        };
+        wanted.min(most.max(LITTLE))
+    }
+
     /// Changes the size of the reserve, in bytes; 0 is none.
     pub fn set_reserve(&self, bytes: u64) {
         self.configured.store(bytes, Ordering::Relaxed);
@@ -133,26 +157,22 @@ impl Disk {
     /// Looks how much is free, and gives up or takes back the reserve.
     pub fn look(&self) {
         self.measure();
-        let mut given_up = self.given_up.lock();
+        let mut turn = self.turn.lock();
         let free = self.free.load(Ordering::Relaxed);
         let wanted = self.wanted();
         let (held, least) = (self.held.load(Ordering::Relaxed), wanted / PART);
         if self.is_low() {
             let room = free.saturating_add(held);
             if room >= wanted + 2 * least && self.hold(wanted) {
-                *given_up = None;
+                turn.given_up = None;
                 self.low.store(false, Ordering::Release);
-                log::info!("the disk has room again: writes are taken");
+                if turn.is_told {
+                    log::info!("the disk has room again: what adds data is taken");
+                }
             }
         } else if free < least || (held < wanted && free < wanted - held + 2 * least) {
-            self.low.store(true, Ordering::Release);
+            self.begin_low(&mut turn);
             self.hold(held.min(least));
-            log::warn!(
-                "the disk of {} is almost full, {free} bytes are free: what adds data is refused \
-                 (MISCONF); reads, deletions and expiry go on. Make room there or delete keys, \
-                 then writes are taken again without a restart",
-                self.dir.display()
-            );
         } else if held != wanted {
             self.hold(wanted);
         }
@@ -228,19 +248,32 @@ impl Disk {
     /// Gives up what is left of the reserve; says whether there is room now that was not
     /// there before.
     fn make_room(&self) -> bool {
-        let mut given_up = self.given_up.lock();
+        let mut turn = self.turn.lock();
         if self.held.load(Ordering::Relaxed) == 0 {
-            let just_now = given_up.is_some_and(|when| when.elapsed() < JUST_NOW);
+            let just_now = turn.given_up.is_some_and(|when| when.elapsed() < JUST_NOW);
             return just_now || self.remove_old_logs();
         }
-        *given_up = Some(Instant::now());
-        self.low.store(true, Ordering::Release);
-        log::warn!(
-            "the disk of {} is full: the reserve is used up, what adds data is refused (MISCONF). \
-             Make room there or delete keys, then writes are taken again without a restart",
-            self.dir.display()
-        );
+        turn.given_up = Some(Instant::now());
+        if !self.is_low() {
+            self.begin_low(&mut turn);
+        }
         self.hold(0)
+    }
+
+    /// What adds data is refused from now on. Who fills up what becomes free again and
+    /// again is told so now and then.
+    fn begin_low(&self, turn: &mut Turn) {
+        self.low.store(true, Ordering::Release);
+        turn.is_told = turn.told.is_none_or(|told| told.elapsed() >= TELL_EVERY);
+        if turn.is_told {
+            turn.told = Some(Instant::now());
+            log::warn!(
+                "the disk of {} is full: what adds data is refused (MISCONF); reads, deletions \
+                 and expiry go on. Make room there or delete keys, then writes are taken again \
+                 without a restart",
+                self.dir.display()
+            );
+        }
     }
 
     /// RocksDB's logs of earlier starts are worth less than what cannot be written; a start
@@ -289,8 +322,8 @@ mod calls {
     }
 
     #[unsafe(no_mangle)]
-    extern "C" fn kedis_disk_is_low(disk: &Disk) -> bool {
-        disk.is_low()
+    extern "C" fn kedis_disk_preallocation(disk: &Disk, wanted: u64) -> u64 {
+        disk.preallocation(wanted)
     }
 
     /// # Safety
@@ -340,6 +373,17 @@ mod tests {
         assert!(!disk.is_low());
         assert_eq!(allocated(dir.path()), 0);
         assert!(!disk.make_room());
+    }
+
+    #[test]
+    fn files_take_little_ahead_of_a_disk_that_has_little() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::open(dir.path(), 0);
+        disk.free.store(80 << 20, Ordering::Relaxed);
+        assert_eq!(disk.preallocation(100 << 20), 10 << 20);
+        assert_eq!(disk.preallocation(1 << 20), 1 << 20);
+        disk.free.store(0, Ordering::Relaxed);
+        assert_eq!(disk.preallocation(100 << 20), LITTLE);
     }
 
     #[test]

@@ -405,11 +405,10 @@ impl Engine {
             batch.delete_cf(&self.own_cf, row);
         }
         if let Err(error) = self.db.write(batch) {
-            let error = error.into();
-            self.fail(&error);
+            self.fail(&error.into());
             drop(cf);
             self.drop_family(id);
-            return Err(error);
+            return Err(StorageError::Failed);
         }
         let keyspace = Arc::new(Keyspace::new(id, cf));
         *slot = Some(keyspace.clone());

@@ -224,7 +224,7 @@ impl RocksOptions {
         // What counts is in the WAL, or was flushed by whoever wrote it around the WAL.
         // And the server itself sees to errors that go away, see `Engine::heal`.
         let mut more = "avoid_flush_during_shutdown=true;max_bgerror_resume_count=0".to_owned();
-        if disk.is_low() {
+        if disk.is_low() || disk.figures().free < config.max_total_wal_size {
             // The WAL that is replayed stays, so the start takes no space for tables.
             more += ";avoid_flush_during_recovery=true";
         }

@@ -34,15 +34,13 @@ using rocksdb::Status;
 extern "C" {
 // Whether room was made by giving up the rest of the reserve.
 bool kedis_disk_make_room(const void* disk);
-// Whether the disk is low: files are to take no more than they need.
-bool kedis_disk_is_low(const void* disk);
+// How many bytes a file may allocate before it needs them, of those that it asks for.
+uint64_t kedis_disk_preallocation(const void* disk, uint64_t wanted);
 void kedis_disk_failed(const void* disk, const char* text, size_t len);
 void kedis_disk_free(const void* disk);
 }
 
 namespace {
-
-constexpr size_t kSmallPreallocation = 256 << 10;
 
 class Disk final {
  public:
@@ -50,7 +48,7 @@ class Disk final {
   ~Disk() { kedis_disk_free(rust_); }
 
   bool MakeRoom() const { return kedis_disk_make_room(rust_); }
-  bool IsLow() const { return kedis_disk_is_low(rust_); }
+  size_t Preallocation(size_t wanted) const { return kedis_disk_preallocation(rust_, wanted); }
 
   // An error as RocksDB is to see it.
   IOStatus Seen(IOStatus status) const {
@@ -119,8 +117,7 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
     return disk_->Seen(target()->RangeSync(offset, bytes, options, debug));
   }
   void SetPreallocationBlockSize(size_t size) override {
-    const bool little = disk_->IsLow() && size > kSmallPreallocation;
-    target()->SetPreallocationBlockSize(little ? kSmallPreallocation : size);
+    target()->SetPreallocationBlockSize(disk_->Preallocation(size));
   }
 
  private:

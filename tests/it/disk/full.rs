@@ -27,6 +27,16 @@ impl SmallDisk {
         Some(SmallDisk { dir })
     }
 
+    /// Takes what is free but for so many bytes.
+    pub(super) fn leave(&self, bytes: u64) -> Hog {
+        let path = self.dir.path().join("hog");
+        let found = rustix::fs::statvfs(self.dir.path()).unwrap();
+        let free = found.f_bavail * found.f_frsize;
+        let taken = usize::try_from(free - bytes).unwrap();
+        std::fs::write(&path, vec![1; taken]).unwrap();
+        Hog(path)
+    }
+
     pub(super) fn path(&self) -> PathBuf {
         self.dir.path().to_owned()
     }
@@ -70,16 +80,17 @@ pub(super) fn start_on(disk: &SmallDisk, flags: &[&str]) -> Server {
 
 /// For a disk of a hundred megabytes or less.
 fn flags_on<'a>(flags: &[&'a str]) -> Vec<&'a str> {
-    let small = [
+    let mut small = vec![
         "--maxmemory",
         "64mb",
         "--rocksdb.write-buffer-size",
         "1mb",
-        "--disk-reserve",
-        "4mb",
         "--enable-debug-command",
         "yes",
     ];
+    if !flags.contains(&"--disk-reserve") {
+        small.extend(["--disk-reserve", "4mb"]);
+    }
     [&small[..], flags].concat()
 }
 
@@ -148,7 +159,7 @@ fn a_full_disk_is_read_and_deleted_from() {
     });
     conn.must("DEBUG KEDIS-CHECK");
     let log = server.log();
-    assert_eq!(log.matches("is almost full").count(), 1, "{log}");
+    assert_eq!(log.matches(" is full: ").count(), 1, "{log}");
     server.restart();
     assert_eq!(server.connect().must("DBSIZE"), Value::Int(1));
 }
@@ -194,6 +205,27 @@ fn what_another_program_takes_and_gives_back_is_noticed() {
         drop(hog);
         wait_for("writes", || conn.cmd("SET old 1") == Value::ok());
     }
+}
+
+/// Not even a reserve is there.
+#[test]
+fn a_server_starts_without_any_room() {
+    let Some(disk) = SmallDisk::mount(60) else {
+        return;
+    };
+    let mut server = start_on(&disk, &["--disk-reserve", "0"]);
+    let mut conn = server.connect();
+    for n in 0..200 {
+        conn.must(&format!("SET key{n} {}", noise(10_000)));
+    }
+    server.kill9();
+    let hog = disk.fill();
+    server.spawn();
+    let mut conn = server.connect();
+    assert_eq!(conn.must("DBSIZE"), Value::Int(200));
+    assert!(matches!(conn.must("GET key199"), Value::Bulk(_)));
+    drop(hog);
+    wait_for("writes", || conn.cmd("SET new 1") == Value::ok());
 }
 
 #[test]

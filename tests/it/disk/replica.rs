@@ -95,7 +95,7 @@ fn a_full_sync_that_does_not_fit_leaves_nothing_and_comes_later() {
     let mut replica = start_on(&disk, &[]);
     let mut read = replica.connect();
     read.must("SET own 1");
-    let hog = half_full(&disk);
+    let hog = disk.leave(14 << 20);
     let free = read.info_number("persistence", "disk_free_bytes");
     follow(&replica, &master);
     let said = |replica: &Server| replica.log().matches("cannot be stored beside").count();
@@ -116,21 +116,6 @@ fn dbsize(conn: &mut Conn) -> i64 {
     match conn.must("DBSIZE") {
         Value::Int(keys) => keys,
         other => panic!("{other:?}"),
-    }
-}
-
-/// A part of the disk that is taken.
-fn half_full(disk: &SmallDisk) -> Taken {
-    let path = disk.path().join("taken");
-    std::fs::write(&path, vec![1; 78 << 20]).unwrap();
-    Taken(path)
-}
-
-struct Taken(std::path::PathBuf);
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        std::fs::remove_file(&self.0).unwrap();
     }
 }
 
