@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// After so many bytes trimmed, files are looked for that may go.
 const FILES_STEP: u64 = 16 << 20;
+/// And after so many while the disk is full.
+const SMALL_STEP: u64 = 1 << 20;
 
 /// The effects of the commands of one pending batch, as RESP commands.
 #[derive(Debug, Default)]
@@ -518,7 +520,11 @@ impl Engine {
             .first_position
             .store(to.position, Ordering::Release);
         let files_from = &self.binlog.files_from;
-        if to.position - files_from.load(Ordering::Relaxed).min(to.position) >= FILES_STEP {
+        let step = match self.disk.is_low() {
+            true => SMALL_STEP,
+            false => FILES_STEP,
+        };
+        if to.position - files_from.load(Ordering::Relaxed).min(to.position) >= step {
             // Files that are gone stay gone: so must the mark.
             self.sync_wal()?;
             // Both ends count.

@@ -88,7 +88,8 @@ pub struct Disk {
 
 impl Disk {
     /// The disk that holds this directory, with a reserve of so many bytes, or less on
-    /// a small one.
+    /// a small one. Nothing is allocated before [`Disk::look`]: the directory may turn out
+    /// to be somebody else's. But a full disk needs the room to open the database.
     pub(super) fn open(dir: &Path, reserve: u64) -> Arc<Disk> {
         let disk = Disk {
             dir: dir.to_owned(),
@@ -107,7 +108,11 @@ impl Disk {
             found.map_or(0, |file| file.blocks() * 512),
             Ordering::Relaxed,
         );
-        disk.look();
+        disk.measure();
+        disk.measure_log();
+        if disk.is_short() {
+            disk.begin_low(&mut disk.turn.lock());
+        }
         Arc::new(disk)
     }
 
@@ -158,24 +163,29 @@ impl Disk {
     pub fn look(&self) {
         self.measure();
         let mut turn = self.turn.lock();
-        let free = self.free.load(Ordering::Relaxed);
         let wanted = self.wanted();
-        let (held, least) = (self.held.load(Ordering::Relaxed), wanted / PART);
         if self.is_low() {
-            let room = free.saturating_add(held);
-            if room >= wanted + 2 * least && self.hold(wanted) {
+            let free = self.free.load(Ordering::Relaxed);
+            let room = free.saturating_add(self.held.load(Ordering::Relaxed));
+            if room >= wanted + 2 * (wanted / PART) && self.hold(wanted) {
                 turn.given_up = None;
                 self.low.store(false, Ordering::Release);
                 if turn.is_told {
                     log::info!("the disk has room again: what adds data is taken");
                 }
             }
-        } else if free < least || (held < wanted && free < wanted - held + 2 * least) {
+        } else if self.is_short() {
             self.begin_low(&mut turn);
-            self.hold(held.min(least));
-        } else if held != wanted {
+        } else if self.held.load(Ordering::Relaxed) != wanted {
             self.hold(wanted);
         }
+    }
+
+    /// Whether there is too little free besides the reserve, or for it.
+    fn is_short(&self) -> bool {
+        let (wanted, held) = (self.wanted(), self.held.load(Ordering::Relaxed));
+        let (free, least) = (self.free.load(Ordering::Relaxed), wanted / PART);
+        free < least || held < wanted && free < wanted - held + 2 * least
     }
 
     /// Bytes that the reserve is to have.
@@ -260,10 +270,12 @@ impl Disk {
         self.hold(0)
     }
 
-    /// What adds data is refused from now on. Who fills up what becomes free again and
-    /// again is told so now and then.
+    /// What adds data is refused from now on, and the larger part of the reserve is given
+    /// up. Who fills up what becomes free again and again is told so now and then.
     fn begin_low(&self, turn: &mut Turn) {
         self.low.store(true, Ordering::Release);
+        let held = self.held.load(Ordering::Relaxed);
+        self.hold(held.min(self.wanted() / PART));
         turn.is_told = turn.told.is_none_or(|told| told.elapsed() >= TELL_EVERY);
         if turn.is_told {
             turn.told = Some(Instant::now());
@@ -359,6 +371,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::open(dir.path(), 1 << 20);
         assert!(!disk.is_low());
+        assert_eq!(allocated(dir.path()), 0, "it may be somebody else's");
+        disk.look();
         assert_eq!(allocated(dir.path()), 1 << 20);
         assert_eq!(disk.figures().reserve, 1 << 20);
         assert!(disk.make_room());
@@ -389,8 +403,10 @@ mod tests {
     #[test]
     fn a_reserve_of_before_is_known() {
         let dir = tempfile::tempdir().unwrap();
-        drop(Disk::open(dir.path(), 2 << 20));
+        Disk::open(dir.path(), 2 << 20).look();
         let disk = Disk::open(dir.path(), 1 << 20);
+        assert_eq!(disk.figures().reserve, 2 << 20);
+        disk.look();
         assert_eq!(disk.figures().reserve, 1 << 20);
         assert_eq!(allocated(dir.path()), 1 << 20);
     }

@@ -245,6 +245,7 @@ impl Engine {
             trim: Mutex::new(()),
             new_families: Mutex::default(),
         };
+        engine.disk.look();
         Ok(Arc::new(engine))
     }
 

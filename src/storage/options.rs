@@ -16,6 +16,7 @@ use rocksdb::{
 };
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The table cache's shards are eight.
 const TABLE_CACHE_SHARD_BITS: i32 = 3;
@@ -179,7 +180,20 @@ pub struct RocksOptions {
     /// The memory of all memtables.
     pub memtables: WriteBufferManager,
     config: StorageConfig,
+    /// The start has no room to write tables: all of the WAL is to stay in memtables.
+    little_room: AtomicBool,
 }
+
+/// Size of a memtable of the server's own rows, in bytes.
+const OWN_MEMTABLE: usize = 4 << 20;
+/// Size of a memtable of the binlog, in bytes.
+const BINLOG_MEMTABLE: usize = 32 << 20;
+/// The WAL takes this part of the whole disk at the most, but for so many bytes: it goes
+/// only when the last of the memtables is written that it is for.
+const WAL_PART: u64 = 16;
+const SMALLEST_WAL: u64 = 4 << 20;
+/// A start that writes no tables takes less, in bytes.
+pub(super) const SMALL_START: u64 = 16 << 20;
 
 impl RocksOptions {
     /// Options for this configuration, with files on this disk.
@@ -200,7 +214,8 @@ impl RocksOptions {
         db.create_missing_column_families(true);
         db.set_write_buffer_manager(&manager);
         db.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
-        db.set_max_total_wal_size(config.max_total_wal_size);
+        let of_disk = (disk.figures().total / WAL_PART).max(SMALLEST_WAL);
+        db.set_max_total_wal_size(config.max_total_wal_size.min(of_disk));
         db.set_max_background_jobs(config.max_background_jobs.max(2) as i32);
         db.set_max_open_files(config.max_open_files);
         // Each shard of the table cache holds one file more than its part at the most, and
@@ -224,8 +239,10 @@ impl RocksOptions {
         // What counts is in the WAL, or was flushed by whoever wrote it around the WAL.
         // And the server itself sees to errors that go away, see `Engine::heal`.
         let mut more = "avoid_flush_during_shutdown=true;max_bgerror_resume_count=0".to_owned();
-        if disk.is_low() || disk.figures().free < config.max_total_wal_size {
-            // The WAL that is replayed stays, so the start takes no space for tables.
+        let found = disk.figures();
+        let little_room = disk.is_low() || found.free < 2 * found.log + SMALL_START;
+        if little_room {
+            // The WAL that is replayed stays.
             more += ";avoid_flush_during_recovery=true";
         }
         let mut db = db.get_options_from_string(more)?;
@@ -236,6 +253,7 @@ impl RocksOptions {
             cache,
             memtables: manager,
             config: config.clone(),
+            little_room: AtomicBool::new(little_room),
         })
     }
 
@@ -245,7 +263,7 @@ impl RocksOptions {
     /// RocksDB does not know an option that has no setter.
     pub fn keyspace(&self, budget: u64) -> Result<Options, rocksdb::Error> {
         let mut options = self.column_family();
-        options.set_write_buffer_size(self.config.memtable_size(budget) as usize);
+        self.set_memtable(&mut options, self.config.memtable_size(budget) as usize);
         self.add_blobs(&mut options);
         options.set_prefix_extractor(SliceTransform::create_fixed_prefix(ELEMENT_PREFIX_LEN));
         // Walks and samples pass the traces of deleted rows one by one: a table
@@ -276,7 +294,7 @@ impl RocksOptions {
     /// Options of `default`: a handful of rows, one of them rewritten by every commit.
     pub fn own_rows(&self) -> Options {
         let mut options = self.column_family();
-        options.set_write_buffer_size(4 << 20);
+        self.set_memtable(&mut options, OWN_MEMTABLE);
         options
     }
 
@@ -288,8 +306,25 @@ impl RocksOptions {
         // Files follow on each other, so they are moved down, not merged; in level 0
         // they could not be dropped.
         options.set_level_zero_file_num_compaction_trigger(1);
-        options.set_write_buffer_size(32 << 20);
+        self.set_memtable(&mut options, BINLOG_MEMTABLE);
         options
+    }
+
+    /// A full memtable is written out, also while the WAL is replayed.
+    fn set_memtable(&self, options: &mut Options, bytes: usize) {
+        let most = 2 * self.config.max_total_wal_size as usize;
+        options.set_write_buffer_size(match self.little_room.load(Ordering::Relaxed) {
+            true => bytes.max(most),
+            false => bytes,
+        });
+    }
+
+    /// There is room again: the sizes of memtables, in bytes, that column families of the
+    /// server's own rows, of the binlog and of DBs are to have now, if they have others.
+    pub(super) fn end_little_room(&self, budget: u64) -> Option<[usize; 3]> {
+        let had_little = self.little_room.swap(false, Ordering::Relaxed);
+        let of_dbs = self.config.memtable_size(budget) as usize;
+        had_little.then_some([OWN_MEMTABLE, BINLOG_MEMTABLE, of_dbs])
     }
 
     fn column_family(&self) -> Options {

@@ -4,6 +4,7 @@
 use super::open::is_family;
 use super::{BINLOG, ColumnFamily, Db, Engine, Keyspace};
 use crate::storage::Result;
+use crate::storage::options::SMALL_START;
 use rocksdb::FlushOptions;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -159,12 +160,32 @@ impl Engine {
         let memtables = self.config.memtable_bytes(bytes);
         self.options.memtables.set_buffer_size(memtables as usize);
         self.limit_cache(u64::MAX);
-        let size = self.config.memtable_size(bytes).to_string();
-        let options = [("write_buffer_size", size.as_str())];
-        for cf in self.families() {
-            self.db.set_options_cf(&cf, &options)?;
+        let size = self.config.memtable_size(bytes) as usize;
+        self.set_memtables(&self.families(), size)
+    }
+
+    fn set_memtables(&self, cfs: &[ColumnFamily], bytes: usize) -> Result<()> {
+        let size = bytes.to_string();
+        for cf in cfs {
+            self.db
+                .set_options_cf(cf, &[("write_buffer_size", size.as_str())])?;
         }
         Ok(())
+    }
+
+    /// After a start that had no room for tables, memtables get their usual size once
+    /// there is some.
+    pub(super) fn settle(&self) -> Result<()> {
+        // RocksDB writes its options down.
+        if self.disk.is_low() || self.disk.figures().free < SMALL_START {
+            return Ok(());
+        }
+        let Some([own, binlog, dbs]) = self.options.end_little_room(self.memory_budget()) else {
+            return Ok(());
+        };
+        self.set_memtables(std::slice::from_ref(&self.own_cf), own)?;
+        self.set_memtables(std::slice::from_ref(&self.binlog_cf), binlog)?;
+        self.set_memtables(&self.families(), dbs)
     }
 
     /// The memory budget of caches and memtables, in bytes.

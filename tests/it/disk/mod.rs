@@ -205,7 +205,7 @@ fn one_error_is_over_at_once() {
         faulty.fail(&rules(&kind, "1"));
         let value = "v".repeat(1000);
         let mut keys = 0;
-        for n in 0..2000 {
+        for n in 0..400 {
             wait_for(&format!("{name}: writes"), || {
                 let reply = conn.cmd(&format!("SET key{n} {value}"));
                 assert!(
@@ -230,7 +230,9 @@ fn what_was_refused_is_not_there_in_part() {
     let mut conn = faulty.connect();
     conn.must("SET count 0");
     for round in 0..5 {
-        faulty.fail(&rules(&kind("", "write .log EIO {}"), "1"));
+        // Each number counts for itself.
+        let count = (round + 1).to_string();
+        faulty.fail(&rules(&kind("", "write .log EIO {}"), &count));
         conn.must("MULTI");
         let value = "v".repeat(100_000);
         conn.must(&format!("SET big{round} {value}"));
@@ -259,4 +261,34 @@ fn what_was_refused_is_not_there_in_part() {
         );
         conn.must("DEBUG KEDIS-CHECK");
     }
+}
+
+/// A read that fails is an error to who asked, also one of a compaction's.
+#[test]
+fn reads_that_fail_stop_nothing() {
+    let mut faulty = Faulty::start(SMALL);
+    let value = "v".repeat(1000);
+    let mut conn = faulty.connect();
+    for n in 0..2000 {
+        conn.must(&format!("SET key{n} {value}"));
+    }
+    // What is read after a start is on the disk.
+    faulty.server.terminate();
+    faulty.server.spawn();
+    let mut conn = faulty.connect();
+    faulty.fail(&format!("read .sst {EIO} -1"));
+    let reply = conn.cmd("GET key1");
+    assert!(matches!(&reply, Value::Error(_)), "{reply:?}");
+    // A table is read once it is written, so writes may be refused as well.
+    for n in 0..500 {
+        let reply = conn.cmd(&format!("SET more{n} {value}"));
+        assert!(reply == Value::ok() || is_misconf(&reply), "{reply:?}");
+    }
+    faulty.fail("");
+    assert!(matches!(conn.must("GET key1"), Value::Bulk(_)));
+    for n in 0..500 {
+        let set = format!("SET more{n} {value}");
+        wait_for("writes", || conn.cmd(&set) == Value::ok());
+    }
+    assert_eq!(conn.must("DBSIZE"), Value::Int(2500));
 }
