@@ -9,8 +9,10 @@
 
 use super::Engine;
 use crate::storage::{Result, StorageError};
+use parking_lot::Mutex;
 use rocksdb::{AsColumnFamilyRef, WriteBatch, WriteOptions};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Nothing is wrong.
 const WELL: u8 = 0;
@@ -28,7 +30,12 @@ pub(super) struct Health {
     state: AtomicU8,
     /// Errors of RocksDB's own threads that are known.
     background_errors: AtomicU64,
+    /// When it was said that writes fail, and whether it was of the last failure.
+    told: Mutex<(Option<Instant>, bool)>,
 }
+
+/// Writes that fail again and again are in the log once in this time.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 #[allow(unsafe_code)]
 unsafe extern "C" {
@@ -59,7 +66,13 @@ impl Engine {
     pub(in crate::storage) fn fail(&self, error: &StorageError) {
         let state = &self.health.state;
         let was_well = state.compare_exchange(WELL, FAILED, Ordering::AcqRel, Ordering::Acquire);
-        if was_well.is_ok() {
+        if was_well.is_err() {
+            return;
+        }
+        let mut told = self.health.told.lock();
+        told.1 = told.0.is_none_or(|when| when.elapsed() >= TELL_EVERY);
+        if told.1 {
+            told.0 = Some(Instant::now());
             log::error!(
                 "a write failed: {error}. Writes are refused (MISCONF) and reads go on until the \
                  disk takes writes again, which is tried all the time: see to the disk of {}, no \
@@ -102,7 +115,9 @@ impl Engine {
         }
         if failed {
             health.state.store(WELL, Ordering::Release);
-            log::info!("the disk takes writes again");
+            if self.health.told.lock().1 {
+                log::info!("the disk takes writes again");
+            }
         }
         Ok(failed)
     }
@@ -150,5 +165,48 @@ impl Engine {
             self.db.write_opt(batch, &options)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encoding::{Kind, Meta};
+    use crate::storage::{DbIndex, StorageConfig, Txn};
+
+    fn set(txn: &mut Txn, key: &[u8]) -> Result<()> {
+        txn.begin(1).unwrap();
+        let meta = Meta::new(Kind::String);
+        txn.put_key(DbIndex(0), key, None, meta, b"value").unwrap();
+        txn.effect(DbIndex(0), &[b"SET", key, b"value"]);
+        txn.commit()
+    }
+
+    /// The binlog had a hole after a commit that failed, and the counts were of it.
+    #[test]
+    fn a_commit_that_fails_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let mut txn = Txn::new(engine.clone());
+        set(&mut txn, b"first").unwrap();
+        let (commits, range) = (engine.commits(), engine.binlog.range());
+        for _ in 0..3 {
+            engine.refuse_writes();
+            assert!(set(&mut txn, b"lost").is_err());
+            assert!(
+                engine.is_durable(engine.last_seen()),
+                "reads wait for nothing"
+            );
+            assert!(engine.heal().unwrap());
+        }
+        assert_eq!(engine.commits(), commits);
+        assert_eq!(engine.binlog.range(), range);
+        assert!(!engine.heal().unwrap(), "there is nothing to heal");
+        set(&mut txn, b"second").unwrap();
+        drop((txn, engine));
+        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let report = engine.check().unwrap();
+        assert_eq!(report.faults, Vec::<String>::new());
+        assert_eq!((report.keys, report.binlog_rows), (2, 2));
     }
 }
