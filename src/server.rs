@@ -103,14 +103,12 @@ pub fn run(
         None => jobs::refuse_half_loaded(&engine)?,
     }
     engine.set_fsync_each(config.appendfsync == AppendFsync::Always);
-    match &config.replicaof {
-        // Whatever else may have a copy of this data, or of more than this: what
-        // is written from here on is this server's own history.
-        None => engine.begin_history_on_write(),
+    // Whatever else may have a copy of this data, or of more than this: what is written
+    // from here on is this server's own history. Rows of a Kedis master are not.
+    engine.begin_history_on_write();
+    if config.replicaof.is_some() {
         // Nobody runs yet, so no commit is under way.
-        Some(_) => {
-            engine.begin_following();
-        }
+        engine.begin_following();
     }
     let io_threads = config.io_thread_count();
     let port = u64::from(config.port);

@@ -1,13 +1,12 @@
 //! A connection to one of the two servers: commands out, replies in.
 
 use super::error::{Error, Result};
-use super::input::Input;
 use super::options::Endpoint;
 use super::throttle::Throttle;
 use super::{Stop, sleep};
 use crate::base::num;
 use crate::resp::encode::command;
-use crate::resp::{Extent, Value, decode};
+use crate::resp::{Extent, Input, Value, decode};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io::{self, ErrorKind, Write};

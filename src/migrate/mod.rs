@@ -22,7 +22,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`options`] | the flags |
-//! | [`conn`], [`throttle`], [`input`] | a connection, its speed, what has come over it |
+//! | [`conn`], [`throttle`] | a connection, its speed |
 //! | [`psync`] | the source as a replica sees it |
 //! | [`aof`] | append-only files instead of a source |
 //! | [`mapping`] | which DBs and keys go where |
@@ -43,7 +43,6 @@ mod copy;
 mod elements;
 mod error;
 mod follow;
-mod input;
 mod job;
 mod mapping;
 mod options;

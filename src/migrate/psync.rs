@@ -2,12 +2,12 @@
 
 use super::conn::{Conn, is_pause, open, refusal, silent};
 use super::error::{Error, Result};
-use super::input::Input;
 use super::options::Endpoint;
 use super::stats::Stats;
 use super::throttle::Throttle;
 use super::{Stop, sleep};
 use crate::base::num;
+use crate::resp::Input;
 use crate::resp::encode::command;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -8,6 +8,8 @@
 //! | [`turns`] | how many data sets are sent at once |
 //! | [`failover`] | hands over to a replica |
 //! | [`link`] | one thread that follows the master, if there is one |
+//! | [`redis_master`] | what is different if that is a Redis |
+//! | [`peer`] | the master's end of the connection |
 //!
 //! What others see of it, and what commands want of it, is in
 //! [`crate::state::replication`].
@@ -15,7 +17,9 @@
 mod failover;
 mod feeder;
 mod link;
+mod peer;
 mod redis;
+mod redis_master;
 mod turns;
 mod wire;
 

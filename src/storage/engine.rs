@@ -23,7 +23,7 @@ use super::wishes::Wishes;
 use super::{DbIndex, Result, StorageError};
 use crate::base::hash::SharedHash;
 use crate::encoding::CollectionId;
-use crate::encoding::own::{self, Counts, KeyspaceId, State};
+use crate::encoding::own::{self, Counts, KeyspaceId, State, Upstream};
 use parking_lot::{Mutex, RwLock};
 use rocksdb::{
     BoundColumnFamily, DBWithThreadMode, MultiThreaded, ReadOptions, SnapshotWithThreadMode,
@@ -96,6 +96,8 @@ pub(super) struct CommitState {
     pub(super) scratch: Vec<u8>,
     /// The history that begins with the batch being written.
     pub(super) history: Option<History>,
+    /// How far a Redis master's stream is applied, if all that is here comes from it.
+    pub(super) upstream: Option<Upstream>,
 }
 
 /// The open database. Shared by all threads.
@@ -193,6 +195,11 @@ impl Engine {
                 ..State::default()
             },
         };
+        let replication_id = String::from_utf8_lossy(&replication_id).into_owned();
+        let upstream = match db.get_pinned_cf(&own_cf, own::UPSTREAM)? {
+            Some(row) => Upstream::decode(&row, &replication_id, state.binlog_position)?,
+            None => None,
+        };
         let keyspaces = open::load_keyspaces(&db, &own_cf, &names, &mut state, config.databases)?;
         let binlog = Binlog::load(&db, &own_cf, &binlog_cf, &state, config.binlog_enabled)?;
         let engine = Engine {
@@ -216,6 +223,7 @@ impl Engine {
             ahead: Ahead::default(),
             commit: Mutex::new(CommitState {
                 state,
+                upstream,
                 ..CommitState::default()
             }),
             binlog,
@@ -225,7 +233,7 @@ impl Engine {
             interest: Arc::default(),
             listeners: RwLock::default(),
             history: RwLock::new(History {
-                id: String::from_utf8_lossy(&replication_id).into_owned(),
+                id: replication_id,
                 ancestors,
             }),
             history_version: AtomicU64::new(1),

@@ -58,6 +58,7 @@ mod syncs;
 pub mod tally;
 pub mod traces;
 pub mod txn;
+mod upstream;
 mod wishes;
 
 #[cfg(test)]

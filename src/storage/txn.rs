@@ -30,6 +30,7 @@ use super::locks::{Owner, Stripe};
 use super::memtable::ExpectedRows;
 use super::overlay::{self, Overlay, Step};
 use super::patience::Patience;
+use super::staging::Staging;
 use super::tally::Moves;
 use super::{DbIndex, Result, StorageError, runs};
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
@@ -48,10 +49,10 @@ const OTHER_ROWS_BYTES: usize = 1024;
 
 /// How a pending batch changes the counts of a keyspace.
 #[derive(Clone, Copy)]
-struct Delta {
-    keyspace: KeyspaceId,
-    keys: i64,
-    expires: i64,
+pub(super) struct Delta {
+    pub(super) keyspace: KeyspaceId,
+    pub(super) keys: i64,
+    pub(super) expires: i64,
     /// The earliest TTL row and the lowest reclaim row written; `u64::MAX`: none.
     ttl_ms: u64,
     reclaim: u64,
@@ -92,16 +93,18 @@ pub struct Lookups {
 /// What a thread reads through. See the module.
 pub struct View {
     /// By DB; handles drop before the engine.
-    keyspaces: Vec<Option<Arc<Keyspace>>>,
+    pub(super) keyspaces: Vec<Option<Arc<Keyspace>>>,
+    /// The data set that this one fills, if it is not the one in use.
+    pub(super) staging: Option<Box<Staging>>,
     pub(super) engine: Arc<Engine>,
     map_version: u64,
     pub(super) overlay: Overlay,
     pub(super) log: LogBuffer,
-    deltas: SmallVec<[Delta; 2]>,
+    pub(super) deltas: SmallVec<[Delta; 2]>,
     /// Pairs of DBs swapped since the last commit.
     swaps: Vec<(DbIndex, DbIndex)>,
     /// Rows of the server itself, written (or deleted) since the last commit.
-    own: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub(super) own: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// Keyspaces cleared since the last commit.
     pub(super) cleared: Vec<KeyspaceId>,
     owner: Owner,
@@ -297,7 +300,7 @@ impl View {
         Ok(keyspace.cf.clone())
     }
 
-    fn by_id(&self, id: KeyspaceId) -> Option<&Arc<Keyspace>> {
+    pub(super) fn by_id(&self, id: KeyspaceId) -> Option<&Arc<Keyspace>> {
         self.keyspaces.iter().flatten().find(|ks| ks.id == id)
     }
 }
@@ -308,6 +311,7 @@ impl Txn {
         let owner = engine.new_owner();
         let view = View {
             keyspaces: Vec::new(),
+            staging: None,
             map_version: 0,
             overlay: Overlay::new(engine.row_hasher.clone()),
             log: LogBuffer::default(),
@@ -517,7 +521,7 @@ impl Txn {
 
     /// From now on this transaction only applies what a master has logged: keys
     /// do not expire by its clock, and it logs received rows.
-    pub(super) fn receive(&mut self, following: Following) {
+    pub fn receive(&mut self, following: Following) {
         self.view.log.receive(following);
         self.view.expires = false;
     }
@@ -559,6 +563,9 @@ impl Txn {
     /// # Errors
     /// The batch is lost and the engine refuses writes from then on.
     pub fn commit(&mut self) -> Result<()> {
+        if self.staging.is_some() {
+            return self.commit_staged();
+        }
         let nothing = self.overlay.is_empty()
             && self.log.is_empty()
             && self.swaps.is_empty()
@@ -599,7 +606,7 @@ impl Txn {
     }
 
     /// What was written is what everybody reads once the key locks are let go.
-    fn refresh_hot_rows(&self) {
+    pub(super) fn refresh_hot_rows(&self) {
         let tallies = &self.engine.tallies;
         tallies.count(&self.moves);
         for &id in &self.cleared {
@@ -676,6 +683,14 @@ impl Txn {
     pub(super) fn keyspace_for_write(&mut self, db: DbIndex) -> Result<KeyspaceId> {
         if let Some(keyspace) = self.keyspace(db) {
             return Ok(keyspace.id);
+        }
+        if let Some(staging) = &mut self.view.staging {
+            let keyspace = staging.keyspace(db)?;
+            let id = keyspace.id;
+            if let Some(slot) = self.view.keyspaces.get_mut(usize::from(db.0)) {
+                *slot = Some(keyspace);
+            }
+            return Ok(id);
         }
         let id = self.engine.keyspace_or_create(db)?.id;
         self.view.refresh_map();

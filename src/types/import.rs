@@ -90,6 +90,24 @@ pub struct Loaded {
     pub bytes: u64,
 }
 
+impl Loaded {
+    /// What is not as it was in the file, in words.
+    pub fn losses(&self) -> impl Iterator<Item = String> {
+        [
+            (self.expired, "keys whose time is over were left out"),
+            (self.empty, "keys without elements were left out"),
+            (
+                self.timed_fields,
+                "fields of hashes had a time of their own: those past it were left out, the others have lost it",
+            ),
+            (self.modules, "pieces of modules' own data were left out"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+    }
+}
+
 /// What the one who loads a file has to do with it.
 pub trait Load {
     /// Told how far the load is, after each commit.
@@ -205,7 +223,8 @@ impl<R: BufRead> Import<'_, R> {
 
     fn load_value(&mut self, key: &[u8], head: Head) -> Result<(), RestoreError> {
         let kind = kind_of(head.kind)?;
-        if head.expire_ms != 0 && head.expire_ms <= self.now_ms {
+        // A replica keeps what its master has not deleted.
+        if head.expire_ms != 0 && head.expire_ms <= self.txn.expiry_now_ms() {
             self.file
                 .value(head.kind, |_: Element<'_>| Ok::<(), RestoreError>(()))?;
             self.loaded.expired += 1;

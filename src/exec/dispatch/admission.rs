@@ -80,7 +80,8 @@ impl Executor {
     /// Between the ladder and the locks the server may have begun to follow; from
     /// the locks to the commit it cannot.
     pub(in crate::exec) fn check_still_master(&self) -> Result<(), Error> {
-        match self.server.engine.is_following() && self.config.replica_read_only {
+        let read_only = self.config.replica_read_only && !self.txn.is_received();
+        match self.server.engine.is_following() && read_only {
             true => Err(READONLY),
             false => Ok(()),
         }
@@ -116,6 +117,10 @@ impl Executor {
         args: &[&[u8]],
         writes: bool,
     ) -> Result<(), Error> {
+        if self.txn.is_received() {
+            // A script of the master's stream does what it did there.
+            return Ok(());
+        }
         let replication = &self.server.replication;
         let config = &self.config;
         let is_replica = match session.is_script {

@@ -8,6 +8,7 @@
 //! - `sync`: full and partial syncs, kills, trims, what a replica refuses
 //! - `chaos`: whatever can happen, at random
 //! - `kill_points`: either side dies at every step
+//! - `redis_master`: replicas of a Redis
 //! - `peers`: who asks to be fed and behaves as no server does
 //! - `sentinel`: Redis' Sentinel over them
 //! - `topology`: chains, promotions, histories that part
@@ -18,6 +19,7 @@ mod chaos;
 mod kill_points;
 pub mod load;
 mod peers;
+mod redis_master;
 mod sentinel;
 mod sync;
 mod topology;
