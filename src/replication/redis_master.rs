@@ -44,8 +44,6 @@ type Words<'a> = SmallVec<[&'a [u8]; 8]>;
 
 /// Where a Redis master's stream is.
 pub(super) struct Stream {
-    /// The master's replication id; `None`: it has none.
-    id: Option<String>,
     /// Offset of the next byte to apply.
     next: u64,
     /// Bytes behind that which belong to a transaction whose EXEC has not come.
@@ -54,17 +52,19 @@ pub(super) struct Stream {
     parser: Parser,
     /// Up to which offset the data are synced to the disk here.
     synced: u64,
+    /// The master understands how far this is.
+    hears: bool,
 }
 
 impl Stream {
-    fn new(id: Option<String>, next: u64) -> Stream {
+    fn new(next: u64, hears: bool) -> Stream {
         Stream {
-            id,
             next,
             begun: 0,
             in_transaction: false,
             parser: Parser::new(),
             synced: 0,
+            hears,
         }
     }
 }
@@ -120,6 +120,8 @@ impl Follower<'_> {
             false => self.ask_to_go_on(peer, &here.id, &next)?,
         };
         let words: Vec<&str> = answer.split(' ').collect();
+        // Who knows PSYNC knows what a replica says.
+        let mut hears = true;
         let at = match words.as_slice() {
             ["+CONTINUE", id @ ..] if !self.distrusted => {
                 let id = id
@@ -159,17 +161,18 @@ impl Follower<'_> {
                 );
                 peer.say(&[b"SYNC"])?;
                 let at = (None, 1);
-                self.load(peer, &at)?;
+                // And who marks the end of its file waits for it before the stream.
+                hears = matches!(self.load(peer, &at)?, Transfer::Mark(_));
                 at
             }
             _ => return Err(refused("PSYNC", &answer)),
         };
         self.executor.receive_stream(self.following, at.0.clone());
-        Ok(Stream::new(at.0, at.1))
+        Ok(Stream::new(at.1, hears))
     }
 
     /// Takes the data set of a master whose stream goes on at this offset.
-    fn load(&mut self, peer: &mut Peer<'_>, at: &(Option<String>, u64)) -> Result<(), End> {
+    fn load(&mut self, peer: &mut Peer<'_>, at: &(Option<String>, u64)) -> Result<Transfer, End> {
         let server = self.server;
         let link = &server.replication.link;
         link.begin_sync();
@@ -231,7 +234,7 @@ impl Follower<'_> {
         for loss in loaded.losses() {
             log::warn!("link to {addr}: {loss}");
         }
-        Ok(())
+        Ok(transfer)
     }
 
     /// Runs all whole commands and transactions that have arrived; says whether the
@@ -352,8 +355,7 @@ impl Follower<'_> {
         peer: &mut Peer<'_>,
         stream: &mut Stream,
     ) -> Result<(), End> {
-        if stream.id.is_none() {
-            // Such a master does not know what to do with it.
+        if !stream.hears {
             return Ok(());
         }
         let engine = &self.server.engine;

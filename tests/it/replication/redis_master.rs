@@ -89,7 +89,8 @@ fn fill(master: &Server) {
             conn.must(&format!("XADD large-stream {}-0 f {n}", n + 1));
         }
     }
-    let code = "#!lua name=lib\nredis.register_function('f', function() return 'f' end)";
+    let code = "#!lua name=lib\n\
+        redis.register_function{function_name='f', flags={'no-writes'}, callback=function() return 'f' end}";
     conn.call(&["FUNCTION", "LOAD", code]);
 }
 
@@ -142,7 +143,7 @@ fn all_types_arrive_with_and_without_a_file_at_the_master() {
 #[test]
 fn a_full_sync_that_stalls_leaves_the_old_data() {
     let master = redis(&[]);
-    master.connect().must("DEBUG POPULATE 200000 key 100");
+    master.connect().must("DEBUG POPULATE 20000 key 1000");
     let proxy = Proxy::to(master.address(), 1);
     let replica = server(&[]);
     replica.connect().must("SET old x");
@@ -539,13 +540,15 @@ fn a_command_that_is_not_known_here_ends_the_link_in_words() {
     let mut conn = master.connect();
     conn.must("SET before x");
     conn.must("GEOADD places 13.36 38.11 Palermo");
+    conn.must("GEOSEARCHSTORE near places FROMLONLAT 15 37 BYRADIUS 500 km");
     conn.must("SET behind x");
     wait_for("the reason", || {
         replica
             .log()
-            .contains("the master sent \"GEOADD\", which this server does not know")
+            .contains("the master sent \"GEOSEARCHSTORE\", which this server does not know")
     });
     assert_eq!(replica.connect().must("GET before"), Value::bulk("x"));
+    assert_eq!(replica.connect().must("ZCARD places"), Value::Int(1));
     assert_eq!(replica.connect().must("GET behind"), Value::NullBulk);
     assert_eq!(syncs(&master).0, 1);
 }

@@ -91,6 +91,11 @@ pub fn oracle(extra: &[&str]) -> Server {
     Server::start_binary(oracle_binary(), &flags)
 }
 
+/// Starts the oracle with this configuration file.
+pub fn oracle_with_file(file: &str) -> Server {
+    Server::start_binary(oracle_binary(), &[file])
+}
+
 /// Starts Redis' Sentinel with this configuration file.
 pub fn sentinel(file: &str) -> Server {
     Server::start_binary(oracle_binary(), &[file, "--sentinel"])
