@@ -156,7 +156,7 @@ fn report(loaded: &Loaded, time: Duration) {
         loaded.functions,
         time.as_millis()
     );
-    for loss in loaded.losses() {
+    for loss in loaded.losses(false) {
         log::warn!("{loss}");
     }
 }

@@ -231,7 +231,7 @@ impl Follower<'_> {
             loaded.elements,
             loaded.bytes
         );
-        for loss in loaded.losses() {
+        for loss in loaded.losses(true) {
             log::warn!("link to {addr}: {loss}");
         }
         Ok(transfer)

@@ -91,15 +91,19 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// What is not as it was in the file, in words.
-    pub fn losses(&self) -> impl Iterator<Item = String> {
+    /// What is not as it was in the file, in words. A server that `follows` leaves it
+    /// to its master to delete what is past its time.
+    pub fn losses(&self, follows: bool) -> impl Iterator<Item = String> {
+        let timed_fields = match follows {
+            true => "fields of hashes had a time of their own, which they have lost",
+            false => {
+                "fields of hashes had a time of their own: those past it were left out, the others have lost it"
+            }
+        };
         [
             (self.expired, "keys whose time is over were left out"),
             (self.empty, "keys without elements were left out"),
-            (
-                self.timed_fields,
-                "fields of hashes had a time of their own: those past it were left out, the others have lost it",
-            ),
+            (self.timed_fields, timed_fields),
             (self.modules, "pieces of modules' own data were left out"),
         ]
         .into_iter()

@@ -3,18 +3,26 @@
 //!
 //! At the end of a test both are equal key by key.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::load::Load;
-use super::{assert_same, eventually, figure, follow, follow_from_start, info, server, syncs};
+use super::{
+    assert_same, binlog, eventually, figure, follow, follow_from_start, info, server, syncs,
+};
 use crate::differential::run::compare_state;
+use crate::support::conn::encode;
 use crate::support::{Proxy, Server, Value, oracle, seed, wait_for, wait_within};
 
 /// DBs that the tests write to.
 const DBS: i64 = 6;
 
 /// A Redis that pings often and sends its data set at once.
-fn redis(more: &[&str]) -> Server {
+pub fn redis(more: &[&str]) -> Server {
     let mut flags = vec![
         "--enable-debug-command",
         "yes",
@@ -38,7 +46,7 @@ fn has_everything(master: &Server, replica: &Server) -> bool {
 }
 
 /// Waits until a replica has all that its Redis master has; then both are equal.
-fn assert_equal(master: &Server, replica: &Server) {
+pub fn assert_equal(master: &Server, replica: &Server) {
     wait_for("the replica has everything", || {
         has_everything(master, replica)
     });
@@ -302,24 +310,25 @@ fn a_restarted_master_is_followed_on() {
 #[test]
 fn replicas_of_the_replica_follow_on() {
     let master = redis(&[]);
-    let middle = server(&["--repl-ping-replica-period", "1"]);
+    let mut middle = server(&["--repl-ping-replica-period", "1"]);
     follow(&middle, &master);
+    follow_from_start(&mut middle, &master);
     fill(&master);
     assert_equal(&master, &middle);
     let (kedis, redis) = (server(&[]), redis(&[]));
     follow(&kedis, &middle);
     follow(&redis, &middle);
-    let same = |what: &str| {
-        assert_equal(&master, &middle);
-        assert_same(&middle, &kedis);
+    let same = |middle: &Server, what: &str| {
+        assert_equal(&master, middle);
+        assert_same(middle, &kedis);
         wait_for(what, || {
-            offset(&middle, "master_repl_offset") == offset(&redis, "slave_repl_offset")
+            offset(middle, "master_repl_offset") == offset(&redis, "slave_repl_offset")
                 && info(&redis, "replication", "master_link_status") == "up"
         });
         let found = compare_state(&mut middle.connect(), &mut redis.connect(), DBS, 0);
         assert!(found.is_none(), "{}", found.unwrap().summary());
     };
-    same("the Redis at the end has everything");
+    same(&middle, "the Redis at the end has everything");
     let mut listeners = [&middle, &kedis].map(|server| {
         let mut conn = server.connect();
         conn.must("SUBSCRIBE news");
@@ -337,23 +346,31 @@ fn replicas_of_the_replica_follow_on() {
     let load = Load::start(&master, 1, 4);
     wait_for("some load", || load.written() > 3_000);
     load.stop();
-    same("the Redis at the end goes on");
+    same(&middle, "the Redis at the end goes on");
     assert_eq!(syncs(&middle), (2, 0));
     // The links to the replica break; the replica's own does.
     middle.connect().must("CLIENT KILL TYPE replica");
     conn.must("SET after-the-cut x");
-    same("the Redis comes back");
+    same(&middle, "the Redis comes back");
     assert_eq!(syncs(&middle), (2, 2));
     middle.connect().must("CLIENT KILL TYPE master");
     conn.must("SET after-the-other-cut x");
-    same("all go on");
+    same(&middle, "all go on");
     assert_eq!(syncs(&middle), (2, 2));
     // A data set that comes anew goes on to everybody.
     middle.connect().must("REPLICAOF NO ONE");
     middle.connect().must("SET stray x");
     follow(&middle, &master);
-    same("all begin anew");
+    same(&middle, "all begin anew");
     assert_eq!(kedis.connect().must("EXISTS stray"), Value::Int(0));
+    // It dies: what it has for its replicas goes on, under another id.
+    let id = info(&middle, "replication", "master_replid");
+    middle.kill9();
+    middle.spawn();
+    conn.must("SET after-the-crash x");
+    same(&middle, "all go on after a crash");
+    assert_eq!(syncs(&middle), (0, 2));
+    assert_ne!(info(&middle, "replication", "master_replid"), id);
 }
 
 #[test]
@@ -664,49 +681,184 @@ fn links_and_processes_die_under_load() {
     println!("{:?} syncs since the master's last start", syncs(&master));
 }
 
-/// Tells a peer that speaks no master's language apart from one.
+/// The next command that a replica says.
+fn next_command(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Option<Vec<String>> {
+    let count = lines.next()?.ok()?;
+    let count: usize = count.strip_prefix('*')?.parse().ok()?;
+    let mut words = Vec::new();
+    for _ in 0..count {
+        // Its length.
+        lines.next()?.ok()?;
+        words.push(lines.next()?.ok()?);
+    }
+    Some(words)
+}
+
+/// A master as old as `REPLCONF listening-port`, which answers PSYNC with these bytes.
+/// What it hears after that are offsets; it closes when there are no more.
+fn scripted_master(answer: Vec<u8>) -> (u16, Arc<AtomicI64>, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let heard = Arc::new(AtomicI64::new(-1));
+    let acked = heard.clone();
+    let thread = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
+        while let Some(words) = next_command(&mut lines) {
+            let reply = match [words[0].as_str(), words.get(1).map_or("", |word| word)] {
+                ["PING", _] => b"+PONG\r\n".to_vec(),
+                ["REPLCONF", "listening-port"] => b"+OK\r\n".to_vec(),
+                ["REPLCONF", "ACK"] => {
+                    acked.store(words[2].parse().unwrap(), Ordering::Relaxed);
+                    continue;
+                }
+                ["REPLCONF", _] => b"-ERR Unrecognized REPLCONF option\r\n".to_vec(),
+                ["SELECT", _] => b"-ERR invalid DB index\r\n".to_vec(),
+                ["PSYNC", _] => answer.clone(),
+                other => panic!("{other:?}"),
+            };
+            if socket.write_all(&reply).is_err() {
+                return;
+            }
+        }
+    });
+    (port, heard, thread)
+}
+
+const ID: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// The answer of such a master: a file of this version with these keys, then a stream.
+fn full_sync(version: u8, keys: &[u8], stream: &[u8]) -> Vec<u8> {
+    let head = format!("REDIS00{version:02}");
+    let file = [head.as_bytes(), keys, &[0xFF, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let head = format!("\n\n+FULLRESYNC {ID} 0\r\n\n\n${}\r\n", file.len());
+    [head.as_bytes(), &file, stream].concat()
+}
+
+/// Old masters send spans of time, and scripts as they came: what is logged here is
+/// moments and effects.
+#[test]
+fn the_stream_of_an_old_master_becomes_effects() {
+    let mut stream = Vec::new();
+    let script = "redis.call('INCR',KEYS[1]) redis.call('EXPIRE',KEYS[1],ARGV[1]) return 1";
+    for line in [
+        &["SELECT", "0"][..],
+        &["SET", "k", "v"],
+        &["EXPIRE", "k", "1000"],
+        &["SETEX", "s", "1000", "v"],
+        &["PSETEX", "p", "1000000", "v"],
+        &["SET", "o", "v", "EX", "1000"],
+        &["SCRIPT", "LOAD", "return 1"],
+        &["EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "0"],
+        &["EVAL", script, "1", "c", "1000"],
+        &["PING"],
+        &["MULTI"],
+        &["INCR", "n"],
+        &["SELECT", "2"],
+        &["INCR", "n"],
+        &["EXEC"],
+        &["INCR", "n"],
+        &["REPLCONF", "GETACK", "*"],
+        &[
+            "XADD", "x", "MAXLEN", "=", "1", "LIMIT", "100", "1-1", "f", "v",
+        ],
+        &[
+            "XADD", "x", "MAXLEN", "=", "1", "LIMIT", "100", "2-1", "f", "v",
+        ],
+    ] {
+        encode(&mut stream, line);
+    }
+    let length = stream.len() as i64;
+    let (port, acked, master) = scripted_master(full_sync(6, &[], &stream));
+    let replica = server(&[]);
+    let line = format!("REPLICAOF 127.0.0.1 {port}");
+    replica.connect().must(&line);
+    wait_for("all is applied", || acked.load(Ordering::Relaxed) == length);
+    let mut conn = replica.connect();
+    for key in ["k", "s", "p", "o", "c"] {
+        let ttl = conn.must(&format!("TTL {key}")).int();
+        assert!((900..=1000).contains(&ttl), "{key}: {ttl}");
+    }
+    assert_eq!(conn.must("GET n"), Value::bulk("1"));
+    conn.must("SELECT 2");
+    assert_eq!(conn.must("GET n"), Value::bulk("2"));
+    assert_eq!(conn.must("XLEN x"), Value::Int(1));
+    let rows: Vec<u8> = binlog(&replica).into_values().flatten().collect();
+    let rows = String::from_utf8_lossy(&rows).into_owned();
+    for relative in ["\r\nEXPIRE", "SETEX", "EVAL", "\r\nEX\r\n"] {
+        assert!(!rows.contains(relative), "{relative}:\n{rows}");
+    }
+    assert!(rows.contains("MULTI"), "{rows}");
+    replica.connect().must("REPLICAOF NO ONE");
+    drop(replica);
+    master.join().unwrap();
+}
+
+/// Until fields can expire here, they come without their times, and the log counts them.
+#[test]
+fn times_of_fields_are_lost_and_counted() {
+    let mut keys = vec![0xFE, 0];
+    // A hash of Redis 7.4, two of whose three fields expire; one is past its time.
+    keys.extend([24, 1, b'h']);
+    keys.extend(1_000_u64.to_le_bytes());
+    keys.extend([
+        3, 0, 1, b'a', 1, b'1', 1, 1, b'b', 1, b'2', 2, 1, b'c', 1, b'3',
+    ]);
+    let (port, acked, master) = scripted_master(full_sync(12, &keys, &[]));
+    let replica = server(&[]);
+    let line = format!("REPLICAOF 127.0.0.1 {port}");
+    replica.connect().must(&line);
+    wait_for("the data set", || acked.load(Ordering::Relaxed) == 0);
+    assert_eq!(replica.connect().must("HLEN h"), Value::Int(3));
+    let lost = "2 fields of hashes had a time of their own, which they have lost";
+    assert!(replica.log().contains(lost), "{}", replica.log());
+    replica.connect().must("REPLICAOF NO ONE");
+    drop(replica);
+    master.join().unwrap();
+}
+
 #[test]
 fn what_is_no_master_is_refused_in_words() {
-    use std::io::{BufRead, BufReader, Write};
-    let answers: [(&str, &str); 4] = [
-        ("+FULLRESYNC x 1\r\n", "what no master says"),
-        ("+CONTINUE short\r\n", "what no master says"),
+    let broken = format!("+FULLRESYNC {ID} 1\r\n$7\r\nREDISXX");
+    let mut unknown = full_sync(6, &[], &[]);
+    encode(&mut unknown, &["CONFIG", "SET", "dir", "/"]);
+    let mut torn = full_sync(6, &[], &[]);
+    encode(&mut torn, &["EXEC"]);
+    let mut marked = format!("+FULLRESYNC {ID} 1\r\n$EOF:{ID}\r\nREDIS0006").into_bytes();
+    marked.extend([0xFF, 0, 0, 0, 0, 0, 0, 0, 0]);
+    marked.extend([b'x'; 40]);
+    let answers: [(&[u8], &str); 9] = [
+        (b"+FULLRESYNC x 1\r\n", "what no master says"),
+        (b"+CONTINUE short\r\n", "what no master says"),
+        (b"+OK\r\n", "the master refused PSYNC: +OK"),
         (
-            "+FULLRESYNC 0123456789012345678901234567890123456789 1\r\n$7\r\nREDISXX",
+            broken.as_bytes(),
             "the master's data set does not load here",
         ),
+        (&marked, "what no master says"),
         (
-            "-LOADING Redis is loading\r\n",
+            b"-LOADING Redis is loading\r\n",
             "the master refused PSYNC: LOADING",
         ),
+        (
+            &unknown,
+            "the master sent \"CONFIG\", which this server takes from no master",
+        ),
+        (&torn, "what no master says"),
+        (b"*1\r\n$4\r\nPING\r\n", "the master refused PSYNC: *1"),
     ];
     for (answer, reason) in answers {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let peer = std::thread::spawn(move || {
-            let (mut socket, _) = listener.accept().unwrap();
-            let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
-            while let Some(Ok(line)) = lines.next() {
-                let reply = match line.to_ascii_uppercase().as_str() {
-                    "PING" => "+PONG\r\n",
-                    "REPLCONF" => "-ERR Unrecognized REPLCONF option\r\n",
-                    "SELECT" => "-ERR DB index is out of range\r\n",
-                    "PSYNC" => answer,
-                    _ => continue,
-                };
-                if socket.write_all(reply.as_bytes()).is_err() {
-                    return;
-                }
-            }
-        });
+        let (port, _, master) = scripted_master(answer.to_vec());
         let replica = server(&[]);
         replica.connect().must("SET old x");
         let line = format!("REPLICAOF 127.0.0.1 {port}");
         replica.connect().must(&line);
         wait_for(reason, || replica.log().contains(reason));
-        assert_eq!(replica.connect().must("GET old"), Value::bulk("x"));
+        if !answer.starts_with(b"\n") {
+            assert_eq!(replica.connect().must("GET old"), Value::bulk("x"));
+        }
         replica.connect().must("REPLICAOF NO ONE");
         drop(replica);
-        peer.join().unwrap();
+        master.join().unwrap();
     }
 }

@@ -65,10 +65,15 @@ impl Drop for Port {
     }
 }
 
-/// Where redis-server, the reference for behaviour, is looked for besides PATH:
+/// Where redis-server, the reference for behaviour, is looked for: `KEDIS_ORACLE` names
+/// the program itself, of another version or a Valkey (not all tests are for those). Else
+/// besides PATH:
 /// Debian's package redis-tools holds the program under another name, and
 /// tools/env makes a link to it in the cache folder.
 fn oracle_binary() -> PathBuf {
+    if let Some(program) = std::env::var_os("KEDIS_ORACLE") {
+        return program.into();
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
