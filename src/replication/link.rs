@@ -41,6 +41,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// A Valkey writes its files for the version that its replica says it has: this is the
+/// first one whose files hold all that can be read here.
+const FILES_OF_VALKEY: &[u8] = b"9.0.0";
 /// Between two attempts.
 const RETRY: Duration = Duration::from_secs(1);
 /// Between two attempts after data that do not fit: what follows is a full sync.
@@ -385,6 +388,7 @@ impl<'s> Follower<'s> {
             said.push(vec![b"ip-address", ip]);
         }
         said.push(vec![b"capa", b"eof", b"capa", b"psync2"]);
+        said.push(vec![b"version", FILES_OF_VALKEY]);
         said.push(vec![b"capa", dialect.as_bytes()]);
         for words in said {
             let answer = self.replconf(peer, &words)?;

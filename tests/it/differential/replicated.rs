@@ -92,6 +92,19 @@ impl Pair {
     }
 }
 
+/// What the oracle does not tell its replicas of: it gives a consumer what that had been
+/// given before, and counts that.
+fn is_untold(command: &[Vec<u8>]) -> bool {
+    let is = |arg: &Vec<u8>, word: &str| arg.eq_ignore_ascii_case(word.as_bytes());
+    let reads = command.first().is_some_and(|name| is(name, "XREADGROUP"));
+    let streams = command.iter().position(|arg| is(arg, "STREAMS"));
+    let Some(at) = streams.filter(|_| reads) else {
+        return false;
+    };
+    let named = &command[at + 1..];
+    named[named.len() / 2..].iter().any(|id| id != b">")
+}
+
 #[test]
 fn a_replica_of_the_oracle_is_what_the_oracle_is() {
     let commands = env_number("KEDIS_DIFF_REPLICATED", 3_000);
@@ -107,7 +120,7 @@ fn a_replica_of_the_oracle_is_what_the_oracle_is() {
             conn.set_timeout(Duration::from_secs(20));
             for step in draw(&mut rng, &families, &muted) {
                 pair.disturb(&mut rng);
-                if matches!(step.kind, Kind::Pause(_)) || step.args.is_empty() {
+                if matches!(step.kind, Kind::Pause(_)) || is_untold(&step.args) {
                     continue;
                 }
                 if !matches!(conn.call(&step.args), Value::Lost(_)) {

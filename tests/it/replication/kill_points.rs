@@ -129,7 +129,7 @@ fn the_replica_of_a_redis_dies_at_every_step() {
         conn.must("SELECT 8");
         // Several slices of a load.
         conn.must("DEBUG POPULATE 20000 key 2500");
-        let load = Load::start(&master, 2, seed);
+        let load = Load::start_on_redis(&master, 2, seed);
         let mut replica = Server::start_failing(&flags(&[]), point);
         replica.connect().must("SET old data");
         follow(&replica, &master);

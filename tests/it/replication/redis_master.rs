@@ -215,7 +215,7 @@ fn a_killed_replica_goes_on_exactly_where_it_was() {
     follow(&replica, &master);
     follow_from_start(&mut replica, &master);
     assert_equal(&master, &replica);
-    let load = Load::start(&master, 2, seed);
+    let load = Load::start_on_redis(&master, 2, seed);
     const KILLS: i64 = 6;
     for _ in 0..KILLS {
         std::thread::sleep(Duration::from_millis(rng.u64(50..400)));
@@ -343,7 +343,7 @@ fn replicas_of_the_replica_follow_on() {
     // Nothing but pings for a while: the offsets stay right.
     let until = Instant::now() + Duration::from_secs(4);
     wait_within(Duration::from_secs(5), || Instant::now() >= until);
-    let load = Load::start(&master, 1, 4);
+    let load = Load::start_on_redis(&master, 1, 4);
     wait_for("some load", || load.written() > 3_000);
     load.stop();
     same(&middle, "the Redis at the end goes on");
@@ -554,6 +554,7 @@ fn a_command_that_is_not_known_here_ends_the_link_in_words() {
     let master = redis(&[]);
     let replica = server(&[]);
     follow(&replica, &master);
+    assert_equal_offsets(&master, &replica);
     let mut conn = master.connect();
     conn.must("SET before x");
     conn.must("GEOADD places 13.36 38.11 Palermo");
@@ -651,7 +652,7 @@ fn links_and_processes_die_under_load() {
         .flags
         .extend(["--replicaof", "127.0.0.1", &port].map(str::to_owned));
     replica.restart();
-    let load = Load::start(&master, 2, seed);
+    let load = Load::start_on_redis(&master, 2, seed);
     for _ in 0..25 {
         std::thread::sleep(Duration::from_millis(rng.u64(20..400)));
         match rng.u32(..10) {

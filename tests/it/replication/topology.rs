@@ -398,6 +398,9 @@ fn a_redis_behind_a_replica_counts_what_its_master_counts() {
     let ping = ["--repl-ping-replica-period", "1"];
     let (master, middle, last) = (server(&ping), server(&ping), oracle(&[]));
     linked(&master, &middle);
+    // The first write begins a history.
+    master.connect().must("SET n first");
+    wait_for("it is there", || is_caught_up(&master, &middle));
     follow(&last, &middle);
     let at = |server: &Server, name| figure(server, "replication", name);
     let caught_up = || {
