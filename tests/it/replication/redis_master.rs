@@ -45,19 +45,24 @@ fn has_everything(master: &Server, replica: &Server) -> bool {
         && offset(master, "master_repl_offset") == offset(replica, "slave_repl_offset")
 }
 
+/// A Kedis and a Redis hold the same.
+fn assert_no_difference(kedis: &Server, redis: &Server) {
+    let mut found = None;
+    // Keys may expire between one look and the other.
+    let same = wait_within(Duration::from_secs(10), || {
+        found = compare_state(&mut kedis.connect(), &mut redis.connect(), DBS, 0);
+        found.is_none()
+    });
+    let difference = found.map(|found| found.summary()).unwrap_or_default();
+    assert!(same, "they differ:\n{difference}");
+}
+
 /// Waits until a replica has all that its Redis master has; then both are equal.
 pub fn assert_equal(master: &Server, replica: &Server) {
     wait_for("the replica has everything", || {
         has_everything(master, replica)
     });
-    let mut found = None;
-    // Keys may expire between one look and the other.
-    let same = wait_within(Duration::from_secs(10), || {
-        found = compare_state(&mut replica.connect(), &mut master.connect(), DBS, 0);
-        found.is_none()
-    });
-    let difference = found.map(|found| found.summary()).unwrap_or_default();
-    assert!(same, "the replica differs:\n{difference}");
+    assert_no_difference(replica, master);
     let libraries = |server: &Server| server.connect().must("FUNCTION LIST WITHCODE");
     assert_eq!(libraries(master), libraries(replica));
     let report = replica.connect().must("DEBUG KEDIS-CHECK").text();
@@ -325,8 +330,7 @@ fn replicas_of_the_replica_follow_on() {
             offset(middle, "master_repl_offset") == offset(&redis, "slave_repl_offset")
                 && info(&redis, "replication", "master_link_status") == "up"
         });
-        let found = compare_state(&mut middle.connect(), &mut redis.connect(), DBS, 0);
-        assert!(found.is_none(), "{}", found.unwrap().summary());
+        assert_no_difference(middle, &redis);
     };
     same(&middle, "the Redis at the end has everything");
     let mut listeners = [&middle, &kedis].map(|server| {
@@ -403,8 +407,7 @@ fn a_promoted_replica_is_a_master() {
         info(&master, "replication", "master_link_status") == "up"
             && offset(&master, "slave_repl_offset") == offset(&replica, "master_repl_offset")
     });
-    let found = compare_state(&mut replica.connect(), &mut master.connect(), DBS, 0);
-    assert!(found.is_none(), "{}", found.unwrap().summary());
+    assert_no_difference(&replica, &master);
 }
 
 /// FAILOVER of the Redis to its replica, and back.
