@@ -92,13 +92,18 @@ impl Pair {
     }
 }
 
-/// What the oracle does not tell its replicas of: it gives a consumer what that had been
-/// given before, and counts that.
+/// What the oracle does not tell its replicas of, so that they differ from it themselves:
+/// it gives a consumer what that had been given before, and counts that; and a BITFIELD
+/// that fails has made the string longer.
 fn is_untold(command: &[Vec<u8>]) -> bool {
-    let is = |arg: &Vec<u8>, word: &str| arg.eq_ignore_ascii_case(word.as_bytes());
-    let reads = command.first().is_some_and(|name| is(name, "XREADGROUP"));
-    let streams = command.iter().position(|arg| is(arg, "STREAMS"));
-    let Some(at) = streams.filter(|_| reads) else {
+    let has = |word: &str| {
+        let is = |arg: &Vec<u8>| arg.eq_ignore_ascii_case(word.as_bytes());
+        command.iter().position(is)
+    };
+    if has("BITFIELD") == Some(0) {
+        return has("FAIL").is_some();
+    }
+    let (Some(0), Some(at)) = (has("XREADGROUP"), has("STREAMS")) else {
         return false;
     };
     let named = &command[at + 1..];
