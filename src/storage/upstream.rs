@@ -86,3 +86,134 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encoding::{Kind, Meta};
+    use crate::storage::staging::Staging;
+    use crate::storage::{StorageConfig, StorageError};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    const DB: DbIndex = DbIndex(0);
+
+    fn open(dir: &Path) -> Arc<Engine> {
+        Engine::open(StorageConfig::new(dir.join("db"))).expect("opens")
+    }
+
+    fn at(next: u64, db: u16) -> Upstream {
+        Upstream {
+            id: "0123456789".repeat(4),
+            next,
+            db,
+        }
+    }
+
+    /// A transaction that follows a Redis.
+    fn following(engine: &Arc<Engine>) -> (Txn, Following) {
+        let mut txn = Txn::new(engine.clone());
+        let begun = txn.begin_following(1, |engine| Some(engine.begin_following()));
+        let following = begun.unwrap().unwrap();
+        txn.receive_stream(following, Some(at(0, 0).id));
+        (txn, following)
+    }
+
+    fn apply(txn: &mut Txn, next: u64, db: u16) -> Result<(), StorageError> {
+        txn.begin(1)?;
+        txn.effect(DB, &[b"PING"]);
+        txn.note_reached(next, DbIndex(db));
+        txn.commit()
+    }
+
+    #[test]
+    fn it_stands_with_the_data_until_something_else_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = open(dir.path());
+        let (mut txn, _) = following(&engine);
+        apply(&mut txn, 10, 3).unwrap();
+        // Without anything that is logged, too.
+        txn.begin(1).unwrap();
+        txn.note_reached(20, DbIndex(4));
+        txn.commit().unwrap();
+        engine.make_durable().unwrap();
+        assert_eq!(engine.upstream(), Some(at(20, 4)));
+        drop((txn, engine));
+        // The first row after a start begins a history: the row is for that.
+        let engine = open(dir.path());
+        assert_eq!(engine.upstream(), Some(at(20, 4)));
+        let before = engine.replication_id();
+        engine.begin_history_on_write();
+        let (mut txn, _) = following(&engine);
+        apply(&mut txn, 30, 0).unwrap();
+        assert_ne!(engine.replication_id(), before);
+        engine.make_durable().unwrap();
+        drop((txn, engine));
+        let engine = open(dir.path());
+        assert_eq!(engine.upstream(), Some(at(30, 0)));
+        // A write of its own.
+        let mut own = Txn::new(engine.clone());
+        own.begin(1).unwrap();
+        own.effect(DB, &[b"PING"]);
+        own.commit().unwrap();
+        engine.make_durable().unwrap();
+        assert_eq!(engine.upstream(), None);
+        drop((own, engine));
+        assert_eq!(open(dir.path()).upstream(), None);
+    }
+
+    #[test]
+    fn what_comes_of_a_master_that_is_followed_no_more_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = open(dir.path());
+        let (mut txn, _) = following(&engine);
+        apply(&mut txn, 10, 0).unwrap();
+        engine.begin_history().unwrap();
+        assert_eq!(engine.upstream(), None);
+        let refused = apply(&mut txn, 20, 0);
+        assert!(matches!(refused, Err(StorageError::Detached)));
+        assert_eq!(engine.upstream(), None);
+    }
+
+    #[test]
+    fn a_staged_transaction_touches_nothing_until_it_is_installed() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = open(dir.path());
+        let put = |txn: &mut Txn, key: &[u8], expire_ms| {
+            let meta = Meta {
+                expire_ms,
+                ..Meta::new(Kind::String)
+            };
+            txn.begin(5).unwrap();
+            txn.put_key(DB, key, None, meta, b"value").unwrap();
+            txn.commit().unwrap();
+        };
+        put(&mut Txn::new(engine.clone()), b"old", 0);
+        let mut staging = Staging::new(engine.clone());
+        staging.upstream = Some(at(7, 2));
+        let mut staged = Txn::staged(staging);
+        put(&mut staged, b"new", 0);
+        // Its time is over, which is for the master to say.
+        put(&mut staged, b"timed", 1);
+        assert!(staged.lookup(DB, b"timed").unwrap().is_some());
+        let mut reader = Txn::new(engine.clone());
+        reader.begin(5).unwrap();
+        assert!(reader.lookup(DB, b"new").unwrap().is_none());
+        assert_eq!(reader.counts(DB).keys, 1);
+        reader.commit().unwrap();
+        let (mut txn, following) = following(&engine);
+        let staging = staged.into_staging().unwrap();
+        let data_set = engine.new_data_set().unwrap();
+        txn.install(staging, &data_set, following, 5, || {})
+            .unwrap();
+        txn.begin(5).unwrap();
+        assert!(txn.lookup(DB, b"old").unwrap().is_none());
+        assert!(txn.lookup(DB, b"new").unwrap().is_some());
+        assert_eq!((txn.counts(DB).keys, txn.counts(DB).expires), (2, 1));
+        txn.commit().unwrap();
+        assert_eq!(engine.upstream(), Some(at(7, 2)));
+        assert_eq!(engine.replication_id(), data_set.history_id);
+        let report = engine.check().unwrap();
+        assert_eq!(report.faults, Vec::<String>::new());
+    }
+}

@@ -410,7 +410,7 @@ fn a_redis_behind_a_replica_counts_what_its_master_counts() {
     for n in 0..3 {
         master.connect().must(&format!("SET n {n}"));
         wait_for("the write", || {
-            last.connect().cmd("GET n") == Value::bulk(&n.to_string()) && caught_up()
+            last.connect().cmd("GET n") == Value::bulk(n.to_string()) && caught_up()
         });
         let until = Instant::now() + Duration::from_millis(2500);
         wait_within(Duration::from_secs(5), || Instant::now() >= until);
