@@ -36,6 +36,10 @@ pub fn quoted(arg: &[u8], limit: usize) -> &[u8] {
     arg.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
+/// There is no memory for what a command would take.
+pub const OUT_OF_MEMORY: Error =
+    Error::text("OOM command not allowed when used memory > 'maxmemory'.");
+
 /// What a handler returns.
 pub type CmdResult = Result<(), Error>;
 

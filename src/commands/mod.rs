@@ -79,7 +79,7 @@ mod zsets;
 mod session_tests;
 
 pub use context::{ReadCtx, SessionCtx, WriteCtx};
-pub use error::{CmdResult, Error};
+pub use error::{CmdResult, Error, OUT_OF_MEMORY};
 pub use functions::{add_library, load_libraries};
 pub use registry::{Registry, registry};
 pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec, Own, ScriptCall};

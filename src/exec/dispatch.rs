@@ -18,7 +18,7 @@ use crate::commands::registry::Registered;
 use crate::commands::{
     CmdResult, Command, Error, Flags, Handler, Own, ReadCtx, SessionCtx, WriteCtx, secrets,
 };
-use crate::resp::Reply;
+use crate::resp::{FREE_BYTES, Reply};
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::lanes::Lane;
@@ -214,6 +214,19 @@ impl Executor {
     /// Whether its keys have counted as accessed, though it is to be run again.
     pub fn accesses_noted(&self) -> bool {
         self.accesses_noted
+    }
+
+    /// There was no memory for the reply to a request once it had so many bytes: how much
+    /// there should be before the request is run again. `None`: that is more than there can
+    /// be, or the request may not be run again because it is not one command that only reads.
+    pub fn room_for_retry(&self, session: &Session, args: &[&[u8]], bytes: usize) -> Option<u64> {
+        let wanted = 2 * bytes.max(FREE_BYTES) as u64;
+        let may_fit = wanted <= self.server.clients_limit_bytes(&self.config);
+        let only_reads = || {
+            self.resolve(args)
+                .is_ok_and(|found| found.command.is_read())
+        };
+        (may_fit && session.multi().is_none() && only_reads()).then_some(wanted)
     }
 
     fn climb(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {

@@ -69,16 +69,27 @@ impl Executor {
             answer(&self.server, job.session, reply, &Ok(()), &mut || {});
             return None;
         }
-        reply.bound(&self.server);
+        // It counts as its client's memory only when the client's thread has it.
+        reply.bound(&self.server, 0);
         lane.begin();
         self.start_tick();
+        if job.wanted > 0 && !self.server.find_room(self.config(), job.wanted) {
+            lane.end();
+            return Some(job);
+        }
         self.request_shown = job.shown;
         self.accesses_noted = job.noted;
         let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
         job.shown = self.request_shown;
         job.noted = self.accesses_noted;
         debug_assert_ne!(outcome, Outcome::Slow, "there is no other place for it");
+        let wanted = match reply.overflowed {
+            true => self.room_for_retry(&job.session, &job.request.args(), reply.len()),
+            false => None,
+        };
+        job.wanted = wanted.unwrap_or(0);
         let (again, mut done) = match outcome {
+            _ if wanted.is_some() => (Some(job), None),
             Outcome::Paused => (Some(job), None),
             Outcome::Slow => {
                 reply.error("ERR this takes too long here");

@@ -1,5 +1,5 @@
 //! The binlog-trim thread: drops the oldest entries beyond `binlog-capacity`,
-//! `binlog-max-bytes` and `binlog-max-age`. Sees to the memory of the process besides.
+//! `binlog-max-bytes` and `binlog-max-age`.
 
 use super::StopSign;
 use crate::base::clock;
@@ -27,6 +27,5 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
         if let Err(error) = server.engine.trim_binlog(&bounds) {
             log::error!("binlog-trim thread: {error}");
         }
-        server.keep_to_budget();
     }
 }

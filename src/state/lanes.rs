@@ -38,6 +38,8 @@ pub struct Job {
     pub noted: bool,
     /// Whether a lane has tried to run it.
     pub tried: bool,
+    /// Memory that there was not for its reply, in bytes.
+    pub wanted: u64,
 }
 
 impl Job {
@@ -49,6 +51,7 @@ impl Job {
             shown: false,
             noted,
             tried: false,
+            wanted: 0,
         }
     }
 }

@@ -236,10 +236,13 @@ impl Session {
         info.multi_bytes.store(multi.bytes, Ordering::Relaxed);
     }
 
-    /// A command could not be queued: EXEC will refuse.
+    /// A command could not be queued: EXEC will refuse, and needs none of the others.
     pub fn abort_multi(&mut self) {
         if let Some(multi) = self.multi.as_deref_mut() {
             multi.aborted = true;
+            multi.queue = Vec::new();
+            multi.bytes = 0;
+            self.info.multi_bytes.store(0, Ordering::Relaxed);
         }
     }
 

@@ -17,6 +17,7 @@ use super::hot::HotRows;
 use super::locks::{Locks, Owner};
 use super::options::{RocksOptions, StorageConfig};
 use super::overlay::RowHasher;
+use super::reserve::Reservation;
 use super::tally::Tallies;
 use super::traces::Removals;
 use super::wishes::Wishes;
@@ -123,6 +124,8 @@ pub struct Engine {
     budget: AtomicU64,
     /// How much of it the block cache may take now.
     cache_limit: AtomicU64,
+    /// How much the block cache keeps for clients.
+    pub(super) reserved_for_clients: Reservation,
     /// Changes whenever a DB gets another keyspace.
     pub(super) map_version: AtomicU64,
     /// What commits have logged.
@@ -212,6 +215,7 @@ impl Engine {
             next_owner: AtomicU32::new(1),
             budget: AtomicU64::new(config.memory_budget),
             cache_limit: AtomicU64::new(config.cache_bytes(config.memory_budget)),
+            reserved_for_clients: Reservation::new(&options.own_rows()),
             map_version: AtomicU64::new(1),
             ahead: Ahead::default(),
             commit: Mutex::new(CommitState {

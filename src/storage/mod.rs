@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`engine`] | the open database: column families, own rows, durability, checkpoints |
 //! | [`options`] | how RocksDB is set up |
+//! | `reserve` | memory that the block cache makes room for |
 //! | `memtable` | where rows stand until they are written out |
 //! | [`locks`] | key locks |
 //! | [`overlay`] | the pending batch |
@@ -50,6 +51,7 @@ mod memtable;
 pub mod options;
 pub mod overlay;
 mod patience;
+mod reserve;
 mod runs;
 pub mod scan;
 pub mod snapshot;

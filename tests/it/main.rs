@@ -27,6 +27,7 @@
 //! - `notify`: keyspace events
 //! - `streams`: streams over replication, and waits that end by expiry
 //! - `tracking`: client-side caches
+//! - `unread`: replies that their clients do not read
 //! - `lanes`: what takes long, beside clients that write
 //! - `layers`: house rules of the sources
 #![allow(clippy::unwrap_used)]
@@ -55,3 +56,4 @@ mod streams;
 mod support;
 mod tracking;
 mod transactions;
+mod unread;

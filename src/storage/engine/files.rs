@@ -8,6 +8,12 @@ use rocksdb::FlushOptions;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+/// One part of so many of the block cache is for blocks, whatever clients need.
+const BLOCKS_AT_LEAST: u64 = 16;
+
+/// A memtable of more bytes may become a file before it is full.
+const WORTH_A_FILE: u64 = 1 << 20;
+
 /// Whether a directory is what [`Engine::checkpoint`] writes, and nothing besides.
 pub fn is_copy(path: &Path) -> bool {
     let Ok(families) = Db::list_cf(&rocksdb::Options::default(), path) else {
@@ -50,6 +56,24 @@ impl Engine {
     pub fn flush_memtables(&self) -> Result<()> {
         self.sync_wal()?;
         self.flush_families(&self.all_families())
+    }
+
+    /// Begins to write memtables out, without waiting, if they take more than their share.
+    pub fn relieve_memtables(&self) -> Result<()> {
+        let (used, share) = self.memtable_usage();
+        if used <= share {
+            return Ok(());
+        }
+        let mut begin = FlushOptions::default();
+        begin.set_wait(false);
+        for cf in self.all_families() {
+            let active = "rocksdb.cur-size-active-mem-table";
+            let bytes = self.db.property_int_value_cf(&cf, active)?;
+            if bytes.is_some_and(|bytes| bytes > WORTH_A_FILE) {
+                self.db.flush_cf_opt(&cf, &begin)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the memtables of one keyspace out.
@@ -184,6 +208,28 @@ impl Engine {
         cache.set_capacity(limit as usize);
     }
 
+    /// Keeps so many bytes of the block cache's memory for clients.
+    pub fn reserve_for_clients(&self, bytes: u64) {
+        self.reserved_for_clients.set(bytes as usize);
+    }
+
+    /// How much of its share of the budget the block cache can leave to clients, in bytes:
+    /// all but what memtables may take, and some for blocks.
+    pub fn spare_cache_bytes(&self) -> u64 {
+        self.spare_beside(self.config.memtable_bytes(self.memory_budget()))
+    }
+
+    /// The same as long as memtables take what they take now, which may be more.
+    pub fn spare_cache_now(&self) -> u64 {
+        let may = self.config.memtable_bytes(self.memory_budget());
+        self.spare_beside(may.max(self.memtable_usage().0 as u64))
+    }
+
+    fn spare_beside(&self, memtables: u64) -> u64 {
+        let share = self.cache_size();
+        share.saturating_sub(memtables + share / BLOCKS_AT_LEAST)
+    }
+
     /// How large it may be now, in bytes.
     pub fn cache_limit(&self) -> u64 {
         self.cache_limit.load(Ordering::Relaxed)
@@ -202,7 +248,14 @@ impl Engine {
 
     /// Bytes in the block cache, and its share of the budget.
     pub fn cache_usage(&self) -> (u64, u64) {
-        (self.options.cache.get_usage() as u64, self.cache_size())
+        let usage = self.options.cache.get_usage() as u64;
+        let reserved = self.reserved_for_clients.bytes();
+        (usage.saturating_sub(reserved), self.cache_size())
+    }
+
+    /// Bytes in the block cache and those that it keeps for clients.
+    pub fn cache_taken(&self) -> u64 {
+        self.options.cache.get_usage() as u64
     }
 
     /// The block cache's share of the budget, in bytes.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::resp::{Value, read_value};
 
-/// How long a reply may take before the test counts it as lost.
+/// How long a reply, or room for a request, may take before the test counts it as lost.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 enum Stream {
@@ -24,6 +24,13 @@ impl Stream {
         match self {
             Stream::Tcp(s) => s.set_read_timeout(Some(limit)),
             Stream::Unix(s) => s.set_read_timeout(Some(limit)),
+        }
+    }
+
+    fn set_write_timeout(&self, limit: Duration) -> io::Result<()> {
+        match self {
+            Stream::Tcp(s) => s.set_write_timeout(Some(limit)),
+            Stream::Unix(s) => s.set_write_timeout(Some(limit)),
         }
     }
 }
@@ -88,6 +95,7 @@ impl Conn {
 
     fn over(stream: Stream) -> io::Result<Conn> {
         stream.set_read_timeout(REPLY_TIMEOUT)?;
+        stream.set_write_timeout(REPLY_TIMEOUT)?;
         Ok(Conn {
             input: BufReader::with_capacity(64 << 10, stream),
         })

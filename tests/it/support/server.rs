@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use super::cgroup::Cgroup;
 use super::conn::Conn;
 use super::resp::Value;
 use super::{DEADLINE, wait_within};
@@ -25,6 +26,8 @@ pub struct Server {
     /// For the next start only: see [`Server::restart_failing`].
     fail_point: Option<String>,
     child: Option<Child>,
+    /// What it runs in.
+    cgroup: Option<Cgroup>,
 }
 
 /// A loopback port that no other test of this process is given while this lives:
@@ -123,7 +126,16 @@ impl Server {
             flags: flags.iter().map(|f| f.to_string()).collect(),
             child: None,
             fail_point: None,
+            cgroup: None,
         }
+    }
+
+    /// Starts our server in a memory cgroup.
+    pub fn start_within(cgroup: Cgroup, flags: &[&str]) -> Server {
+        let mut server = Server::new(binary(), flags);
+        server.cgroup = Some(cgroup);
+        server.spawn();
+        server
     }
 
     /// Starts our server on an empty directory so that it fails at a step
@@ -178,7 +190,15 @@ impl Server {
         let port = self.port.to_string();
         let data = self.data_dir();
         fs::create_dir_all(&data).unwrap();
-        let mut command = Command::new(&self.binary);
+        let mut command = match &self.cgroup {
+            None => Command::new(&self.binary),
+            Some(cgroup) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]);
+                shell.arg(cgroup.processes()).arg(&self.binary);
+                shell
+            }
+        };
         // A flag without dashes in front is a configuration file: it goes first.
         let file = self.flags.first().filter(|flag| !flag.starts_with('-'));
         command
@@ -371,8 +391,17 @@ impl Server {
 
     /// Resident memory in bytes.
     pub fn rss(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most resident memory that it has had, in bytes.
+    pub fn peak_rss(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+        let line = status.lines().find(|l| l.starts_with(name)).unwrap();
         let kb: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
         kb * 1024
     }
