@@ -76,7 +76,7 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     }
     let pidfile = config.path(&config.pidfile);
     let (mut is_ours, mut is_up) = (false, false);
-    let ran = server::run(config, given.file, given.load_rdb.as_deref(), |server| {
+    let ran = server::run(config, &given, |server| {
         server.on_log_level(Box::new(|level| log::set_max_level(filter(level))));
         if let Some(path) = &pidfile {
             match std::fs::write(path, format!("{}\n", std::process::id())) {

@@ -11,18 +11,20 @@ use crate::base::clock;
 use crate::commands::{load_libraries, names, registry};
 use crate::jobs::{self, Jobs, LoadError};
 use crate::net::{IoThread, ListenError, Listeners};
+use crate::rdb::FieldTimes;
 use crate::replication;
 use crate::state::Server;
-use crate::state::config::{AppendFsync, Compression as ConfigCompression, Config, memory_budget};
+use crate::state::config::{
+    AppendFsync, Compression as ConfigCompression, Config, Given, memory_budget,
+};
 use crate::state::descriptors::{self, Shares};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::server::Shutdown;
 use crate::storage::options::{Compression, StorageConfig};
-use crate::storage::{Engine, StorageError};
+use crate::storage::{self, Engine, StorageError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use mio::{Events, Poll, Token, Waker};
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -79,16 +81,15 @@ impl ServerError {
     }
 }
 
-/// Runs a server until SIGTERM, SIGINT or SHUTDOWN, over what `load_rdb` holds
-/// if that is given. `ready` is told the shared state once all is up.
+/// Runs a server until SIGTERM, SIGINT or SHUTDOWN, or does what else is asked for in
+/// `given`. `ready` is told the shared state once all is up.
 ///
 /// # Errors
 /// The configuration asks for what cannot be, the database cannot be opened, an address
 /// cannot be bound, a thread cannot be started, the last flush fails.
 pub fn run(
     mut config: Config,
-    config_file: Option<PathBuf>,
-    load_rdb: Option<&Path>,
+    given: &Given,
     ready: impl FnOnce(&Arc<Server>),
 ) -> Result<(), ServerError> {
     let started = Instant::now();
@@ -96,27 +97,32 @@ pub fn run(
     // The database's lock comes before the sockets: who does not get it must not touch the
     // sockets of the server that has it.
     let shares = descriptors::claim(&mut config).map_err(io::Error::other)?;
-    let engine = Engine::open(storage_config(&config, &shares)).map_err(cannot_open)?;
+    let wanted = StorageConfig {
+        accept_data_loss: given.accept_data_loss,
+        ..storage_config(&config, &shares)
+    };
+    if given.repair {
+        return repair(&wanted);
+    }
+    let engine = Engine::open(wanted).map_err(cannot_open)?;
     let mut listeners = Listeners::bind(&config)?;
-    match load_rdb {
+    match &given.load_rdb {
         Some(path) => drop(jobs::load_rdb(&engine, path)?),
         None => jobs::refuse_half_loaded(&engine)?,
     }
     engine.set_fsync_each(config.appendfsync == AppendFsync::Always);
-    match &config.replicaof {
-        // Whatever else may have a copy of this data, or of more than this: what
-        // is written from here on is this server's own history.
-        None => engine.begin_history_on_write(),
+    // Whatever else may have a copy of this data, or of more than this: what is written
+    // from here on is this server's own history. Rows of a Kedis master are not.
+    engine.begin_history_on_write();
+    if config.replicaof.is_some() {
         // Nobody runs yet, so no commit is under way.
-        Some(_) => {
-            engine.begin_following();
-        }
+        engine.begin_following();
     }
     let io_threads = config.io_thread_count();
     let port = u64::from(config.port);
     let run_id = run_id()?;
     let commands = registry().len();
-    let server = Server::new(engine, config, config_file, run_id, commands);
+    let server = Server::new(engine, config, given.file.clone(), run_id, commands);
     let server = Arc::new(server);
     server.port.store(port, Ordering::Relaxed);
     let reserved = &server.reserved_descriptors;
@@ -145,6 +151,19 @@ pub fn run(
     log::info!("stopping");
     listeners.close(poll.registry());
     stop(&server, threads, jobs, links, &leave)
+}
+
+/// Repairs the database, and says what is lost.
+fn repair(config: &StorageConfig) -> Result<(), ServerError> {
+    let lost = storage::repair(config).map_err(cannot_open)?;
+    for what in &lost {
+        log::warn!("lost: {what}");
+    }
+    match lost.len() {
+        0 => log::info!("the database is whole"),
+        losses => log::warn!("the database is repaired, {losses} losses are named above"),
+    }
+    Ok(())
 }
 
 /// Says what the configuration has to do with it.
@@ -332,6 +351,14 @@ fn take_moves(server: &Server, waker: Arc<Waker>) -> Receiver<Move> {
 /// Once a second; nothing of it waits for the disk, as nobody can connect meanwhile.
 fn cron(server: &Server) {
     server.sample();
+    let stats = &server.stats;
+    if stats.has_untold_field_times() {
+        let so_far = FieldTimes {
+            hashes: stats.field_times_hashes.get(),
+            fields: stats.field_times_fields.get(),
+        };
+        log::warn!("so far, in RESTORE and from masters: {so_far}");
+    }
     server.evict_clients(&server.config.load());
 }
 
@@ -386,11 +413,12 @@ fn stop(
     jobs.stop();
     leave.wait_for_replicas(server);
     links.stop();
-    let flushed = match leave.how.save {
-        true => server.engine.flush_memtables(),
-        false => server.engine.sync_wal(),
-    };
-    flushed.map_err(ServerError::LastFlush)?;
+    server.engine.sync_wal().map_err(ServerError::LastFlush)?;
+    if leave.how.save
+        && let Err(error) = server.engine.flush_memtables()
+    {
+        log::warn!("the next start replays the write-ahead log, which has everything: {error}");
+    }
     log::info!("all is on disk, bye");
     Ok(())
 }
@@ -479,6 +507,7 @@ fn storage_config(config: &Config, shares: &Shares) -> StorageConfig {
         string_inline_max: config.string_inline_max_bytes as usize,
         packed_max_bytes: config.packed_max_bytes as usize,
         packed_max_entries: config.packed_max_entries as usize,
+        disk_reserve: config.disk_reserve_bytes,
         ..StorageConfig::new(config.data_dir())
     }
 }

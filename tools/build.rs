@@ -1,13 +1,21 @@
-//! Compiles the part of the memtable that knows RocksDB's classes, with the headers
-//! of the RocksDB that is built along with us.
+//! Compiles what needs RocksDB's classes because its C interface does not offer it, with
+//! the headers of the RocksDB that is built along with us.
 
 use std::env;
 use std::path::PathBuf;
 
-const SOURCE: &str = "src/storage/memtable/rep.cc";
+const SOURCES: [&str; 5] = [
+    "src/storage/disk/files.cc",
+    "src/storage/memtable/rep.cc",
+    "src/storage/reserve.cc",
+    "src/storage/rot/listener.cc",
+    "src/storage/wal/files.cc",
+];
 
 fn main() {
-    println!("cargo:rerun-if-changed={SOURCE}");
+    for source in SOURCES {
+        println!("cargo:rerun-if-changed={source}");
+    }
     for name in ["ROCKSDB_LIB_DIR", "ROCKSDB_COMPILE"] {
         println!("cargo:rerun-if-env-changed={name}");
     }
@@ -39,6 +47,6 @@ fn main() {
         .flag("cstdint")
         // What RocksDB passes and we have no use for.
         .flag_if_supported("-Wno-unused-parameter")
-        .file(SOURCE)
-        .compile("kedis_memtable");
+        .files(SOURCES)
+        .compile("kedis_rocksdb");
 }

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod crash;
 pub mod daemon;
 pub mod descriptors;
+pub mod files;
 mod float;
 pub mod glob;
 pub mod hash;

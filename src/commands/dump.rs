@@ -115,6 +115,9 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     let taken = restore_value(ctx.txn, db, key, &payload, expire_ms, max_bytes).map_err(refusal)?;
     let past = expire_ms != 0 && expire_ms <= ctx.txn.expiry_now_ms();
+    if !past {
+        ctx.server.stats.lost_field_times(taken.timed_fields);
+    }
     if past || taken.elements == 0 {
         // It was read all the same: a bad payload is an error in any case.
         ctx.txn.rollback(&before);

@@ -36,6 +36,10 @@ pub fn quoted(arg: &[u8], limit: usize) -> &[u8] {
     arg.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
+/// There is no memory for what a command would take.
+pub const OUT_OF_MEMORY: Error =
+    Error::text("OOM command not allowed when used memory > 'maxmemory'.");
+
 /// What a handler returns.
 pub type CmdResult = Result<(), Error>;
 
@@ -99,7 +103,10 @@ impl fmt::Display for Error {
             Error::Op(OpError::IndexOutOfRange) => "ERR index out of range",
             Error::Op(OpError::NoSuchKey) => "ERR no such key",
             Error::Op(OpError::Storage(StorageError::Failed)) => {
-                "MISCONF a write to the storage has failed; writes, and reads of what may be lost, are refused until the server is restarted"
+                "MISCONF Errors writing to the disk: writes, and reads of what the disk may lack, are refused until it takes writes again. See the server's log for the reason; no restart is needed"
+            }
+            Error::Op(OpError::Storage(StorageError::NoRoom)) => {
+                "MISCONF Errors writing to the disk: No space left on device. Commands that add data are refused until there is room again: delete keys, or free space on the server's disk"
             }
             Error::Op(OpError::Storage(error)) => return write!(f, "ERR {error}"),
             Error::Syntax => "ERR syntax error",

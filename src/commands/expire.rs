@@ -99,8 +99,9 @@ fn set_expiry(ctx: &mut WriteCtx<'_>, args: &[&[u8]], unit: Unit) -> CmdResult {
         ctx.reply.int(0);
         return Ok(());
     }
+    // A replica leaves it to its master to delete.
     match u64::try_from(when_ms) {
-        Ok(expire_ms) if expire_ms > now_ms => {
+        Ok(expire_ms) if expire_ms > ctx.txn.expiry_now_ms() => {
             ctx.txn.set_expiry(ctx.db, key, &found, expire_ms)?;
             let mut text = Vec::new();
             num::write_i64(&mut text, when_ms);

@@ -46,6 +46,7 @@ pub mod debug;
 mod dump;
 mod elements;
 mod expire;
+pub mod field_times;
 mod functions;
 mod hashes;
 mod hyperloglog;
@@ -80,7 +81,7 @@ mod session_tests;
 
 pub use context::{ReadCtx, SessionCtx, WriteCtx};
 pub use databases::named_dbs;
-pub use error::{CmdResult, Error};
+pub use error::{CmdResult, Error, OUT_OF_MEMORY};
 pub use functions::{add_library, load_libraries};
 pub use registry::{Registry, registry};
 pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec, Own, ScriptCall};

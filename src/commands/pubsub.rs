@@ -5,6 +5,7 @@ use super::help;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, SessionCtx};
 use crate::base::glob;
+use crate::state::clients::ClientFlags;
 use crate::state::pubsub::{Kind, Name};
 
 /// The words that confirm.
@@ -98,7 +99,9 @@ fn send(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
     ctx.reply.int(targets.count() as i64);
     let server = ctx.server;
     // What a replica has for its own replicas comes from its master.
-    if server.replication.has_replicas() && !server.engine.is_following() {
+    let is_master = ctx.session.info.flags().contains(ClientFlags::MASTER);
+    let passes_on = is_master || !server.engine.is_following();
+    if server.replication.has_replicas() && passes_on {
         ctx.outbox.publish(kind, channel, message, targets);
     } else if !server.pubsub.is_silent(kind) {
         ctx.outbox.publish_here(kind, channel, message, targets);

@@ -192,7 +192,10 @@ fn take_over(server: &Server, id: &[u8]) -> CmdResult {
     if !server.replication.is_replica() {
         return Err(Error::text("ERR PSYNC FAILOVER can't be sent to a master."));
     }
-    if server.engine.replication_id().as_bytes() != id {
+    // A Redis master knows its own history, not the one that is kept of it here.
+    let upstream = server.engine.upstream();
+    let is_masters = upstream.is_some_and(|upstream| upstream.id.as_bytes() == id);
+    if server.engine.replication_id().as_bytes() != id && !is_masters {
         return Err(Error::text(
             "ERR PSYNC FAILOVER replid must match my replid.",
         ));
@@ -443,10 +446,17 @@ fn wait_for_acks(
 fn role(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     let server = ctx.server;
     let master = server.replication.desired().master.clone();
-    let offset = offset(server.engine.binlog.range().next_position);
+    let next = server.engine.binlog.range().next_position;
     match master {
-        Some(master) => replica_role(ctx.reply, server, &master, offset),
-        None => master_role(ctx.reply, server, offset),
+        Some(master) => {
+            let next = server
+                .replication
+                .link
+                .stream()
+                .map_or(next, |(next, _)| next);
+            replica_role(ctx.reply, server, &master, offset(next));
+        }
+        None => master_role(ctx.reply, server, offset(next)),
     }
     Ok(())
 }

@@ -12,9 +12,10 @@ use super::info::{KEDIS_VERSION, REDIS_VERSION};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::clock;
+use crate::base::files::sync_dir;
 use crate::state::config::Config;
 use crate::state::saves::Turn;
-use crate::storage::{Engine, StorageError, is_copy};
+use crate::storage::{Engine, StorageError, fail_point, is_copy};
 use crate::types::OpError;
 use crate::types::export::{ExportOptions, export};
 use std::fs::File;
@@ -47,6 +48,7 @@ impl Target {
 
 /// Makes the copy and puts it in its place; returns how many writes it holds.
 fn write_copy(engine: &Engine, target: &Target) -> Result<u64, StorageError> {
+    may_add_files(engine)?;
     may_replace(&target.path)?;
     remove_copy(&target.temporary)?;
     let had_copy = is_there(&target.path);
@@ -57,6 +59,14 @@ fn write_copy(engine: &Engine, target: &Target) -> Result<u64, StorageError> {
         let _ = remove_copy(&target.temporary);
     }
     written
+}
+
+/// A copy keeps the space of what is deleted after it.
+fn may_add_files(engine: &Engine) -> Result<(), StorageError> {
+    match engine.disk.is_low() {
+        true => Err(StorageError::NoRoom),
+        false => Ok(()),
+    }
 }
 
 fn write_copy_beside(engine: &Engine, target: &Target) -> Result<u64, StorageError> {
@@ -97,11 +107,23 @@ fn may_replace(place: &Path) -> io::Result<()> {
 
 fn install(target: &Target) -> io::Result<()> {
     let (new, place) = (&target.temporary, &target.path);
-    if !is_there(place) {
-        return std::fs::rename(new, place);
+    let had_copy = is_there(place);
+    match had_copy {
+        true => exchange(new, place)?,
+        false => std::fs::rename(new, place)?,
     }
-    exchange(new, place)?;
-    std::fs::remove_dir_all(new)
+    // Before the old one goes: a crash of the machine must not leave neither.
+    sync_dir_of(place)?;
+    match had_copy {
+        true => std::fs::remove_dir_all(new),
+        false => Ok(()),
+    }
+}
+
+/// Makes a name that is new, or means something else now, outlive a crash of the machine.
+fn sync_dir_of(path: &Path) -> io::Result<()> {
+    fail_point("before-dir-sync").map_err(io::Error::other)?;
+    path.parent().map_or(Ok(()), sync_dir)
 }
 
 /// Exchanges two directories: at every moment both names are there.
@@ -207,6 +229,7 @@ pub fn unnamed_file(config: &Config) -> io::Result<File> {
 /// Writes all keys, as they are now, to an RDB file, which takes the place of
 /// the one before once it is whole.
 fn write_rdb(engine: &Engine, target: &Target, config: &Config) -> Result<u64, StorageError> {
+    may_add_files(engine)?;
     let written = write_rdb_beside(engine, target, config);
     if written.is_err() {
         // The error that counts is the first one.
@@ -231,9 +254,7 @@ fn write_rdb_beside(
     })?;
     file.sync_all()?;
     std::fs::rename(&target.temporary, &target.path)?;
-    if let Some(dir) = target.path.parent() {
-        File::open(dir)?.sync_all()?;
-    }
+    sync_dir_of(&target.path)?;
     log::info!(
         "{}: {} keys, {} bytes",
         target.path.display(),

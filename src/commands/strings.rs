@@ -335,7 +335,7 @@ fn getex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         Ttl::Word => 0,
         Ttl::At(when, number) => expire_ms(when, number, now_ms, "getex")?,
     };
-    if new_ms != 0 && new_ms <= now_ms {
+    if new_ms != 0 && new_ms <= ctx.txn.expiry_now_ms() {
         return remove(ctx, key);
     }
     let Some(old) = ctx.txn.lookup(ctx.db, key)? else {

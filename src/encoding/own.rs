@@ -5,6 +5,9 @@
 //! 'H'                → key of the database's hash (16 random bytes)
 //! 'R'                → replication id, 40 hexadecimal digits
 //! 'A'                → histories that this one continues, oldest first: id (40 digits) ‖ end (8)
+//! 'M'                → how far a Redis master's stream was applied: history id (40 digits)
+//!                      ‖ binlog position (8) ‖ the master's id (40 digits) ‖ offset of the
+//!                      stream's next byte (8) ‖ DB (2)
 //! 'L'                → (empty): a file is being loaded; what there is, is a part of it
 //! 'B'                → whether commits write binlog rows (1)
 //! 'T'                → position up to which the binlog is trimmed (8)
@@ -28,6 +31,8 @@ pub const HASH_KEY: &[u8] = b"H";
 pub const REPLICATION_ID: &[u8] = b"R";
 /// Key of the histories that the database's own continues.
 pub const ANCESTORS: &[u8] = b"A";
+/// Key of the row that says how far a Redis master's stream was applied.
+pub const UPSTREAM: &[u8] = b"M";
 /// Key of the row that stands while a file is being loaded.
 pub const LOADING: &[u8] = b"L";
 /// Key of the row that says whether commits are logged.
@@ -221,6 +226,49 @@ pub fn decode_ancestors(row: &[u8]) -> Result<Vec<Ancestor>, Corrupt> {
     Ok(ancestors)
 }
 
+/// How far the replication stream of a Redis master was applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    /// The master's replication id.
+    pub id: String,
+    /// Offset of the next byte of its stream, as PSYNC asks for it.
+    pub next: u64,
+    /// The DB that the commands from there on are run in.
+    pub db: u16,
+}
+
+impl Upstream {
+    /// The value of the row [`UPSTREAM`]: it is right for the data at this position of
+    /// this history.
+    pub fn encode(&self, history_id: &str, position: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(2 * REPLICATION_ID_LEN + 18);
+        out.extend_from_slice(history_id.as_bytes());
+        out.extend_from_slice(&position.to_be_bytes());
+        out.extend_from_slice(self.id.as_bytes());
+        out.extend_from_slice(&self.next.to_be_bytes());
+        out.extend_from_slice(&self.db.to_be_bytes());
+        out
+    }
+
+    /// Reads that value; `None` if it belongs to another history or position: then
+    /// something else has written since.
+    pub fn decode(
+        row: &[u8],
+        history_id: &str,
+        position: u64,
+    ) -> Result<Option<Upstream>, Corrupt> {
+        let mut r = Reader::new(row, "upstream");
+        let of_history = r.take(REPLICATION_ID_LEN)? == history_id.as_bytes();
+        let at_position = r.u64()? == position;
+        let upstream = Upstream {
+            id: String::from_utf8_lossy(r.take(REPLICATION_ID_LEN)?).into_owned(),
+            next: r.u64()?,
+            db: r.array().map(u16::from_be_bytes)?,
+        };
+        Ok((of_history && at_position).then_some(upstream))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,5 +322,23 @@ mod tests {
         assert!(bytes.starts_with(b"0123456789") && bytes.ends_with(&[0, 0, 1, 2]));
         assert_eq!(decode_ancestors(&bytes), Ok(ancestors));
         assert!(decode_ancestors(&bytes[1..]).is_err());
+    }
+
+    #[test]
+    fn upstream_counts_for_the_data_that_it_was_written_with() {
+        let upstream = Upstream {
+            id: "0123456789".repeat(4),
+            next: 0x0102,
+            db: 3,
+        };
+        let history = "f".repeat(40);
+        let row = upstream.encode(&history, 7);
+        assert_eq!(row.len(), 98);
+        assert!(row.ends_with(&[b'9', 0, 0, 0, 0, 0, 0, 1, 2, 0, 3]));
+        let read = |history: &str, position| Upstream::decode(&row, history, position);
+        assert_eq!(read(&history, 7), Ok(Some(upstream.clone())));
+        assert_eq!(read(&history, 8), Ok(None));
+        assert_eq!(read(&"e".repeat(40), 7), Ok(None));
+        assert!(Upstream::decode(&row[1..], &history, 7).is_err());
     }
 }

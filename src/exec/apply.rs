@@ -9,8 +9,15 @@
 //! commit went by, with keys that do not expire: so they do what they did there.
 //! All keys of a row are locked before its first command: waiting for a lock
 //! commits what is pending, which must be whole rows.
+//!
+//! A Redis master sends commands, not rows. Each of them, and all between MULTI and
+//! EXEC together, is a [unit](super::unit), with the offset behind it: how that is
+//! kept is said in [`crate::storage`]'s `upstream`.
 
 use super::Executor;
+use super::dispatch::admission::may_grow;
+use super::dispatch::may_write;
+use super::unit::{Scope, Stop};
 use crate::commands::registry::Registered;
 use crate::commands::{Command, Error, Flags, Handler, WriteCtx, named_dbs, registry};
 use crate::encoding::Corrupt;
@@ -23,6 +30,7 @@ use crate::storage::history::Following;
 use crate::storage::snapshot::DataSet;
 use crate::storage::staging::Staging;
 use crate::storage::{DbIndex, Engine, StorageError};
+use crate::types::OpError;
 
 /// Longest argument in a row.
 const MAX_ARG_LEN: usize = u32::MAX as usize;
@@ -48,6 +56,17 @@ pub enum ApplyError {
         command: String,
         /// What it said.
         error: String,
+    },
+    /// It adds data, and there is no room for more; or no writes are taken now.
+    #[error("the disk has no room for what the master sends")]
+    NoRoom,
+    /// A Redis master sent a command that cannot be run here.
+    #[error("the master sent {command}, which this server {why}: what follows cannot be applied")]
+    NotHere {
+        /// The command.
+        command: String,
+        /// What this server does about it.
+        why: &'static str,
     },
     /// The storage fails, or the master is not followed any more.
     #[error(transparent)]
@@ -98,7 +117,8 @@ impl Executor {
     /// is durable before [`Executor::finish_tick`].
     ///
     /// # Errors
-    /// Nothing of the row is pending then.
+    /// Nothing of the row is pending then. After [`ApplyError::NoRoom`] it can be tried
+    /// again.
     pub fn apply(
         &mut self,
         session: &mut Session,
@@ -109,6 +129,11 @@ impl Executor {
         self.last_us = crate::base::clock::mono_us();
         let row = Row::decode(value)?;
         let commands = self.parse_row(session, row.bytes)?;
+        let grows = || commands.iter().any(|c| may_grow(c.command.command));
+        let engine = &self.server.engine;
+        if engine.has_failed() || engine.disk.is_low() && grows() {
+            return Err(ApplyError::NoRoom);
+        }
         self.touched_keys = true;
         let exclusive = commands
             .iter()
@@ -140,6 +165,130 @@ impl Executor {
         // Clients of a replica may wait for what they only read.
         self.serve_waiters();
         Ok(row.unix_ms)
+    }
+
+    /// From now on this executor applies rows of a Kedis master.
+    pub fn receive_rows(&mut self, following: Following) {
+        self.txn.receive(following);
+    }
+
+    /// From now on this executor applies commands of the Redis master with this
+    /// replication id, if it has one.
+    pub fn receive_stream(&mut self, following: Following, id: Option<String>) {
+        self.txn.receive_stream(following, id);
+    }
+
+    /// Applies one command of a Redis master's stream, or those between its MULTI and
+    /// EXEC: all or nothing. The stream goes on at `next`. Nothing is durable before
+    /// [`Executor::finish_tick`].
+    ///
+    /// # Errors
+    /// Nothing of the commands is pending then.
+    pub fn apply_commands(
+        &mut self,
+        session: &mut Session,
+        commands: &[&[&[u8]]],
+        next: u64,
+    ) -> Result<(), ApplyError> {
+        let parsed = self.parse_commands(session, commands)?;
+        let mut scope = Scope::default();
+        for command in &parsed {
+            scope.command(command.db, command.command.command, &command.args);
+        }
+        loop {
+            match self.apply_unit(session, &parsed, &scope, next) {
+                Ok(()) => break,
+                // A script met a key that somebody else holds.
+                Err(Stop::Conflict | Stop::Slow) if !scope.is_everything() => {
+                    scope = Scope::everything();
+                }
+                Err(stop) => return Err(not_applied(&parsed, stop)),
+            }
+        }
+        self.collect_events();
+        self.commands += parsed.len() as u32;
+        Ok(())
+    }
+
+    /// Notes that the stream has been passed over up to `next`.
+    pub fn note_reached(&mut self, session: &Session, next: u64) -> Result<(), StorageError> {
+        self.txn.begin(self.now_ms)?;
+        self.txn.note_reached(next, session.db());
+        Ok(())
+    }
+
+    /// Logs a ping of the master's for Redis replicas of this server, which count what
+    /// they hear as parts of the stream.
+    pub fn log_ping(&mut self, session: &Session) -> Result<(), StorageError> {
+        self.txn.begin(self.now_ms)?;
+        self.txn.effect(session.db(), &[b"PING"]);
+        Ok(())
+    }
+
+    fn parse_commands<'a>(
+        &self,
+        session: &mut Session,
+        commands: &[&[&'a [u8]]],
+    ) -> Result<Vec<Parsed<'a>>, ApplyError> {
+        let mut parsed = Vec::with_capacity(commands.len());
+        for args in commands {
+            let not_here = |why| ApplyError::NotHere {
+                command: shown(args),
+                why,
+            };
+            if args
+                .first()
+                .is_some_and(|name| name.eq_ignore_ascii_case(b"select"))
+            {
+                let db = self.selected(args).ok_or_else(|| {
+                    not_here("does not have: raise `databases` to what the master has")
+                })?;
+                session.select(db);
+                continue;
+            }
+            let command = find(args).ok_or_else(|| not_here("does not know"))?;
+            if !is_propagated(command) {
+                return Err(not_here("takes from no master"));
+            }
+            let (db, args) = (session.db(), args.iter().copied().collect());
+            parsed.push(Parsed { db, command, args });
+        }
+        Ok(parsed)
+    }
+
+    /// The DB that a SELECT means, if there is one.
+    fn selected(&self, args: &[&[u8]]) -> Option<DbIndex> {
+        let db = named_dbs(args).first().copied();
+        db.filter(|db| db.0 < self.server.engine.config.databases)
+    }
+
+    fn apply_unit(
+        &mut self,
+        session: &mut Session,
+        commands: &[Parsed<'_>],
+        scope: &Scope<'_>,
+        next: u64,
+    ) -> Result<(), Stop> {
+        self.begin_unit(scope)?;
+        let after = session.db();
+        let mut reply = Reply::new(false);
+        let mut done = Ok(());
+        for parsed in commands {
+            session.select(parsed.db);
+            done = self.call(session, parsed.command, &parsed.args, &mut reply);
+            reply.truncate(0);
+            if done.is_err() {
+                break;
+            }
+        }
+        session.select(after);
+        if let Err(stop) = done {
+            self.roll_back_unit()?;
+            return Err(stop);
+        }
+        // Before the unit ends: an exclusive one is committed there.
+        self.txn.note_reached(next, after);
+        Ok(self.end_unit()?)
     }
 
     /// Publishes a message of the master's.
@@ -274,9 +423,10 @@ impl Executor {
                 }
                 Ok(())
             }
-            Err(Error::Op(crate::types::OpError::Storage(
+            Err(Error::Op(OpError::Storage(
                 error @ (StorageError::RocksDb(_)
                 | StorageError::Failed
+                | StorageError::NoRoom
                 | StorageError::TooManyFamilies
                 | StorageError::Io(_)),
             ))) => Err(error.into()),
@@ -286,6 +436,38 @@ impl Executor {
             }),
         }
     }
+}
+
+/// Whether Redis sends a command to its replicas.
+fn is_propagated(found: &Registered) -> bool {
+    let scripts = ["script|load", "script|flush"];
+    may_write(found.command) || scripts.contains(&found.full_name.as_str())
+}
+
+/// Why commands of a stream could not be applied.
+fn not_applied(commands: &[Parsed<'_>], stop: Stop) -> ApplyError {
+    let names = commands
+        .iter()
+        .map(|parsed| parsed.command.full_name.as_str());
+    let mut names: Vec<&str> = names.collect();
+    names.dedup();
+    match stop.into_error() {
+        Error::Op(OpError::Storage(error)) if !matches!(error, StorageError::Corrupt(_)) => {
+            error.into()
+        }
+        error => ApplyError::Diverged {
+            command: names.join(", "),
+            error: error.to_string(),
+        },
+    }
+}
+
+/// The names of a command, for the log.
+fn shown(args: &[&[u8]]) -> String {
+    const SHOWN_BYTES: usize = 64;
+    let name = args.first().copied().unwrap_or_default();
+    let name = name.get(..SHOWN_BYTES).unwrap_or(name);
+    format!("{:?}", String::from_utf8_lossy(name))
 }
 
 /// Whether it was found by its second argument too.

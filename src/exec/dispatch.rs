@@ -1,7 +1,7 @@
 //! The ladder that every command climbs: known, right number of arguments,
 //! allowed, not paused, locked, run, logged, counted.
 
-mod admission;
+pub(super) mod admission;
 mod locking;
 mod tick;
 
@@ -18,7 +18,7 @@ use crate::commands::registry::Registered;
 use crate::commands::{
     CmdResult, Command, Error, Flags, Handler, Own, ReadCtx, SessionCtx, WriteCtx, secrets,
 };
-use crate::resp::Reply;
+use crate::resp::{FREE_BYTES, Reply};
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::lanes::Lane;
@@ -74,6 +74,7 @@ pub struct Executor {
     failed: bool,
     /// Whether what was run last saw or wrote what may not be on the disk.
     must_wait: bool,
+    plain: bool,
     /// How many requests of the tick did not.
     free: u32,
     /// Whether the tick ran commands that read or wrote keys.
@@ -120,6 +121,7 @@ impl Executor {
             owes_sync: false,
             failed: false,
             must_wait: true,
+            plain: true,
             free: 0,
             touched_keys: false,
             outbox: Outbox::default(),
@@ -200,6 +202,7 @@ impl Executor {
     /// Runs one request and writes its reply.
     pub fn run(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         self.must_wait = true;
+        self.plain = true;
         let outcome = self.climb(session, args, reply);
         self.free += u32::from(!self.must_wait);
         outcome
@@ -211,9 +214,34 @@ impl Executor {
         self.must_wait
     }
 
+    /// Whether the request that was run last cannot have changed its session.
+    pub fn was_plain(&self) -> bool {
+        self.plain
+    }
+
     /// Whether its keys have counted as accessed, though it is to be run again.
     pub fn accesses_noted(&self) -> bool {
         self.accesses_noted
+    }
+
+    /// There was no memory for the reply to a request once it had so many bytes: how much
+    /// there should be before the request is run again. `None`: that is more than there can
+    /// be, or the request may not be run again because it is not one command that only reads.
+    pub fn room_for_retry(&self, session: &Session, args: &[&[u8]], bytes: usize) -> Option<u64> {
+        let limit = self.server.lending_limit(&self.config);
+        let wanted = 2 * bytes.max(FREE_BYTES) as u64;
+        // Others must have something to give back.
+        let others = self
+            .server
+            .client_memory
+            .taken()
+            .saturating_sub(bytes as u64);
+        let may_fit = wanted <= limit && others > limit / 8;
+        let only_reads = || {
+            self.resolve(args)
+                .is_ok_and(|found| found.command.is_read())
+        };
+        (may_fit && session.multi().is_none() && only_reads()).then_some(wanted)
     }
 
     fn climb(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
@@ -240,6 +268,8 @@ impl Executor {
             }
         };
         let command = found.command;
+        let on_keys = matches!(command.handler, Handler::Read(_) | Handler::Write(_));
+        self.plain = on_keys && session.multi().is_none();
         // CLIENT LIST shows what waits or is queued, too.
         let last_command = &session.info.last_command;
         last_command.store(found.index as u32, Ordering::Relaxed);

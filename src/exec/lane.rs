@@ -8,6 +8,9 @@ use crate::resp::Reply;
 use crate::state::lanes::{Done, Job};
 use crate::state::{Server, Session};
 
+/// A request does not wait longer for the memory that its reply takes.
+const IN_VAIN_MS: u64 = 60_000;
+
 impl Executor {
     /// A request was taken back because it takes long. It goes to a lane, unless
     /// all are occupied by scripts that are slow already. What its client asked before
@@ -69,16 +72,32 @@ impl Executor {
             answer(&self.server, job.session, reply, &Ok(()), &mut || {});
             return None;
         }
-        reply.bound(&self.server);
+        // It counts as its client's memory only when the client's thread has it.
+        reply.bound(&self.server, 0);
         lane.begin();
         self.start_tick();
+        let waited_ms = self.now_ms.saturating_sub(job.wanted_since_ms);
+        let waits = job.wanted > 0 && waited_ms < IN_VAIN_MS;
+        if waits && !self.server.find_room(self.config(), job.wanted) {
+            lane.end();
+            return Some(job);
+        }
         self.request_shown = job.shown;
         self.accesses_noted = job.noted;
         let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
         job.shown = self.request_shown;
         job.noted = self.accesses_noted;
         debug_assert_ne!(outcome, Outcome::Slow, "there is no other place for it");
+        let wanted = match reply.overflowed && (job.wanted == 0 || waits) {
+            true => self.room_for_retry(&job.session, &job.request.args(), reply.len()),
+            false => None,
+        };
+        if job.wanted == 0 {
+            job.wanted_since_ms = self.now_ms;
+        }
+        job.wanted = wanted.unwrap_or(0);
         let (again, mut done) = match outcome {
+            _ if wanted.is_some() => (Some(job), None),
             Outcome::Paused => (Some(job), None),
             Outcome::Slow => {
                 reply.error("ERR this takes too long here");

@@ -27,7 +27,7 @@ use crate::commands::{Command, Error, Flags, Handler, Own, ScriptCall};
 use crate::lua::api::sha1_hex;
 use crate::lua::header::{ScriptFlags, script_flags};
 use crate::lua::{Failure, Halted, Host, Interpreter, Limits, Trip, Which};
-use crate::resp::Reply;
+use crate::resp::{FREE_BYTES, Reply};
 use crate::state::lanes::{Lane, Running};
 use crate::state::scripts::{Function, Script};
 use crate::state::{Server, Session};
@@ -469,7 +469,7 @@ impl ScriptHost<'_> {
 
 impl Host for ScriptHost<'_> {
     fn call(&mut self, args: &[&[u8]], reply: &mut Reply) -> Result<(), Halted> {
-        reply.bound(&self.executor.server);
+        reply.bound(&self.executor.server, FREE_BYTES);
         match self.command(args, reply) {
             Ok(()) if reply.overflowed => {
                 reply.truncate(0);

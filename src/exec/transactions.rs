@@ -5,10 +5,11 @@
 //! EXEC looks whether it must fail, or after EXEC has committed.
 
 use super::dispatch::Executor;
+use super::dispatch::admission::may_grow;
 use super::unit::{Scope, Stop};
 use crate::base::num;
 use crate::commands::registry::Registered;
-use crate::commands::{Command, Error, Flags, Handler, Own};
+use crate::commands::{Command, Error, Flags, Handler, OUT_OF_MEMORY, Own};
 use crate::resp::Reply;
 use crate::state::Session;
 use crate::state::request::Request;
@@ -22,6 +23,9 @@ const DISCARD_ALONE: Error = Error::text("ERR DISCARD without MULTI");
 const WATCH_INSIDE: Error = Error::text("ERR WATCH inside MULTI is not allowed");
 const ABORTED: Error = Error::text("EXECABORT Transaction discarded because of previous errors.");
 const NOT_INSIDE: Error = Error::text("ERR Command not allowed inside a transaction");
+
+/// Shorter transactions, in bytes, are queued without a look at how much memory there is.
+const LONG_TRANSACTION: usize = 1 << 20;
 
 /// What kinds of commands are in a queue.
 #[derive(Default)]
@@ -66,10 +70,32 @@ impl Executor {
         if session.multi().is_none() || runs_inside_multi(command) {
             return false;
         }
+        let bytes: usize = args.iter().map(|arg| arg.len()).sum();
+        let queued = session.waiting_bytes().saturating_add(bytes);
+        if queued >= LONG_TRANSACTION && !self.server.could_run_transaction(self.config(), queued) {
+            session.abort_multi();
+            self.fail(&OUT_OF_MEMORY, reply);
+            return true;
+        }
         let may_replicate = self.may_replicate(command, args);
-        session.queue(args, self.writes(command, args), may_replicate);
+        let grows = may_grow(command);
+        session.queue(args, self.writes(command, args), may_replicate, grows);
         reply.simple("QUEUED");
         true
+    }
+
+    /// Whether a request is EXEC.
+    pub fn is_exec(&self, args: &[&[u8]]) -> bool {
+        self.resolve(args)
+            .is_ok_and(|found| found.command.is_own(Own::Exec))
+    }
+
+    /// Refuses a request for which there can never be the memory that it takes.
+    pub fn refuse_for_memory(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) {
+        let start = reply.len();
+        let error = self.refuse_in_multi(session, args, OUT_OF_MEMORY);
+        self.fail(&error, reply);
+        self.suppress(session, reply, start);
     }
 
     /// Whether a command may not be queued.
@@ -90,8 +116,7 @@ impl Executor {
         error: Error,
     ) -> Error {
         session.abort_multi();
-        let is_exec = |found: &Registered| found.command.is_own(Own::Exec);
-        if !self.resolve(args).is_ok_and(is_exec) {
+        if !self.is_exec(args) {
             return error;
         }
         session.end_multi();

@@ -1,8 +1,9 @@
 //! The binlog-trim thread: drops the oldest entries beyond `binlog-capacity`,
-//! `binlog-max-bytes` and `binlog-max-age`. Sees to the memory of the process besides.
+//! `binlog-max-bytes` and `binlog-max-age`.
 
 use super::StopSign;
 use crate::base::clock;
+use crate::base::recurring::Recurring;
 use crate::state::Server;
 use crate::storage::binlog::BinlogBounds;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_millis(250);
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
+    let mut fails = Recurring::default();
     while !sign.sleep(PERIOD) {
         let config = server.config.load();
         let oldest_unix_ms = match config.binlog_max_age_s {
@@ -24,9 +26,12 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
             oldest_unix_ms,
             hold_max_bytes: config.binlog_hold_max_bytes,
         };
-        if let Err(error) = server.engine.trim_binlog(&bounds) {
-            log::error!("binlog-trim thread: {error}");
+        if !server.engine.has_failed() {
+            match server.engine.trim_binlog(&bounds) {
+                Ok(_) => fails.over(),
+                Err(error) if fails.is_news(&error) => log::error!("binlog-trim thread: {error}"),
+                Err(_) => {}
+            }
         }
-        server.keep_to_budget();
     }
 }

@@ -8,6 +8,7 @@
 
 use super::StopSign;
 use crate::base::clock;
+use crate::base::recurring::Recurring;
 use crate::commands::error_of_lost_group;
 use crate::state::Server;
 use crate::state::config::NotifyEvents;
@@ -23,6 +24,8 @@ use std::time::{Duration, Instant};
 const RECLAIM_SLICE: usize = 4096;
 /// After a storage error the thread waits this long.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// And while no writes are taken it looks this often.
+const WHILE_FAILED: Duration = Duration::from_millis(100);
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     let mut txn = Txn::new(server.engine.clone());
@@ -33,13 +36,19 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
         outbox: Outbox::default(),
         allowance: Allowance::new(Instant::now()),
     };
+    let mut fails = Recurring::default();
     loop {
         let period = Duration::from_millis(job.server.config.load().expire_period_ms);
         let pause = match job.pass(sign) {
             Ok(true) => return,
-            Ok(false) => period,
+            Ok(false) => {
+                fails.over();
+                period
+            }
             Err(error) => {
-                log::error!("expire thread: {error}");
+                if fails.is_news(&error) {
+                    log::error!("expire thread: {error}");
+                }
                 AFTER_ERROR
             }
         };
@@ -101,7 +110,7 @@ impl Expire {
     /// One pass over all DBs; returns whether to stop.
     fn pass(&mut self, sign: &StopSign) -> Result<bool, StorageError> {
         if self.server.engine.has_failed() {
-            return Ok(sign.sleep(AFTER_ERROR));
+            return Ok(sign.sleep(WHILE_FAILED));
         }
         let per_second = self.server.config.load().reclaim_rows_per_s;
         self.allowance.refill(per_second, Instant::now());

@@ -18,9 +18,11 @@ pub(super) fn serve(server: &Server) {
 
 /// Syncs once a second, if that is wanted.
 pub(super) fn every_second(server: Arc<Server>, sign: &StopSign) {
-    let mut fails = Recurring::default();
+    let (mut fails, mut marks_fail) = (Recurring::default(), Recurring::default());
     while !sign.sleep(Duration::from_secs(1)) {
-        if server.config.load().appendfsync == AppendFsync::Everysec {
+        let wanted = server.config.load().appendfsync == AppendFsync::Everysec;
+        // After a failure the disk thread syncs.
+        if wanted && !server.engine.has_failed() {
             match server.engine.sync_wal() {
                 Ok(()) => fails.over(),
                 Err(error) if fails.is_news(&error) => log::error!("fsync: {error}"),
@@ -28,6 +30,11 @@ pub(super) fn every_second(server: Arc<Server>, sign: &StopSign) {
             }
         }
         // Also for what others have synced.
+        match server.engine.sync_marks() {
+            Ok(()) => marks_fail.over(),
+            Err(error) if marks_fail.is_news(&error) => log::warn!("{error}"),
+            Err(_) => {}
+        }
         server.end_ack_waits();
     }
 }

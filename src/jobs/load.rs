@@ -156,18 +156,8 @@ fn report(loaded: &Loaded, time: Duration) {
         loaded.functions,
         time.as_millis()
     );
-    for (count, what) in [
-        (loaded.expired, "keys whose time is over were left out"),
-        (loaded.empty, "keys without elements were left out"),
-        (
-            loaded.timed_fields,
-            "fields of hashes had a time of their own: those past it were left out, the others have lost it",
-        ),
-        (loaded.modules, "pieces of modules' own data were left out"),
-    ] {
-        if count > 0 {
-            log::warn!("{count} {what}");
-        }
+    for loss in loaded.losses(false) {
+        log::warn!("{loss}");
     }
 }
 

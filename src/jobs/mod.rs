@@ -1,14 +1,16 @@
 //! Threads beside the IO threads: one deletes what expired and what is left of
-//! dead collections, one keeps the binlog within its bounds, one tidies up after
-//! mass deletions, two sync the disk, some run scripts that take long, some move
-//! keys to other servers. And what is done before any of them runs: loading an RDB
+//! dead collections, one keeps the binlog within its bounds, one the memory of the
+//! process, one tidies up after mass deletions, two sync the disk, one watches it, some run
+//! scripts that take long, some move keys to other servers. And what is done before any of them runs: loading an RDB
 //! file.
 
 mod binlog_trim;
+mod disk;
 mod expire;
 mod fsync;
 mod lanes;
 mod load;
+mod memory;
 mod migrate;
 mod tidy;
 
@@ -61,9 +63,11 @@ impl Jobs {
     /// Starts them.
     pub fn start(server: &Arc<Server>) -> io::Result<Jobs> {
         let sign = Arc::<StopSign>::default();
-        let jobs: [(&str, Job); 4] = [
+        let jobs: [(&str, Job); 6] = [
+            ("disk", disk::run),
             ("expire", expire::run),
             ("binlog-trim", binlog_trim::run),
+            ("memory", memory::run),
             ("tidy", tidy::run),
             ("everysec", fsync::every_second),
         ];

@@ -5,10 +5,10 @@
 //! is no whole command was being written when its server died.
 
 use super::error::{Error, Result};
-use super::input::Input;
 use super::psync::Feed;
 use super::stats::Stats;
 use crate::base::hash::crc64;
+use crate::resp::Input;
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::fs::File;

@@ -2,8 +2,9 @@
 //!
 //! The *marker* is a key at the target, in the lowest DB that is copied to. Each
 //! transaction of the stream sets it, so it is always right, whatever the target
-//! forgets. A tool that ends in peace removes it and writes the position to the
-//! file of `--resume`, if there is one.
+//! forgets. A tool that ends, in peace or with an error, removes it and writes the
+//! position to the file of `--resume`, if there is one. That of a tool that was
+//! killed expires ([`MARKER_TTL`]); one that runs renews it.
 //!
 //! ```text
 //! marker: copying owned|merged [history next bytes]
@@ -14,10 +15,11 @@
 //! *owned*: when the first copy began, the target had no key that the copy could
 //! have brought. So a copy that is done again may remove all such keys first.
 
+use super::Stop;
 use super::conn::Conn;
 use super::error::{Error, Result};
 use super::mapping::Mapping;
-use super::options::Options;
+use super::options::{Endpoint, Options};
 use super::psync::Position;
 use crate::base::hash::crc64;
 use parking_lot::Mutex;
@@ -25,9 +27,16 @@ use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What all markers begin with.
 pub const MARKER_PREFIX: &[u8] = b"kedis:migration:";
+
+/// How long a marker stays that nobody renews.
+pub const MARKER_TTL: Duration = Duration::from_secs(7 * 86_400);
+
+/// How old a marker is that is renewed.
+pub const MARKER_RENEWAL: Duration = Duration::from_secs(3600);
 
 /// The first line of a file.
 const TITLE: &str = "Kedis migration checkpoint 1";
@@ -199,9 +208,19 @@ impl Checkpoint {
     /// Sets the marker.
     pub fn set_marker(&self, target: &mut Conn, progress: &Progress) -> Result<()> {
         target.ask(&["SELECT", &self.home.to_string()])?;
-        let text = progress.to_string();
-        target.ask(&[b"SET".as_slice(), &self.key, text.as_bytes()])?;
+        target.ask(&self.marking(progress))?;
         Ok(())
+    }
+
+    /// The command that sets the marker, in its DB.
+    pub fn marking(&self, progress: &Progress) -> [Vec<u8>; 5] {
+        [
+            b"SET".to_vec(),
+            self.key.clone(),
+            progress.to_string().into_bytes(),
+            b"PX".to_vec(),
+            MARKER_TTL.as_millis().to_string().into_bytes(),
+        ]
     }
 
     /// Removes the marker.
@@ -209,6 +228,56 @@ impl Checkpoint {
         target.ask(&["SELECT", &self.home.to_string()])?;
         target.ask(&[b"DEL".as_slice(), &self.key])?;
         Ok(())
+    }
+
+    /// How far the migration is: as the marker says, or, in a tool's first attempt,
+    /// the file. From then on the marker knows.
+    ///
+    /// # Errors
+    /// The file is that of another migration, or cannot be read.
+    pub fn recall(&self, target: &mut Conn, is_first: bool) -> Result<Option<Progress>> {
+        let marker = self.read_marker(target)?;
+        let known = match marker {
+            None if is_first => self.read_file()?,
+            marker => marker,
+        };
+        if let Some(progress) = &known {
+            // Before the file forgets it.
+            self.set_marker(target, progress)?;
+        }
+        self.write_file(None)?;
+        Ok(known)
+    }
+
+    /// Ends in peace: the file gets what the marker knew, if there is anything to
+    /// go on with, and the marker goes.
+    pub fn end(&self, target: &Endpoint, stop: &Stop, progress: Option<&Progress>) -> Result<()> {
+        match progress {
+            Some(progress) => self.write_file(Some(progress))?,
+            None => self.remove_file()?,
+        }
+        self.remove_marker(&mut Conn::new(target, stop)?)
+    }
+
+    /// Ends with an error: the same, with what the marker knows.
+    pub fn break_off(&self, target: &Endpoint, stop: &Stop) {
+        let done = Conn::new(target, stop).and_then(|mut target| {
+            let Some(progress) = self.read_marker(&mut target)? else {
+                return Ok(());
+            };
+            self.write_file(Some(&progress))?;
+            self.remove_marker(&mut target)?;
+            if !self.has_file() {
+                log::warn!(
+                    "what was copied stays at the target: empty it before you begin again, or keep a checkpoint with --resume"
+                );
+            }
+            Ok(())
+        });
+        if let Err(error) = done {
+            let days = MARKER_TTL.as_secs() / 86_400;
+            log::warn!("the marker stays at the target, for {days} days: {error}");
+        }
     }
 
     /// What the file says, if there is one and it says more than that a tool was

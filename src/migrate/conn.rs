@@ -1,13 +1,12 @@
 //! A connection to one of the two servers: commands out, replies in.
 
 use super::error::{Error, Result};
-use super::input::Input;
 use super::options::Endpoint;
 use super::throttle::Throttle;
 use super::{Stop, sleep};
 use crate::base::num;
 use crate::resp::encode::command;
-use crate::resp::{Extent, Value, decode};
+use crate::resp::{Extent, Input, Value, decode};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io::{self, ErrorKind, Write};
@@ -69,9 +68,12 @@ pub struct Conn {
     stream: TcpStream,
     stop: Stop,
     throttle: Option<Throttle>,
+    reading: Option<Throttle>,
     input: Input,
     /// Bytes sent.
     pub sent: u64,
+    /// Bytes received.
+    pub received: u64,
 }
 
 impl Conn {
@@ -82,8 +84,10 @@ impl Conn {
             endpoint: endpoint.clone(),
             stop: stop.clone(),
             throttle: None,
+            reading: None,
             input: Input::default(),
             sent: 0,
+            received: 0,
         };
         if let Some(password) = &endpoint.password {
             let mut auth = vec!["AUTH"];
@@ -98,6 +102,11 @@ impl Conn {
     /// Sends no faster than that from here on.
     pub fn limit(&mut self, mb_per_s: Option<f64>) {
         self.throttle = mb_per_s.map(Throttle::new);
+    }
+
+    /// Reads no faster than that from here on.
+    pub fn limit_reading(&mut self, mb_per_s: Option<f64>) {
+        self.reading = mb_per_s.map(Throttle::new);
     }
 
     fn broken(&self, error: io::Error) -> Error {
@@ -152,25 +161,60 @@ impl Conn {
     pub fn reply(&mut self) -> Result<Value> {
         let mut extent = Extent::default();
         loop {
-            let waiting = self.input.waiting();
-            let decoded = match extent.find(waiting) {
-                Ok(Some(_)) => decode(waiting),
-                Ok(None) => Ok(None),
-                Err(error) => Err(error),
-            };
-            match decoded {
-                Ok(Some((value, len))) => {
-                    self.input.consume(len);
-                    return Ok(value);
-                }
-                Ok(None) => self.fill()?,
-                Err(error) => {
-                    return Err(Error::Refused(format!(
-                        "the {} does not speak the Redis protocol: {error}",
-                        self.endpoint
-                    )));
-                }
+            match self.decoded(&mut extent)? {
+                Some(value) => return Ok(value),
+                None => self.fill()?,
             }
+        }
+    }
+
+    /// What has come, if it is whole; `extent` knows how much of it was looked at.
+    fn decoded(&mut self, extent: &mut Extent) -> Result<Option<Value>> {
+        let waiting = self.input.waiting();
+        let decoded = match extent.find(waiting) {
+            Ok(Some(_)) => decode(waiting),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match decoded {
+            Ok(Some((value, len))) => {
+                self.input.consume(len);
+                Ok(Some(value))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => Err(Error::Refused(format!(
+                "the {} does not speak the Redis protocol: {error}",
+                self.endpoint
+            ))),
+        }
+    }
+
+    /// Reads once.
+    fn read_some(&mut self) -> io::Result<()> {
+        let step = self.reading.as_ref().map_or(READ_BYTES, Throttle::step);
+        let step = step.min(READ_BYTES);
+        let n = self.input.read_from(&mut self.stream, step)?;
+        if n == 0 {
+            let closed = "it closed the connection";
+            return Err(io::Error::new(ErrorKind::ConnectionReset, closed));
+        }
+        self.received += n as u64;
+        if let Some(throttle) = &mut self.reading {
+            sleep(throttle.passed(n, Instant::now()), &self.stop);
+        }
+        Ok(())
+    }
+
+    /// The next message, if one comes within [`NAP`].
+    pub fn message(&mut self) -> Result<Option<Value>> {
+        self.stop.check()?;
+        if let Some(value) = self.decoded(&mut Extent::default())? {
+            return Ok(Some(value));
+        }
+        match self.read_some() {
+            Ok(()) => self.decoded(&mut Extent::default()),
+            Err(error) if is_pause(&error) => Ok(None),
+            Err(error) => Err(self.broken(error)),
         }
     }
 
@@ -178,12 +222,8 @@ impl Conn {
         let since = Instant::now();
         loop {
             self.stop.check_now()?;
-            match self.input.read_from(&mut self.stream, READ_BYTES) {
-                Ok(0) => {
-                    let closed = "it closed the connection";
-                    return Err(self.broken(io::Error::new(ErrorKind::ConnectionReset, closed)));
-                }
-                Ok(_) => return Ok(()),
+            match self.read_some() {
+                Ok(()) => return Ok(()),
                 Err(error) if is_pause(&error) && since.elapsed() < REPLY_TIMEOUT => {}
                 Err(error) if is_pause(&error) => return Err(self.broken(silent(REPLY_TIMEOUT))),
                 Err(error) => return Err(self.broken(error)),
@@ -287,6 +327,11 @@ impl Info {
         self.0
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    }
+
+    /// All its lines.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.0.lines()
     }
 
     /// A number.

@@ -6,47 +6,30 @@
 //! had been answered on all connections; without the file all of it is done again.
 
 use super::Stop;
-use super::conn::{Conn, Dbs};
-use super::elements::{Abilities, Maker};
-use super::error::{Error, Result, shown, shown_command};
+use super::conn::Dbs;
+use super::elements::FieldRule;
+use super::error::{Error, Result, shown};
+use super::lanes::{self, Lane, Route, is_refused};
 use super::mapping::Mapping;
-use super::options::Endpoint;
 use super::stats::Stats;
 use crate::base::clock;
 use crate::rdb::file::{Entry, FileReader, Head};
 use crate::rdb::{self, Element};
-use crate::resp::{Limits, Parser, Progress, Value};
-use crossbeam_channel::{Receiver, Sender, bounded};
 use std::io::BufRead;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Longest string that a file may hold: rows have lengths of four bytes.
 pub const MAX_STRING: u64 = u32::MAX as u64;
-/// Bytes of a batch, but for its last command.
-const BATCH_BYTES: usize = 128 << 10;
-/// Batches that wait for a connection.
-const WAITING_BATCHES: usize = 2;
 /// How often it is noted what the target has.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 
-/// Where and how to write.
+/// Where and how to write, and what.
 #[derive(Debug, Clone)]
 pub struct Writing {
-    /// The target.
-    pub target: Endpoint,
-    /// What it can do.
-    pub abilities: Abilities,
-    /// Connections.
-    pub parallel: u16,
-    /// Commands of a batch.
-    pub pipeline: u32,
-    /// Of all connections together.
-    pub mb_per_s: Option<f64>,
-    /// Whether refused commands are reported and no more.
-    pub keep_going: bool,
+    /// Where and how.
+    pub route: Route,
     /// Whether another value of a key may be there.
     pub replace: bool,
     /// What becomes of keys whose time is over, or nearly.
@@ -78,80 +61,20 @@ pub fn kept_until(expire_ms: u64, now_ms: u64) -> u64 {
     }
 }
 
-struct Batch {
-    bytes: Vec<u8>,
-    commands: usize,
-    /// All keys of the lane that end before this byte of the file are in this
-    /// batch or the ones before.
-    to: u64,
-}
-
-/// What a lane's connection has answers to.
-#[derive(Default)]
-struct Answered {
-    batches: AtomicU64,
-    /// [`Batch::to`] of the last one.
-    to: AtomicU64,
-}
-
-/// A connection with its thread.
-struct Lane {
-    maker: Maker,
-    db: Option<u64>,
-    batches: Option<Sender<Batch>>,
-    thread: Option<JoinHandle<Result<()>>>,
-    /// Where the last key that it was given ends in the file.
-    to: u64,
-    sent: u64,
-    answered: Arc<Answered>,
-}
-
-impl Lane {
-    /// What the thread failed with; the thread has ended.
-    fn failure(&mut self) -> Error {
-        self.batches = None;
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(Err(error))) => error,
-            Some(Err(_)) => Error::Refused("a writing thread had panicked".into()),
-            _ => Error::Stopped,
-        }
-    }
-
-    /// All keys of the lane that end before this byte of the file are at the
-    /// target; nothing if that is all it was given.
-    fn answered(&self) -> Option<u64> {
-        let is_all =
-            self.maker.commands == 0 && self.answered.batches.load(Ordering::Acquire) == self.sent;
-        (!is_all).then(|| self.answered.to.load(Ordering::Acquire))
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        if self.maker.commands == 0 {
-            return Ok(());
-        }
-        let batch = Batch {
-            bytes: std::mem::replace(&mut self.maker.out, Vec::with_capacity(BATCH_BYTES)),
-            commands: std::mem::take(&mut self.maker.commands),
-            to: self.to,
-        };
-        self.sent += 1;
-        let sent = self.batches.as_ref().map(|to| to.send(batch));
-        match sent {
-            Some(Ok(())) => Ok(()),
-            _ => Err(self.failure()),
-        }
+/// The same for fields of hashes: the stream says when one is over, too.
+pub fn kept_fields(now_ms: u64) -> FieldRule {
+    FieldRule {
+        over_ms: now_ms.saturating_sub(GRACE_MS),
+        not_before_ms: now_ms + GRACE_MS,
     }
 }
 
-/// Nothing that a lane has under way comes after what is done next.
-impl Drop for Lane {
-    fn drop(&mut self) {
-        self.batches = None;
-        if let Some(thread) = self.thread.take() {
-            // Why it failed does not matter any more.
-            let _ = thread.join();
-        }
-    }
+/// Why a hash is not copied by a tool that was not told to take it all the same.
+pub fn field_times_refused(key: &[u8]) -> Error {
+    Error::Refused(format!(
+        "key {:?}: fields of this hash have times of their own, which the target does not keep; --keep-going takes such hashes without these times",
+        shown(key)
+    ))
 }
 
 /// Copies what a file holds to the target; returns what follows in its source.
@@ -164,10 +87,7 @@ pub fn copy<R: BufRead>(
     stats: &Arc<Stats>,
     note: impl FnMut(u64) -> Result<()>,
 ) -> Result<(R, u64)> {
-    let mut lanes = Vec::new();
-    for n in 0..writing.parallel {
-        lanes.push(lane(n, writing, stop, stats)?);
-    }
+    let lanes = lanes::open(&writing.route, stop, stats)?;
     let file = FileReader::open(source, MAX_STRING);
     let mut copy = Copy {
         file: file.map_err(|error| read_error("RDB file", error, stop))?,
@@ -178,146 +98,17 @@ pub fn copy<R: BufRead>(
         lanes,
         next_lane: 0,
         db: mapping.db(0),
-        dbs: Dbs::new(&writing.target, stop),
+        dbs: Dbs::new(&writing.route.target, stop),
     };
     copy.run(note)?;
     for lane in &mut copy.lanes {
-        lane.flush()?;
-        lane.batches = None;
+        lane.finish()?;
     }
     for lane in &mut copy.lanes {
-        match lane.thread.take().map(JoinHandle::join) {
-            Some(Ok(done)) => done?,
-            _ => return Err(Error::Refused("a writing thread had panicked".into())),
-        }
+        lane.join()?;
     }
     let read = copy.file.position();
     Ok((copy.file.into_inner(), read))
-}
-
-fn lane(n: u16, writing: &Writing, stop: &Stop, stats: &Arc<Stats>) -> Result<Lane> {
-    let mut conn = Conn::new(&writing.target, stop)?;
-    let share = |rate: f64| rate / f64::from(writing.parallel);
-    conn.limit(writing.mb_per_s.map(share));
-    let (send, batches) = bounded(WAITING_BATCHES);
-    let (stats, keep_going) = (stats.clone(), writing.keep_going);
-    let answered = Arc::new(Answered::default());
-    let answers = answered.clone();
-    let thread = std::thread::Builder::new().name(format!("write-{n}"));
-    let thread = thread.spawn(move || write(&mut conn, &batches, keep_going, &answers, &stats));
-    Ok(Lane {
-        maker: Maker::new(writing.abilities),
-        db: None,
-        batches: Some(send),
-        thread: Some(thread.map_err(Error::Target)?),
-        to: 0,
-        sent: 0,
-        answered,
-    })
-}
-
-/// Sends one batch while the replies to the one before are under way.
-fn write(
-    conn: &mut Conn,
-    batches: &Receiver<Batch>,
-    keep_going: bool,
-    answered: &Answered,
-    stats: &Stats,
-) -> Result<()> {
-    let mut under_way: Option<Batch> = None;
-    loop {
-        let next = match under_way {
-            // Replies that nobody waits for yet are read when there is time.
-            Some(_) => batches.try_recv().ok(),
-            None => match batches.recv() {
-                Ok(batch) => Some(batch),
-                Err(_) => return Ok(()),
-            },
-        };
-        if let Some(batch) = &next {
-            let before = conn.sent;
-            conn.send(&batch.bytes)?;
-            let sent = conn.sent - before;
-            stats.bytes_out.fetch_add(sent, Ordering::Relaxed);
-        }
-        if let Some(batch) = under_way.take() {
-            read_replies(conn, &batch, keep_going, stats)?;
-            answered.to.store(batch.to, Ordering::Release);
-            answered.batches.fetch_add(1, Ordering::AcqRel);
-        }
-        under_way = next;
-    }
-}
-
-fn read_replies(conn: &mut Conn, batch: &Batch, keep_going: bool, stats: &Stats) -> Result<()> {
-    let mut read = 0;
-    while read < batch.commands {
-        read += conn.pass(b"+OK\r\n", batch.commands - read)?;
-        if read == batch.commands {
-            break;
-        }
-        if let Value::Error(error) = conn.reply()? {
-            let command = nth_command(&batch.bytes, read);
-            refused(command, error, false, keep_going, stats)?;
-        }
-        read += 1;
-    }
-    Ok(())
-}
-
-/// A command that the target refused: the end of everything, or a report.
-pub fn refused(
-    command: String,
-    error: String,
-    is_partial: bool,
-    keep_going: bool,
-    stats: &Stats,
-) -> Result<()> {
-    let error = Error::Command {
-        command,
-        error,
-        is_partial,
-    };
-    if !keep_going {
-        return Err(error);
-    }
-    stats.errors.fetch_add(1, Ordering::Relaxed);
-    log::error!("{error}");
-    Ok(())
-}
-
-/// Whether the target does not have a DB: then that is a refused command.
-pub fn is_refused(dbs: &mut Dbs, db: u64, keep_going: bool, stats: &Stats) -> Result<bool> {
-    let Some(error) = dbs.refusal(db)? else {
-        return Ok(false);
-    };
-    let (command, error) = (format!("\"SELECT {db}\""), error.to_owned());
-    refused(command, error, false, keep_going, stats)?;
-    Ok(true)
-}
-
-/// The nth command in these bytes, for a human.
-pub fn nth_command(bytes: &[u8], n: usize) -> String {
-    let limits = Limits {
-        max_bulk_len: usize::MAX,
-        authenticated: true,
-    };
-    let mut rest = bytes;
-    let mut parser = Parser::new();
-    for at in 0..=n {
-        match parser.advance(rest, &limits) {
-            Ok(Progress::Complete { consumed }) => {
-                if at == n {
-                    let args: Vec<&[u8]> = parser.args_of(rest).collect();
-                    return shown_command(&args);
-                }
-                rest = rest.get(consumed..).unwrap_or_default();
-            }
-            _ => break,
-        }
-        parser.reset();
-    }
-    "a command".into()
 }
 
 /// Reading failed: because the connection did, or because the file is bad.
@@ -394,7 +185,7 @@ impl<R: BufRead> Copy<'_, R> {
 
     fn select(&mut self, db: u64) -> Result<()> {
         self.db = self.mapping.db(db);
-        let keep_going = self.writing.keep_going;
+        let keep_going = self.writing.route.keep_going;
         if let Some(to) = self.db
             && is_refused(&mut self.dbs, to, keep_going, self.stats)?
         {
@@ -427,6 +218,13 @@ impl<R: BufRead> Copy<'_, R> {
         let expire_ms = match self.writing.oldest {
             Oldest::Kept => kept_until(head.expire_ms, now_ms),
             Oldest::LeftOut => head.expire_ms,
+        };
+        let rule = match self.writing.oldest {
+            Oldest::Kept => kept_fields(now_ms),
+            Oldest::LeftOut => FieldRule {
+                over_ms: now_ms,
+                not_before_ms: 0,
+            },
         };
         let source_key = self.file.key().to_vec();
         if self.db.is_some() && self.mapping.is_ambiguous(&source_key) {
@@ -463,22 +261,15 @@ impl<R: BufRead> Copy<'_, R> {
         let Some(lane) = lanes.get_mut(at) else {
             return Ok(());
         };
-        if lane.db != Some(db) {
-            lane.maker
-                .command(&[b"SELECT", itoa::Buffer::new().format(db).as_bytes()]);
-            lane.db = Some(db);
-        }
-        let pipeline = writing.pipeline as usize;
-        lane.maker.begin(&name, expire_ms, writing.replace);
+        lane.select(db);
+        lane.maker.begin(&name, expire_ms, writing.replace, rule);
         let read = file.value(head.kind, |element: Element<'_>| {
             lane.maker.add(element);
-            match lane.maker.out.len() >= BATCH_BYTES {
-                true => {
-                    stop.check().map_err(Broken::Other)?;
-                    lane.flush().map_err(Broken::Other)
-                }
-                false => Ok(()),
+            if lane.maker.lost_times() > 0 && !writing.route.keep_going {
+                return Err(Broken::Other(field_times_refused(&source_key)));
             }
+            stop.check().map_err(Broken::Other)?;
+            lane.flush_long().map_err(Broken::Other)
         });
         match read {
             Ok(_) => {}
@@ -488,12 +279,10 @@ impl<R: BufRead> Copy<'_, R> {
             Err(Broken::Other(error)) => return Err(error),
         }
         lane.maker.end();
+        self.stats.lost_times(lane.maker.lost_times());
         lane.to = file.position();
         self.stats.keys.fetch_add(1, Ordering::Relaxed);
-        match lane.maker.commands >= pipeline || lane.maker.out.len() >= BATCH_BYTES {
-            true => lane.flush(),
-            false => Ok(()),
-        }
+        lane.flush_full()
     }
 
     fn value_error(&self, key: &[u8], error: rdb::Error) -> Error {

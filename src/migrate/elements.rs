@@ -17,6 +17,17 @@ pub struct Abilities {
     pub set_pxat: bool,
     /// Groups of consumers with counters: since Redis 7.0.
     pub stream_counters: bool,
+    /// Times of fields of hashes: since Redis 7.4.
+    pub field_times: bool,
+}
+
+/// What becomes of fields that have a time of their own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FieldRule {
+    /// Those whose time is not after this are left out.
+    pub over_ms: u64,
+    /// The others do not expire at the target before this.
+    pub not_before_ms: u64,
 }
 
 /// Makes one key out of its elements.
@@ -34,6 +45,9 @@ pub struct Maker {
     elements: usize,
     /// Fields that expire, and when.
     timed: Vec<(Vec<u8>, u64)>,
+    /// Fields of this key with a time of their own.
+    timed_fields: u64,
+    rule: FieldRule,
     is_set: bool,
     stream: StreamMaker,
 }
@@ -56,6 +70,8 @@ impl Maker {
             args: Vec::new(),
             elements: 0,
             timed: Vec::new(),
+            timed_fields: 0,
+            rule: FieldRule::default(),
             is_set: false,
             stream: StreamMaker::default(),
         }
@@ -75,7 +91,9 @@ impl Maker {
 
     /// Begins a key that expires then, or never. With `replace` another value of
     /// it may be there.
-    pub fn begin(&mut self, key: &[u8], expire_ms: u64, replace: bool) {
+    pub fn begin(&mut self, key: &[u8], expire_ms: u64, replace: bool, rule: FieldRule) {
+        self.rule = rule;
+        self.timed_fields = 0;
         self.key.clear();
         self.key.extend_from_slice(key);
         self.expire_ms = expire_ms;
@@ -87,8 +105,39 @@ impl Maker {
         }
     }
 
+    /// Fields of the key whose times the target does not keep.
+    pub fn lost_times(&self) -> u64 {
+        match self.abilities.field_times {
+            true => 0,
+            false => self.timed_fields,
+        }
+    }
+
+    /// Whether a field's time is over; notes a time that it has.
+    fn is_over(&mut self, field: &[u8], expire_ms: u64) -> bool {
+        if expire_ms == 0 {
+            return false;
+        }
+        self.timed_fields += 1;
+        if expire_ms <= self.rule.over_ms {
+            return true;
+        }
+        if self.abilities.field_times {
+            let at_ms = expire_ms.max(self.rule.not_before_ms);
+            self.timed.push((field.to_vec(), at_ms));
+        }
+        false
+    }
+
     /// Adds the next element.
     pub fn add(&mut self, element: Element<'_>) {
+        if let Element::Field {
+            field, expire_ms, ..
+        } = element
+            && self.is_over(field, expire_ms)
+        {
+            return;
+        }
         let (name, score): (&'static [u8], _) = match element {
             Element::String(value) => return self.string(value),
             Element::Item(_) => (b"RPUSH", None),
@@ -107,16 +156,9 @@ impl Maker {
             Element::Item(bytes) | Element::Member(bytes) | Element::Scored(_, bytes) => {
                 argument(&mut self.args, bytes);
             }
-            Element::Field {
-                field,
-                value,
-                expire_ms,
-            } => {
+            Element::Field { field, value, .. } => {
                 argument(&mut self.args, field);
                 argument(&mut self.args, value);
-                if expire_ms != 0 {
-                    self.timed.push((field.to_vec(), expire_ms));
-                }
             }
             Element::String(_) | Element::Stream(_) => {}
         }

@@ -71,6 +71,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// What it means that the tool was told to stop before it was through.
+    pub fn stopped(has_file: bool) -> Error {
+        Error::Refused(match has_file {
+            true => "stopped before the copy was complete, or while a server was away: begin again with the same flags".into(),
+            false => "stopped before the copy was complete".into(),
+        })
+    }
+
     /// Whether the same may work a little later.
     pub fn is_passing(&self) -> bool {
         matches!(

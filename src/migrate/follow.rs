@@ -5,11 +5,11 @@
 //! when the one before has succeeded: so none is run after one that failed.
 
 use super::Stop;
-use super::checkpoint::{Checkpoint, Progress, Stage};
+use super::checkpoint::{Checkpoint, MARKER_RENEWAL, Progress, Stage};
 use super::conn::{Conn, Dbs};
-use super::copy::{is_refused, nth_command, refused};
 use super::error::{Error, Result, shown_command};
-use super::job;
+use super::lanes::{is_refused, nth_command, refused};
+use super::peers;
 use super::psync::{Feed, Position};
 use super::rewrite::{Rewriter, Rewritten};
 use super::stats::Stats;
@@ -19,13 +19,14 @@ use crate::resp::{Limits, Parser, Progress as Parsed, Value};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// Bytes of a transaction, but for its last command.
 const BATCH_BYTES: usize = 256 << 10;
 /// Bytes of a transaction of the source that are kept together.
 const MAX_UNIT_BYTES: usize = 64 << 20;
 /// Longest argument that the source may send.
-const MAX_ARG_LEN: usize = u32::MAX as usize;
+pub const MAX_ARG_LEN: usize = u32::MAX as usize;
 
 /// Why following ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +91,8 @@ pub struct Follower<'f, F: ?Sized> {
     in_unit: bool,
     /// What to do before anything else: keys to remove in these DBs.
     clear: Option<Vec<u64>>,
+    /// When the marker was set.
+    marked: Instant,
 }
 
 /// What a follower needs besides its feed.
@@ -134,6 +137,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
             parser: Parser::new(),
             in_unit: false,
             clear: None,
+            marked: Instant::now(),
         }
     }
 
@@ -164,6 +168,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
             }
             // The target has all that was read.
             self.applied.store(self.position.next, Ordering::Release);
+            self.renew()?;
             if let Some(dbs) = self.clear.take() {
                 self.clear_keys(&dbs)?;
                 continue;
@@ -309,18 +314,28 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
         Ok(is_more)
     }
 
+    /// Keeps the marker from expiring while nothing happens.
+    fn renew(&mut self) -> Result<()> {
+        if self.marked.elapsed() < MARKER_RENEWAL {
+            return Ok(());
+        }
+        let progress = self.progress(&self.position);
+        self.checkpoint.set_marker(self.target, &progress)?;
+        self.marked = Instant::now();
+        Ok(())
+    }
+
     fn send(&mut self, batch: &Batch) -> Result<()> {
         let Some(to) = &batch.to else {
             return Ok(());
         };
+        self.marked = Instant::now();
         let progress = self.progress(to);
         let mut head = Vec::new();
         command(&mut head, &["MULTI"]);
         let mut tail = Vec::new();
-        let text = progress.to_string();
         command(&mut tail, &["SELECT", &self.checkpoint.home.to_string()]);
-        let set = [b"SET".as_slice(), &self.checkpoint.key, text.as_bytes()];
-        command(&mut tail, &set);
+        command(&mut tail, &self.checkpoint.marking(&progress));
         command(&mut tail, &["EXEC"]);
         let before = self.target.sent;
         if batch.bytes.len() < BATCH_BYTES {
@@ -409,7 +424,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
     fn clear_keys(&mut self, dbs: &[u64]) -> Result<()> {
         let mapping = &self.rewriter.mapping;
         let some = (!dbs.is_empty()).then_some(dbs);
-        job::clear_keys(self.target, mapping, some, self.stop)?;
+        peers::clear_keys(self.target, mapping, some, self.stop)?;
         let progress = self.progress(&self.position);
         self.checkpoint.set_marker(self.target, &progress)
     }

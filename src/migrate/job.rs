@@ -2,20 +2,23 @@
 
 use super::aof::{self, AofFeed};
 use super::checkpoint::{Checkpoint, Copied, Progress, Stage};
-use super::conn::{Conn, Dbs, Info};
+use super::conn::{Conn, Dbs};
 use super::copy::{self, Oldest, Writing};
-use super::elements::Abilities;
 use super::error::{Error, Result};
 use super::follow::{End, Follower, Following};
-use super::mapping::{Mapping, pattern};
-use super::options::{Endpoint, Options};
+use super::lanes::Route;
+use super::mapping::Mapping;
+use super::options::Options;
+use super::peers::{self, abilities, check_server};
 use super::progress::Reporter;
 use super::psync::{Acknowledged, Answer, Feed, Position, Transfer, source_offset};
 use super::rewrite::Rewriter;
+use super::scan::Scan;
 use super::spool::{Link, Receiver, Spool};
 use super::stats::{Phase, Stats};
-use super::{RETRY, Server, Stop, Tool, sleep, verify};
-use crate::resp::Value;
+use super::survey::{Survey, compare_databases};
+use super::{RETRY, Stop, Tool, sleep, verify};
+use crate::rdb::FieldTimes;
 use std::io::Read;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,8 +27,6 @@ use std::time::{Duration, Instant};
 
 /// How often the source is asked how far it is.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Keys that one step of a scan looks for.
-const SCAN_COUNT: &str = "1000";
 
 /// Runs a tool.
 pub fn run(tool: Tool, options: Options, stop: Stop) -> Result<ExitCode> {
@@ -50,176 +51,89 @@ pub fn run(tool: Tool, options: Options, stop: Stop) -> Result<ExitCode> {
     }
     let reporter = Reporter::start(options.metrics.as_deref(), &stats)?;
     let rewriter = Rewriter {
-        abilities: abilities(&about),
+        abilities: abilities(&mut target, &about)?,
         mapping,
-    };
-    let link = Link {
-        source: options.source(),
-        mb_per_s: options.network_limit,
-        stop: stop.clone(),
+        keep_going: options.keep_going,
         stats: stats.clone(),
-        applied: Arc::default(),
     };
-    let mut job = Job {
-        link,
-        checkpoint: Checkpoint::new(&options, &rewriter.mapping),
-        spool: options.resume.as_deref().map(Spool::beside),
-        receiver: None,
-        owned: true,
-        is_continued: false,
-        client: None,
-        run_id: None,
-        options,
-        rewriter,
-        stop,
-        stats,
-    };
-    let is_copying = job.options.exit_when_synced || !job.options.verify;
+    let checkpoint = Checkpoint::new(&options, &rewriter.mapping);
+    let is_copying = options.exit_when_synced || !options.verify;
     if is_copying {
-        job.checkpoint.lock()?;
-        let end = job.migrate(target)?;
-        if end == End::Stopped {
+        checkpoint.lock()?;
+        look_ahead(&options, &rewriter, &stop, &mut target)?;
+        let end = match options.scan {
+            true => scan(&options, &rewriter, &checkpoint, &stop, target),
+            false => Job::new(&options, &rewriter, &checkpoint, &stop).migrate(target),
+        };
+        let end = end.inspect_err(|_| checkpoint.break_off(&options.target(), &stop));
+        let lost = stats.field_times();
+        if lost != FieldTimes::default() {
+            log::warn!("{lost}");
+        }
+        if end? == End::Stopped {
             reporter.end();
             return Ok(ExitCode::SUCCESS);
         }
     }
-    let different = match job.options.verify {
-        true => verify::compare(&job.options, &job.rewriter.mapping, &job.stop, &job.stats)?,
+    // The comparison counts anew.
+    let refused = match is_copying {
+        true => stats.errors.load(Ordering::Relaxed),
+        false => 0,
+    };
+    let different = match options.verify {
+        true => verify::compare(&options, &rewriter.mapping, &stop, &stats)?,
         false => 0,
     };
     reporter.end();
-    let refused = match is_copying {
-        true => job.stats.errors.load(Ordering::Relaxed),
-        false => 0,
-    };
     Ok(match different == 0 && refused == 0 {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
 }
 
-/// What a server says of itself, if it is of that kind.
-fn check_server(conn: &mut Conn, endpoint: &Endpoint, wanted: Server) -> Result<Info> {
-    let about = conn.info("all")?;
-    let kind = match (about.get("kedis_version"), about.get("redis_version")) {
-        (Some(_), _) => Server::Kedis,
-        (None, Some(_)) => Server::Redis,
-        _ => {
-            return Err(Error::Refused(format!(
-                "the {endpoint} does not say what it is: INFO has no redis_version"
-            )));
-        }
-    };
-    match kind == wanted {
-        true => Ok(about),
-        false => Err(Error::Refused(format!(
-            "the {endpoint} is a {kind}, and this tool wants a {wanted}: from Redis to Kedis it is redis_to_kedis, from Kedis to Redis kedis_to_redis, between two Kedis kedis_port"
-        ))),
-    }
-}
-
-fn abilities(about: &Info) -> Abilities {
-    let version = about.get("redis_version").unwrap_or_default();
-    let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    Abilities {
-        set_pxat: version >= (6, 2),
-        stream_counters: version >= (7, 0),
-    }
-}
-
-/// The DBs of a server that have keys.
-pub fn dbs_with_keys(conn: &mut Conn) -> Result<Vec<u64>> {
-    let info = conn.info("keyspace")?;
-    Ok((0..=u64::from(u16::MAX))
-        .filter(|db| info.get(&format!("db{db}")).is_some())
-        .collect())
-}
-
-/// Calls `each` with the keys of a DB that begin with `prefix`, some at a time,
-/// until it says false. The connection's DB is that one then.
-pub fn scan(
-    conn: &mut Conn,
-    db: u64,
-    prefix: &[u8],
+/// Ends the tool before it begins if it would end in the middle.
+fn look_ahead(
+    options: &Options,
+    rewriter: &Rewriter,
     stop: &Stop,
-    mut each: impl FnMut(&mut Conn, Vec<Vec<u8>>) -> Result<bool>,
-) -> Result<()> {
-    let malformed = || Error::Refused("SCAN was answered with something else".into());
-    conn.ask(&["SELECT", &db.to_string()])?;
-    let matching = pattern(prefix);
-    let mut cursor = b"0".to_vec();
-    loop {
-        stop.check()?;
-        let args: [&[u8]; 6] = [
-            b"SCAN",
-            &cursor,
-            b"MATCH",
-            &matching,
-            b"COUNT",
-            SCAN_COUNT.as_bytes(),
-        ];
-        let Value::Array(answer) = conn.ask(&args)? else {
-            return Err(malformed());
-        };
-        let Ok([next, Value::Array(keys)]) = <[Value; 2]>::try_from(answer) else {
-            return Err(malformed());
-        };
-        let keys = keys.into_iter().map(|key| match key {
-            Value::Bulk(key) => Ok(key),
-            _ => Err(malformed()),
-        });
-        let keys: Vec<Vec<u8>> = keys.collect::<Result<_>>()?;
-        cursor = next.as_bytes().ok_or_else(malformed)?.to_vec();
-        if !keys.is_empty() && !each(conn, keys)? || cursor == b"0" {
-            return Ok(());
-        }
-    }
-}
-
-/// The DBs of the target that hold what is copied.
-fn target_dbs(target: &mut Conn, mapping: &Mapping) -> Result<Vec<u64>> {
-    match mapping.dbs() {
-        Some(dbs) => Ok(dbs.values().copied().collect()),
-        None => dbs_with_keys(target),
-    }
-}
-
-/// Removes all keys from the target that the copy could have brought, in these
-/// DBs or in all.
-pub fn clear_keys(
     target: &mut Conn,
-    mapping: &Mapping,
-    dbs: Option<&[u64]>,
-    stop: &Stop,
 ) -> Result<()> {
-    let dbs = match dbs {
-        Some(dbs) => dbs.to_vec(),
-        None => target_dbs(target, mapping)?,
-    };
-    for db in dbs {
-        if mapping.has_all_keys() {
-            target.ask(&["SELECT", &db.to_string()])?;
-            target.ask(&["FLUSHDB"])?;
-            continue;
-        }
-        for prefix in mapping.target_prefixes() {
-            scan(target, db, &prefix, stop, |target, keys| {
-                let mut unlink: Vec<&[u8]> = vec![b"UNLINK"];
-                unlink.extend(keys.iter().map(Vec::as_slice));
-                target.ask(&unlink)?;
-                Ok(true)
-            })?;
-        }
+    if options.is_offline() {
+        // Only once it is known that there is something to copy.
+        return Ok(());
+    }
+    let mut source = Conn::new(&options.source(), stop)?;
+    if let Some(mut survey) = Survey::new(options, rewriter, stop) {
+        survey.server(&mut source)?;
+    }
+    let follows = !options.src_from_rdb && !options.exit_when_synced;
+    if follows && rewriter.mapping.dbs().is_none() {
+        compare_databases(&mut source, target)?;
     }
     Ok(())
 }
 
-struct Job {
-    options: Options,
-    rewriter: Rewriter,
-    checkpoint: Checkpoint,
-    stop: Stop,
+/// Copies without a data set and a stream of commands.
+fn scan(
+    options: &Options,
+    rewriter: &Rewriter,
+    checkpoint: &Checkpoint,
+    stop: &Stop,
+    target: Conn,
+) -> Result<End> {
+    let mut scan = Scan::new(options, rewriter, checkpoint, stop);
+    let end = scan.run(target)?;
+    checkpoint.end(&options.target(), stop, scan.rest().as_ref())?;
+    log::info!("the target has all keys that the source told of");
+    scan.say_limits();
+    Ok(end)
+}
+
+struct Job<'j> {
+    options: &'j Options,
+    rewriter: &'j Rewriter,
+    checkpoint: &'j Checkpoint,
+    stop: &'j Stop,
     stats: Arc<Stats>,
     /// Where what is copied comes from.
     link: Link,
@@ -236,7 +150,36 @@ struct Job {
     run_id: Option<String>,
 }
 
-impl Job {
+impl<'j> Job<'j> {
+    fn new(
+        options: &'j Options,
+        rewriter: &'j Rewriter,
+        checkpoint: &'j Checkpoint,
+        stop: &'j Stop,
+    ) -> Job<'j> {
+        let stats = rewriter.stats.clone();
+        Job {
+            link: Link {
+                source: options.source(),
+                mb_per_s: options.network_limit,
+                stop: stop.clone(),
+                stats: stats.clone(),
+                applied: Arc::default(),
+            },
+            options,
+            rewriter,
+            checkpoint,
+            stop,
+            stats,
+            spool: options.resume.as_deref().map(Spool::beside),
+            receiver: None,
+            owned: true,
+            is_continued: false,
+            client: None,
+            run_id: None,
+        }
+    }
+
     /// Copies and follows until the end, whatever breaks meanwhile.
     fn migrate(&mut self, target: Conn) -> Result<End> {
         let mut target = Some(target);
@@ -253,10 +196,7 @@ impl Job {
             is_first = false;
             self.stats.set_phase(Phase::Connecting);
             if self.stop.is_wanted() || matches!(error, Error::Stopped) {
-                return Err(Error::Refused(match self.checkpoint.has_file() {
-                    true => "stopped before the copy was complete, or while a server was away: begin again with the same flags".into(),
-                    false => "stopped before the copy was complete".into(),
-                }));
+                return Err(Error::stopped(self.checkpoint.has_file()));
             }
             if let Error::Command {
                 is_partial: true, ..
@@ -265,7 +205,7 @@ impl Job {
                 // What else was in the transaction has been run: only another
                 // copy helps.
                 let progress = self.progress(Stage::Copying(None));
-                let set = Conn::new(&self.options.target(), &self.stop)
+                let set = Conn::new(&self.options.target(), self.stop)
                     .and_then(|mut target| self.checkpoint.set_marker(&mut target, &progress));
                 if let Err(error) = set {
                     log::error!("{error}");
@@ -276,7 +216,7 @@ impl Job {
             }
             log::warn!("{error}; trying again");
             self.stats.reconnects.fetch_add(1, Ordering::Relaxed);
-            sleep(RETRY, &self.stop);
+            sleep(RETRY, self.stop);
         }
     }
 
@@ -287,16 +227,10 @@ impl Job {
         {
             spool.remove()?;
         }
-        match position {
-            Some(position) => {
-                let progress = self.progress(Stage::Following(position.clone()));
-                self.checkpoint.write_file(Some(&progress))?;
-            }
-            // There is nothing to go on with.
-            None => self.checkpoint.remove_file()?,
-        }
-        let mut target = Conn::new(&self.options.target(), &self.stop)?;
-        self.checkpoint.remove_marker(&mut target)?;
+        let following = |position: &Position| self.progress(Stage::Following(position.clone()));
+        let progress = position.as_ref().map(following);
+        self.checkpoint
+            .end(&self.options.target(), self.stop, progress.as_ref())?;
         match position {
             Some(position) => log::info!(
                 "the target has everything up to offset {}",
@@ -319,7 +253,7 @@ impl Job {
     fn attempt(&mut self, target: Option<Conn>, is_first: bool) -> Result<(End, Option<Position>)> {
         let mut target = match target {
             Some(target) => target,
-            None => Conn::new(&self.options.target(), &self.stop)?,
+            None => Conn::new(&self.options.target(), self.stop)?,
         };
         let run_id = target.info("server")?.get("run_id").map(str::to_owned);
         if let Some(client) = self.client.take()
@@ -330,22 +264,20 @@ impl Job {
             log::debug!("the old connection: {kill:?}");
         }
         self.run_id = run_id;
-        let marker = self.checkpoint.read_marker(&mut target)?;
-        let known = match marker {
-            Some(progress) => Some(progress),
-            None if is_first => self.checkpoint.read_file()?,
-            None => Some(self.progress(Stage::Copying(None))),
+        let known = self.checkpoint.recall(&mut target, is_first)?;
+        let known = match known {
+            None if !is_first => Some(self.progress(Stage::Copying(None))),
+            known => known,
         };
         match &known {
             Some(progress) => self.owned = progress.owned,
-            None => self.owned = self.is_target_free(&mut target)?,
+            None => self.owned = peers::is_free(&mut target, &self.rewriter.mapping, self.stop)?,
         }
         if !self.owned && known.is_none() {
             log::warn!(
                 "the target has keys already: those that the source does not have stay, others are overwritten"
             );
         }
-        self.checkpoint.write_file(None)?;
         target.limit(self.options.network_limit);
         if self.options.is_offline() {
             return self.replay(target, known);
@@ -369,7 +301,7 @@ impl Job {
         // Redis has it since 5.0.
         let client = target.ask_maybe(&["CLIENT", "ID"])?;
         self.client = client.and_then(|id| id.as_i64());
-        let mut watch = Watch::new(&self.options, &self.stop, &self.stats);
+        let mut watch = Watch::new(self.options, self.stop, &self.stats);
         let mut follower =
             Follower::new(self.following(link.applied), &mut *feed, &mut target, start);
         let end = follower.run(|position| watch.is_done(position))?;
@@ -502,15 +434,15 @@ impl Job {
 
     fn following(&self, applied: Arc<AtomicU64>) -> Following<'_> {
         Following {
-            rewriter: &self.rewriter,
-            checkpoint: &self.checkpoint,
+            rewriter: self.rewriter,
+            checkpoint: self.checkpoint,
             owned: self.owned,
             applied,
             stats: &self.stats,
-            stop: &self.stop,
+            stop: self.stop,
             keep_going: self.options.keep_going,
             pipeline: self.options.pipeline,
-            dbs: Dbs::new(&self.options.target(), &self.stop),
+            dbs: Dbs::new(&self.options.target(), self.stop),
             done: 0,
         }
     }
@@ -526,6 +458,11 @@ impl Job {
             (None, Some(file)) => (aof::files(file)?, Oldest::Kept),
             (None, None) => (Vec::new(), Oldest::Kept),
         };
+        if known.is_none()
+            && let Some(mut survey) = Survey::new(self.options, self.rewriter, self.stop)
+        {
+            survey.files(&files)?;
+        }
         let (id, len) = aof::identity(&files)?;
         let (copied, replayed) = match known.as_ref().map(|known| &known.stage) {
             Some(Stage::Copying(Some(copied))) if copied.id == id => (Some(copied.clone()), None),
@@ -576,6 +513,8 @@ impl Job {
             &self.stats.keys,
             &self.stats.keys_expected,
             &self.stats.left_out,
+            &self.stats.timed_hashes,
+            &self.stats.timed_fields,
         ] {
             figure.store(0, Ordering::Relaxed);
         }
@@ -589,7 +528,7 @@ impl Job {
         let progress = self.progress(Stage::Copying(None));
         self.checkpoint.set_marker(target, &progress)?;
         if is_again && self.owned {
-            clear_keys(target, &self.rewriter.mapping, None, &self.stop)?;
+            peers::clear_keys(target, &self.rewriter.mapping, None, self.stop)?;
             self.checkpoint.set_marker(target, &progress)?;
         } else if is_again {
             log::warn!(
@@ -607,12 +546,7 @@ impl Job {
         note: impl FnMut(u64) -> Result<()>,
     ) -> Result<(R, u64)> {
         let writing = Writing {
-            target: self.options.target(),
-            abilities: self.rewriter.abilities,
-            parallel: self.options.parallel,
-            pipeline: self.options.pipeline,
-            mb_per_s: self.options.network_limit,
-            keep_going: self.options.keep_going,
+            route: Route::new(self.options, self.rewriter.abilities),
             replace: !self.owned || self.is_continued,
             oldest,
             from,
@@ -621,28 +555,10 @@ impl Job {
             source,
             &self.rewriter.mapping,
             &writing,
-            &self.stop,
+            self.stop,
             &self.stats,
             note,
         )
-    }
-
-    /// Whether the target has no key that the copy could bring.
-    fn is_target_free(&self, target: &mut Conn) -> Result<bool> {
-        let mapping = &self.rewriter.mapping;
-        for db in target_dbs(target, mapping)? {
-            for prefix in mapping.target_prefixes() {
-                let mut found = false;
-                scan(target, db, &prefix, &self.stop, |_, _| {
-                    found = true;
-                    Ok(false)
-                })?;
-                if found {
-                    return Ok(false);
-                }
-            }
-        }
-        Ok(true)
     }
 }
 

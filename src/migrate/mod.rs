@@ -22,17 +22,20 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`options`] | the flags |
-//! | [`conn`], [`throttle`], [`input`] | a connection, its speed, what has come over it |
+//! | [`peers`], [`survey`] | what the servers are, and what would not end well |
+//! | [`conn`], [`throttle`] | a connection, its speed |
 //! | [`psync`] | the source as a replica sees it |
 //! | [`aof`] | append-only files instead of a source |
+//! | [`scan`] | a source that gives no data set and no stream |
 //! | [`mapping`] | which DBs and keys go where |
 //! | [`rewrite`] | what a command of the stream is at the target |
 //! | [`elements`], [`streams`] | values as commands |
-//! | [`copy`] | the data set, over many connections |
+//! | [`copy`], [`lanes`] | the data set, over many connections |
 //! | [`follow`] | the stream |
 //! | [`spool`] | both in files, until the target has them |
 //! | [`checkpoint`] | marker and file |
 //! | [`job`] | all of it, from start to end, over broken connections |
+//! | [`values`], [`stream_reader`], [`piece`] | values read by commands |
 //! | [`verify`] | compares both sides |
 //! | [`stats`], [`progress`] | figures, and who shows them |
 
@@ -43,17 +46,23 @@ mod copy;
 mod elements;
 mod error;
 mod follow;
-mod input;
 mod job;
+mod lanes;
 mod mapping;
 mod options;
+mod peers;
+mod piece;
 mod progress;
 mod psync;
 mod rewrite;
+mod scan;
 mod spool;
 mod stats;
+mod stream_reader;
 mod streams;
+mod survey;
 mod throttle;
+mod values;
 mod verify;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -100,7 +109,7 @@ impl Tool {
     pub fn main(self) -> ExitCode {
         let mut command = Options::command().name(self.name).about(self.about);
         if self.source == Server::Kedis {
-            let files = ["rdb_file", "aof_file", "src_from_rdb"];
+            let files = ["rdb_file", "aof_file", "src_from_rdb", "scan"];
             for file in files {
                 command = command.mut_arg(file, |arg| arg.hide(true));
             }

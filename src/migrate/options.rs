@@ -118,6 +118,10 @@ pub struct Options {
         conflicts_with_all = ["src_addr", "verify"]
     )]
     pub aof_file: Option<PathBuf>,
+    /// Copy by SCAN and DUMP or the commands of each type, for a source that refuses
+    /// PSYNC; follow its keyspace events if it gives them
+    #[arg(long, conflicts_with_all = ["rdb_file", "aof_file"])]
+    pub scan: bool,
     /// Copy what the source has now, and do not follow it
     #[arg(long = "src_from_rdb", alias = "src-from-rdb")]
     pub src_from_rdb: bool,

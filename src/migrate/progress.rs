@@ -44,6 +44,7 @@ impl Reporter {
             metrics,
             bar: std::io::stderr().is_terminal().then(bar),
             phase: Phase::Connecting,
+            template: "",
             before: (Instant::now(), [0; 3]),
             rates: [0.0; 3],
             measured: Instant::now(),
@@ -85,11 +86,29 @@ fn bar() -> ProgressBar {
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
 }
 
+/// Whether nothing of the data set has come: the source may need long to begin.
+fn is_waiting(stats: &Stats) -> bool {
+    let figures = [&stats.keys, &stats.left_out, &stats.keys_expected];
+    figures
+        .iter()
+        .all(|figure| figure.load(Ordering::Relaxed) == 0)
+}
+
+/// What a bar looks like: there is one only while it is known how long it is.
+fn template(phase: Phase, expected: u64) -> &'static str {
+    match phase {
+        Phase::Copying | Phase::Comparing if expected > 0 => "{prefix} {wide_bar} {percent}% {msg}",
+        _ => "{prefix} {spinner} {msg}",
+    }
+}
+
 struct Report {
     stats: Arc<Stats>,
     metrics: Option<Box<dyn Write + Send>>,
     bar: Option<ProgressBar>,
     phase: Phase,
+    /// What the bar looks like.
+    template: &'static str,
     /// Keys, commands and bytes out when rates were taken last.
     before: (Instant, [u64; 3]),
     /// Of those, a second.
@@ -108,9 +127,9 @@ impl Report {
             self.measure();
             self.write_metrics();
         }
-        match &self.bar {
+        match self.bar.clone() {
             Some(bar) => {
-                self.draw(bar, is_new);
+                self.draw(&bar);
                 if is_last {
                     bar.abandon();
                 }
@@ -145,9 +164,15 @@ impl Report {
         let [keys, commands, bytes] = self.rates;
         let mut text = match self.phase {
             Phase::Connecting => "waiting for the servers".to_owned(),
+            Phase::Copying if is_waiting(stats) => "waiting for the source's data set".to_owned(),
             Phase::Copying | Phase::Comparing => {
                 format!("{} keys, {keys:.0}/s", load(&stats.keys))
             }
+            Phase::Watching => format!(
+                "{} changes, {commands:.0}/s, {} waiting",
+                load(&stats.commands),
+                load(&stats.waiting)
+            ),
             Phase::Following => format!(
                 "{} commands, {commands:.0}/s, {} bytes behind",
                 load(&stats.commands),
@@ -172,19 +197,18 @@ impl Report {
         text
     }
 
-    fn draw(&self, bar: &ProgressBar, is_new: bool) {
-        if is_new {
-            let template = match self.phase {
-                Phase::Copying | Phase::Comparing => "{prefix} {wide_bar} {percent}% {msg}",
-                _ => "{prefix} {spinner} {msg}",
-            };
+    fn draw(&mut self, bar: &ProgressBar) {
+        let expected = self.stats.keys_expected.load(Ordering::Relaxed);
+        let template = template(self.phase, expected);
+        if template != self.template {
+            self.template = template;
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
-            bar.set_prefix(self.phase.name());
         }
+        bar.set_prefix(self.phase.name());
         let done = &self.stats;
-        bar.set_length(done.keys_expected.load(Ordering::Relaxed));
+        bar.set_length(expected);
         let left_out = done.left_out.load(Ordering::Relaxed);
         bar.set_position(done.keys.load(Ordering::Relaxed) + left_out);
         bar.set_message(self.figures());
@@ -213,5 +237,23 @@ impl Report {
             log::error!("metrics: {error}");
             self.metrics = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bar was full as long as the source had sent nothing.
+    #[test]
+    fn nothing_of_an_unknown_length_is_no_full_bar() {
+        for phase in [Phase::Copying, Phase::Comparing, Phase::Following] {
+            assert!(!template(phase, 0).contains("bar"), "{phase:?}");
+        }
+        assert!(template(Phase::Copying, 5).contains("bar"));
+        let stats = Stats::default();
+        assert!(is_waiting(&stats));
+        stats.left_out.store(1, Ordering::Relaxed);
+        assert!(!is_waiting(&stats));
     }
 }

@@ -2,12 +2,12 @@
 
 use super::conn::{Conn, is_pause, open, refusal, silent};
 use super::error::{Error, Result};
-use super::input::Input;
 use super::options::Endpoint;
 use super::stats::Stats;
 use super::throttle::Throttle;
 use super::{Stop, sleep};
 use crate::base::num;
+use crate::resp::Input;
 use crate::resp::encode::command;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -24,6 +24,9 @@ const ACK_EVERY: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 256 << 10;
 /// Longest line of an answer.
 const MAX_LINE: usize = 4096;
+/// The version of Valkey whose files we read. From 9 on it writes what a replica
+/// says that it reads, and a file for older ones cannot hold times of fields.
+const VALKEY_VERSION: &str = "9.0.0";
 /// Length of the mark around a file whose length nobody knows beforehand.
 pub const MARK_LEN: usize = 40;
 
@@ -112,9 +115,15 @@ impl Stream {
         for args in said {
             let answer = stream.ask(&args)?;
             if let Some(error) = answer.strip_prefix('-') {
-                return Err(refusal(endpoint, &args, error.to_owned()));
+                let error = refusal(endpoint, &args, error.to_owned());
+                return Err(match args.first() {
+                    Some(&"REPLCONF") => with_hint(error),
+                    _ => error,
+                });
             }
         }
+        // Servers that do not know it say so.
+        stream.ask(&["REPLCONF", "version", VALKEY_VERSION])?;
         let next = from.map(|from| from.next.to_string());
         let psync = match (from, &next) {
             (Some(from), Some(next)) => vec!["PSYNC", &from.id, next],
@@ -136,7 +145,7 @@ impl Stream {
             }
             _ => {
                 return Err(match answer.strip_prefix('-') {
-                    Some(error) => refusal(endpoint, &psync, error.to_owned()),
+                    Some(error) => with_hint(refusal(endpoint, &psync, error.to_owned())),
                     None => no_replication(endpoint, &answer),
                 });
             }
@@ -250,6 +259,16 @@ pub fn check_len(length: u64, read: u64) -> Result<()> {
         false => Err(Error::Refused(format!(
             "the source's file has {length} bytes, and its data set ends after {read}"
         ))),
+    }
+}
+
+/// A source that feeds no replicas can be copied otherwise.
+fn with_hint(error: Error) -> Error {
+    match error {
+        Error::Refused(text) => Error::Refused(format!(
+            "{text}; a source that feeds no replicas, such as a managed service, is copied with redis_to_kedis --scan"
+        )),
+        error => error,
     }
 }
 

@@ -6,16 +6,19 @@
 //! is through with it. The source says when a key is over.
 
 use super::checkpoint::MARKER_PREFIX;
-use super::copy::{MAX_STRING, kept_until};
+use super::copy::{MAX_STRING, kept_fields, kept_until};
 use super::elements::{Abilities, Maker};
 use super::mapping::Mapping;
+use super::stats::Stats;
 use crate::base::num;
+use crate::commands::field_times::{Timeless, without_field_times};
 use crate::commands::registry;
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element, payload};
 use crate::resp::encode::command;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// What a command is at the target.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,6 +43,7 @@ pub type Why = &'static str;
 const NEEDS_VALUE: Why = "it takes from a key or DB that is not copied";
 const AMBIGUOUS: Why = "its key keeps a name that --rename-prefix gives to another one";
 const UNKNOWN: Why = "which of its arguments are keys is not known here";
+const FIELD_TIMES: Why = "the target keeps no times of fields; --keep-going leaves such times out";
 const MALFORMED: Why = "it is malformed";
 
 /// See the module.
@@ -49,6 +53,10 @@ pub struct Rewriter {
     pub mapping: Mapping,
     /// What the target can do.
     pub abilities: Abilities,
+    /// Whether what the target does not keep is left out, and no error.
+    pub keep_going: bool,
+    /// Where that is counted.
+    pub stats: Arc<Stats>,
 }
 
 impl Rewriter {
@@ -93,6 +101,11 @@ impl Rewriter {
         let Some(to) = self.mapping.db(db) else {
             return Ok(Rewritten::Nothing);
         };
+        if !self.abilities.field_times
+            && let Some(timeless) = without_field_times(args)
+        {
+            return self.timeless(to, args, timeless);
+        }
         let timed = match name.as_slice() {
             b"restore" => {
                 if let Some(made) = self.restore(to, args, now_ms)? {
@@ -115,6 +128,32 @@ impl Rewriter {
         })
         .map(|rewritten| match rewritten {
             Rewritten::Command(to, args) if name == b"set" => self.plain_set(to, args),
+            other => other,
+        })
+    }
+
+    /// A command that gives fields times, without them.
+    fn timeless<'a>(
+        &self,
+        to: u64,
+        args: &[&'a [u8]],
+        timeless: Timeless<'a>,
+    ) -> Result<Rewritten<'a>, Why> {
+        let key = args.get(1).and_then(|key| self.mapping.key(key));
+        if key.is_none() {
+            return Ok(Rewritten::Nothing);
+        }
+        if timeless.fields > 0 && !self.keep_going {
+            return Err(FIELD_TIMES);
+        }
+        self.stats.lost_times(timeless.fields);
+        let Some(command) = timeless.command else {
+            return Ok(Rewritten::Nothing);
+        };
+        Ok(match self.rename(b"hset", to, &command)? {
+            Rewritten::Same(to) => {
+                Rewritten::Command(to, command.into_iter().map(Cow::Borrowed).collect())
+            }
             other => other,
         })
     }
@@ -300,7 +339,8 @@ impl Rewriter {
             return Ok(None);
         }
         let mut maker = Maker::new(self.abilities);
-        maker.begin(&key, kept_until(expire_ms, now_ms), true);
+        let expire_ms = kept_until(expire_ms, now_ms);
+        maker.begin(&key, expire_ms, true, kept_fields(now_ms));
         let mut reader = Reader::new(opened.value, MAX_STRING);
         let read = read_value(
             &mut reader,
@@ -315,6 +355,11 @@ impl Rewriter {
             return Ok(None);
         }
         maker.end();
+        let lost = maker.lost_times();
+        if lost > 0 && !self.keep_going {
+            return Err(FIELD_TIMES);
+        }
+        self.stats.lost_times(lost);
         Ok(Some(Rewritten::Commands(to, maker.out, maker.commands)))
     }
 
@@ -433,14 +478,21 @@ mod tests {
 
     const NOW: u64 = 1_000_000;
 
-    fn check(flags: &[&str], db: u64, command: &str, expected: &str) {
-        let rewriter = Rewriter {
+    fn rewriter(flags: &[&str]) -> Rewriter {
+        Rewriter {
             mapping: mapping(flags).expect("flags"),
             abilities: Abilities {
                 set_pxat: true,
                 stream_counters: true,
+                field_times: false,
             },
-        };
+            keep_going: flags.contains(&"--keep-going"),
+            stats: Arc::default(),
+        }
+    }
+
+    fn check(flags: &[&str], db: u64, command: &str, expected: &str) {
+        let rewriter = rewriter(flags);
         let args: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
         let shown = match rewriter.rewrite(db, &args, NOW) {
             Ok(Rewritten::Nothing) => "nothing".to_owned(),
@@ -493,6 +545,28 @@ mod tests {
         );
     }
 
+    /// The tool ended at the first such command.
+    #[test]
+    fn times_of_fields_are_left_out_and_counted() {
+        let keep: &[&str] = &["--keep-going"];
+        let set = "HSETEX h PXAT 9000000 FIELDS 1 f v";
+        check(&[], 0, "HPEXPIREAT h 9000000 FIELDS 1 f", "impossible");
+        check(&[], 0, set, "impossible");
+        check(&[], 0, "HPERSIST h FIELDS 1 f", "nothing");
+        check(keep, 0, "HPEXPIREAT h 9000000 FIELDS 1 f", "nothing");
+        check(keep, 0, set, "0: HSET h f v");
+        let part: &[&str] = &["--prefix", "a", "--rename-prefix", "a=b", "--keep-going"];
+        check(part, 0, "HSETEX a1 EX 5 FIELDS 1 f v", "0: HSET b1 f v");
+        check(part, 0, "HSETEX x EX 5 FIELDS 1 f v", "nothing");
+        let rewriter = rewriter(part);
+        for line in ["HPEXPIREAT a 9 FIELDS 2 f g", "HPEXPIREAT x 9 FIELDS 1 f"] {
+            let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            assert_eq!(rewriter.rewrite(0, &args, NOW), Ok(Rewritten::Nothing));
+        }
+        let lost = rewriter.stats.field_times();
+        assert_eq!((lost.hashes, lost.fields), (1, 2));
+    }
+
     #[test]
     fn one_db() {
         let one: &[&str] = &["--src_db", "3", "--dst_db", "5"];
@@ -539,13 +613,7 @@ mod tests {
         let mut payload = Vec::new();
         crate::rdb::encode::Encoder::new(false).value_string(None, b"v", &mut payload);
         payload::seal(&mut payload);
-        let rewriter = Rewriter {
-            mapping: mapping(&[]).expect("flags"),
-            abilities: Abilities {
-                set_pxat: true,
-                stream_counters: true,
-            },
-        };
+        let rewriter = rewriter(&[]);
         let args: [&[u8]; 6] = [
             b"RESTORE", b"k", b"9000000", &payload, b"REPLACE", b"ABSTTL",
         ];

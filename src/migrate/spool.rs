@@ -19,13 +19,13 @@
 
 use super::checkpoint::{Progress, Stage, write_whole};
 use super::error::{Error, Result};
-use super::input::Input;
 use super::options::Endpoint;
 use super::psync::{
     Acknowledged, Acknowledger, Answer, Feed, MARK_LEN, Position, Stream, Transfer, check_len,
 };
 use super::stats::Stats;
 use super::{RETRY, Stop, conn, sleep};
+use crate::resp::Input;
 use memchr::memmem::Finder;
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;

@@ -1,5 +1,6 @@
 //! Figures that threads share.
 
+use crate::rdb::FieldTimes;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// What the tool is doing.
@@ -14,6 +15,8 @@ pub enum Phase {
     Following = 2,
     /// It compares.
     Comparing = 3,
+    /// It follows keyspace events.
+    Watching = 4,
 }
 
 impl Phase {
@@ -24,6 +27,7 @@ impl Phase {
             Phase::Copying => "copying",
             Phase::Following => "following",
             Phase::Comparing => "comparing",
+            Phase::Watching => "watching",
         }
     }
 }
@@ -38,12 +42,18 @@ pub struct Stats {
     pub keys_expected: AtomicU64,
     /// Keys that were left out: of another prefix or DB, or over.
     pub left_out: AtomicU64,
-    /// Commands of the stream.
+    /// Keys that have changed and that the target does not have yet.
+    pub waiting: AtomicU64,
+    /// Commands of the stream, or keys that have changed.
     pub commands: AtomicU64,
     /// Bytes from the source.
     pub bytes_in: AtomicU64,
     /// Bytes to the target.
     pub bytes_out: AtomicU64,
+    /// Hashes whose fields' times the target does not keep.
+    pub timed_hashes: AtomicU64,
+    /// Fields of those that have a time.
+    pub timed_fields: AtomicU64,
     /// Commands that the target refused, or keys that differ.
     pub errors: AtomicU64,
     /// Bytes of the stream that the target does not have yet.
@@ -61,6 +71,7 @@ impl Stats {
             1 => Phase::Copying,
             2 => Phase::Following,
             3 => Phase::Comparing,
+            4 => Phase::Watching,
             _ => Phase::Connecting,
         }
     }
@@ -70,8 +81,24 @@ impl Stats {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
+    /// Counts a hash with that many fields whose times the target does not keep.
+    pub fn lost_times(&self, fields: u64) {
+        if fields > 0 {
+            self.timed_hashes.fetch_add(1, Ordering::Relaxed);
+            self.timed_fields.fetch_add(fields, Ordering::Relaxed);
+        }
+    }
+
+    /// All that were counted so.
+    pub fn field_times(&self) -> FieldTimes {
+        FieldTimes {
+            hashes: self.timed_hashes.load(Ordering::Relaxed),
+            fields: self.timed_fields.load(Ordering::Relaxed),
+        }
+    }
+
     /// The numbers and their names.
-    pub fn figures(&self) -> [(&'static str, u64); 10] {
+    pub fn figures(&self) -> [(&'static str, u64); 12] {
         let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         [
             ("keys", load(&self.keys)),
@@ -80,8 +107,10 @@ impl Stats {
             ("commands", load(&self.commands)),
             ("bytes_in", load(&self.bytes_in)),
             ("bytes_out", load(&self.bytes_out)),
+            ("field_times_not_kept", load(&self.timed_fields)),
             ("errors", load(&self.errors)),
             ("lag_bytes", load(&self.lag)),
+            ("keys_waiting", load(&self.waiting)),
             ("copies", load(&self.copies)),
             ("reconnects", load(&self.reconnects)),
         ]

@@ -184,7 +184,7 @@ fn set_state(maker: &mut Maker, key: &[u8], state: &StreamState) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::elements::Abilities;
+    use super::super::elements::{Abilities, FieldRule};
     use super::*;
     use crate::rdb::decode::read_value;
     use crate::rdb::reader::Reader;
@@ -203,8 +203,9 @@ mod tests {
         let mut maker = Maker::new(Abilities {
             set_pxat: true,
             stream_counters,
+            field_times: false,
         });
-        maker.begin(KEY, 0, false);
+        maker.begin(KEY, 0, false, FieldRule::default());
         let mut fields = Vec::new();
         packed::put_bytes(&mut fields, b"field");
         packed::put_bytes(&mut fields, &vec![b'v'; value_len]);

@@ -2,27 +2,25 @@
 //!
 //! Values are compared by digests that know their type: the order of a list
 //! counts, that of a set or hash does not, and how a server encodes a value
-//! never does. Small values come as payloads of DUMP, large ones in pieces, so
-//! memory does not grow with them.
+//! never does. Small values come as payloads of DUMP where both sides have it.
 //!
 //! The source may be written to meanwhile: keys that differ are looked at again
 //! a few times before they are reported.
 
 use super::conn::Conn;
 use super::copy::{GRACE_MS, MAX_STRING};
-use super::error::{Error, Result, shown};
-use super::job::{dbs_with_keys, scan};
+use super::error::{Result, shown};
 use super::mapping::Mapping;
 use super::options::Options;
+use super::peers::{has_command, keyspaces, scan};
 use super::stats::{Phase, Stats};
+use super::values::{Part, Shape, Values, Way};
 use super::{Stop, sleep};
-use crate::base::{clock, num};
+use crate::base::clock;
 use crate::encoding::stream::StreamId;
 use crate::rdb::decode::read_value;
 use crate::rdb::reader::Reader;
-use crate::rdb::{self, Element, StreamPart, payload};
-use crate::resp::Value;
-use crate::resp::encode::command;
+use crate::rdb::{self, Element, FieldTimes, StreamPart, payload};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::collections::BTreeSet;
 use std::hash::Hasher;
@@ -34,16 +32,9 @@ use std::time::Duration;
 const LOOKS: usize = 4;
 /// And how long after the look before.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
-/// Elements up to which a collection is one payload.
-const SMALL_ELEMENTS: i64 = 2000;
-/// Elements up to which nobody asks how many bytes they have.
-const FEW_ELEMENTS: i64 = 8;
-/// Bytes up to which a value is one payload.
-const SMALL_BYTES: i64 = 1 << 20;
-/// Elements that a piece of a collection has at the most.
-const PIECE_ELEMENTS: i64 = 1000;
-/// Bytes that a piece of a value has, about.
-const PIECE_BYTES: i64 = 1 << 20;
+/// By how much times may differ where a server says only how long a key has to
+/// live.
+const DRIFT_MS: u64 = 1000;
 /// Keys that differ and are written down; of others only the number is known.
 const MAX_REPORTED: u64 = 1000;
 /// Keys that wait to be looked at again.
@@ -51,6 +42,9 @@ const MAX_SUSPECTS: usize = 100_000;
 
 /// A key's place: DB and name at the source, DB and name at the target.
 type Place = (u64, Vec<u8>, u64, Vec<u8>);
+
+/// What both sides have of a key.
+type Pair = (Option<Seen>, Option<Seen>);
 
 /// A value, as far as it is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,20 +63,47 @@ pub fn compare(
     stop: &Stop,
     stats: &Arc<Stats>,
 ) -> Result<u64> {
+    let mut source = Conn::new(&options.source(), stop)?;
+    source.limit_reading(options.network_limit);
+    let source = Values::new(source, mapping.prefix())?;
+    let prefixes = mapping.target_prefixes();
+    let prefix = prefixes.first().map_or(&b""[..], Vec::as_slice);
+    let mut target = Values::new(Conn::new(&options.target(), stop)?, prefix)?;
+    let keeps_times = has_command(&mut target.conn, "HPEXPIREAT")?;
     let mut compare = Compare {
-        source: Side::new(Conn::new(&options.source(), stop)?)?,
-        target: Side::new(Conn::new(&options.target(), stop)?)?,
+        rules: Rules {
+            way: match source.has_dump && target.has_dump {
+                true => Way::Dump,
+                false => Way::Typed,
+            },
+            field_times: keeps_times || !options.keep_going,
+            drift_ms: match source.has_expiretime && target.has_expiretime {
+                true => 0,
+                false => DRIFT_MS,
+            },
+        },
+        source,
+        target,
         mapping,
         stop,
         stats,
         suspects: BTreeSet::new(),
         reported: 0,
+        is_first_look: true,
     };
     stats.set_phase(Phase::Comparing);
     stats.keys.store(0, Ordering::Relaxed);
     stats.errors.store(0, Ordering::Relaxed);
+    stats.keys_expected.store(0, Ordering::Relaxed);
+    stats.left_out.store(0, Ordering::Relaxed);
+    stats.timed_hashes.store(0, Ordering::Relaxed);
+    stats.timed_fields.store(0, Ordering::Relaxed);
     compare.run(options)?;
     let (keys, different) = (stats.keys.load(Ordering::Relaxed), compare.reported);
+    let lost = stats.field_times();
+    if lost != FieldTimes::default() {
+        log::warn!("at the source, {lost}; these times were not compared");
+    }
     match different {
         0 => log::info!("compared {keys} keys: all are equal"),
         _ => log::error!("compared {keys} keys: {different} differ"),
@@ -90,19 +111,40 @@ pub fn compare(
     Ok(different)
 }
 
+/// What counts as a difference.
+#[derive(Debug, Clone, Copy)]
+struct Rules {
+    /// How both sides are read: their digests are the same only then.
+    way: Way,
+    /// Whether the times of fields count.
+    field_times: bool,
+    /// By how much times of keys may differ.
+    drift_ms: u64,
+}
+
 struct Compare<'c> {
-    source: Side,
-    target: Side,
+    source: Values,
+    target: Values,
+    rules: Rules,
     mapping: &'c Mapping,
     stop: &'c Stop,
     stats: &'c Arc<Stats>,
     suspects: BTreeSet<Place>,
     reported: u64,
+    is_first_look: bool,
 }
 
 impl Compare<'_> {
     fn run(&mut self, options: &Options) -> Result<()> {
         let dbs = self.dbs()?;
+        if self.mapping.has_all_keys() {
+            let known = keyspaces(&mut self.source.conn)?;
+            let compared = known
+                .iter()
+                .filter(|known| dbs.iter().any(|(from, _)| *from == known.db));
+            let keys = compared.map(|known| known.keys).sum();
+            self.stats.keys_expected.store(keys, Ordering::Relaxed);
+        }
         // What the source has must be at the target, and be the same.
         for (from, to) in &dbs {
             let mut scanner = Conn::new(&options.source(), self.stop)?;
@@ -133,7 +175,13 @@ impl Compare<'_> {
                         Some((*from, key, *to, name))
                     });
                     let places: Vec<Place> = places.collect();
-                    let missing = self.source.missing(*from, &places)?;
+                    let keys: Vec<Vec<u8>> = places.iter().map(|place| place.1.clone()).collect();
+                    self.source.select(*from)?;
+                    let missing: BTreeSet<_> = self.source.missing(&keys)?.into_iter().collect();
+                    let missing = places
+                        .into_iter()
+                        .filter(|place| missing.contains(&place.1));
+                    let missing = missing.collect();
                     self.suspect(missing)?;
                     Ok(true)
                 })?;
@@ -152,8 +200,10 @@ impl Compare<'_> {
         if let Some(dbs) = self.mapping.dbs() {
             return Ok(dbs.iter().map(|(from, to)| (*from, *to)).collect());
         }
-        let mut dbs: BTreeSet<u64> = dbs_with_keys(&mut self.source.conn)?.into_iter().collect();
-        dbs.extend(dbs_with_keys(&mut self.target.conn)?);
+        let mut dbs = BTreeSet::new();
+        for side in [&mut self.source, &mut self.target] {
+            dbs.extend(keyspaces(&mut side.conn)?.iter().map(|known| known.db));
+        }
         Ok(dbs.into_iter().map(|db| (db, db)).collect())
     }
 
@@ -161,6 +211,7 @@ impl Compare<'_> {
         self.suspects.extend(places);
         if self.suspects.len() > MAX_SUSPECTS {
             self.look_again(1)?;
+            self.is_first_look = true;
             // Those that still differ will hardly be equal later.
             for place in std::mem::take(&mut self.suspects) {
                 self.report(&place)?;
@@ -170,6 +221,7 @@ impl Compare<'_> {
     }
 
     fn look_again(&mut self, times: usize) -> Result<()> {
+        self.is_first_look = false;
         for _ in 0..times {
             if self.suspects.is_empty() {
                 return Ok(());
@@ -193,24 +245,50 @@ impl Compare<'_> {
             return Ok(Vec::new());
         };
         let (from, to) = (*from, *to);
-        let keys: Vec<&[u8]> = places.iter().map(|place| place.1.as_slice()).collect();
-        let names: Vec<&[u8]> = places.iter().map(|place| place.3.as_slice()).collect();
-        let source = self.source.look(from, &keys)?;
-        let target = self.target.look(to, &names)?;
-        let pairs = source.into_iter().zip(target).zip(places);
-        let different = pairs.filter(|((a, b), _)| !are_equal(a.as_ref(), b.as_ref()));
+        let pairs = self.look(from, to, places)?.into_iter().zip(places);
+        let rules = self.rules;
+        let different = pairs.filter(|((a, b), _)| !are_equal(a.as_ref(), b.as_ref(), rules));
         Ok(different.map(|(_, place)| place.clone()).collect())
     }
 
+    /// What both sides have of keys of one DB.
+    fn look(&mut self, from: u64, to: u64, places: &[Place]) -> Result<Vec<Pair>> {
+        let keys: Vec<&[u8]> = places.iter().map(|place| place.1.as_slice()).collect();
+        let names: Vec<&[u8]> = places.iter().map(|place| place.3.as_slice()).collect();
+        self.source.select(from)?;
+        self.target.select(to)?;
+        let mut source = self.source.shapes(&keys)?;
+        let mut target = self.target.shapes(&names)?;
+        for pair in source.iter_mut().zip(&mut target) {
+            if let (Some(a), Some(b)) = pair {
+                // How much a value takes differs between servers.
+                let is_small = a.is_small && b.is_small;
+                (a.is_small, b.is_small) = (is_small, is_small);
+            }
+        }
+        let (source, timed) = seen(&mut self.source, &keys, &source, self.rules)?;
+        if self.is_first_look && !self.rules.field_times {
+            timed
+                .into_iter()
+                .for_each(|fields| self.stats.lost_times(fields));
+        }
+        let (target, _) = seen(&mut self.target, &names, &target, self.rules)?;
+        Ok(source.into_iter().zip(target).collect())
+    }
+
+    /// Looks at a key once more; it counts if it still differs.
     fn report(&mut self, place: &Place) -> Result<()> {
+        let (from, key, to, _) = place;
+        let looked = self.look(*from, *to, std::slice::from_ref(place))?.pop();
+        let (a, b) = looked.unwrap_or_default();
+        if are_equal(a.as_ref(), b.as_ref(), self.rules) {
+            return Ok(());
+        }
         self.reported += 1;
         self.stats.errors.fetch_add(1, Ordering::Relaxed);
         if self.reported > MAX_REPORTED {
             return Ok(());
         }
-        let (from, key, to, name) = place;
-        let a = self.source.look(*from, &[key])?.pop().flatten();
-        let b = self.target.look(*to, &[name])?.pop().flatten();
         let what = match (a, b) {
             (Some(a), None) => format!("a {} that the target does not have", a.kind),
             (None, Some(b)) => format!("a {} that only the target has", b.kind),
@@ -222,22 +300,25 @@ impl Compare<'_> {
             (Some(a), Some(b)) => {
                 format!("expires at {} here, at {} there", a.expire_ms, b.expire_ms)
             }
-            (None, None) => "it was there a moment ago".to_owned(),
+            (None, None) => return Ok(()),
         };
         log::error!("DB {from} key {:?}: {what}", shown(key));
         Ok(())
     }
 }
 
-fn are_equal(a: Option<&Seen>, b: Option<&Seen>) -> bool {
+fn are_equal(a: Option<&Seen>, b: Option<&Seen>, rules: Rules) -> bool {
     let (a, b) = match (a, b) {
         (None, None) => return true,
         (Some(a), Some(b)) => (a, b),
         // One that is just over may still be there on the other side.
         (Some(one), None) | (None, Some(one)) => return is_nearly_over(one.expire_ms),
     };
-    let is_same_time =
-        a.expire_ms == b.expire_ms || is_nearly_over(a.expire_ms) && is_nearly_over(b.expire_ms);
+    let is_same_time = a.expire_ms == b.expire_ms
+        || is_nearly_over(a.expire_ms) && is_nearly_over(b.expire_ms)
+        || a.expire_ms != 0
+            && b.expire_ms != 0
+            && a.expire_ms.abs_diff(b.expire_ms) <= rules.drift_ms;
     is_same_time && (&a.kind, a.elements, a.digest) == (&b.kind, b.elements, b.digest)
 }
 
@@ -246,348 +327,135 @@ fn is_nearly_over(expire_ms: u64) -> bool {
     expire_ms != 0 && expire_ms < clock::unix_ms() + GRACE_MS
 }
 
-/// One server.
-struct Side {
-    conn: Conn,
-    /// Whether it has PEXPIRETIME: since Redis 7.
-    has_expiretime: bool,
-    /// Whether it tells how much memory a value takes: since Redis 4.
-    has_usage: bool,
+/// Reads the values of these shapes; and how many fields of each have times.
+fn seen(
+    side: &mut Values,
+    keys: &[&[u8]],
+    shapes: &[Option<Shape>],
+    rules: Rules,
+) -> Result<(Vec<Option<Seen>>, Vec<u64>)> {
+    let there = keys.iter().zip(shapes).enumerate();
+    let there: Vec<(usize, (&[u8], &Shape))> = there
+        .filter_map(|(at, (key, shape))| Some((at, (*key, shape.as_ref()?))))
+        .collect();
+    let asked: Vec<(&[u8], &Shape)> = there.iter().map(|(_, asked)| *asked).collect();
+    let mut digests: Vec<Digest> = asked.iter().map(|_| Digest::new(rules)).collect();
+    side.read(&asked, rules.way, |at, part| {
+        if let Some(digest) = digests.get_mut(at) {
+            digest.add(&part);
+        }
+        Ok(())
+    })?;
+    let mut seen = vec![None; keys.len()];
+    let mut timed = Vec::with_capacity(there.len());
+    for ((at, (_, shape)), digest) in there.into_iter().zip(digests) {
+        timed.push(digest.timed_fields);
+        if let Some(place) = seen.get_mut(at).filter(|_| !digest.is_gone) {
+            *place = Some(Seen {
+                kind: shape.kind.clone(),
+                elements: shape.len,
+                digest: digest.total(),
+                expire_ms: shape.expire_ms,
+            });
+        }
+    }
+    Ok((seen, timed))
 }
 
-fn odd(what: &str) -> Error {
-    Error::Refused(format!("{what} was answered with something else"))
+/// Sums up a value as its parts come.
+struct Digest {
+    rules: Rules,
+    now_ms: u64,
+    sum: Sum,
+    text: Option<SipHasher13>,
+    /// Of elements without an order: a scan may show one twice.
+    unordered: BTreeSet<u128>,
+    /// Fields with a time of their own.
+    timed_fields: u64,
+    /// It was not there any more.
+    is_gone: bool,
 }
 
-impl Side {
-    fn new(mut conn: Conn) -> Result<Side> {
-        let has = conn.ask(&["COMMAND", "INFO", "PEXPIRETIME"])?;
-        let has = has
-            .as_slice()
-            .is_some_and(|info| !matches!(info, [Value::Null] | []));
-        let usage = conn.ask_maybe(&["MEMORY", "USAGE", "kedis"])?;
-        Ok(Side {
-            conn,
-            has_expiretime: has,
-            has_usage: usage.is_some(),
-        })
+impl Digest {
+    fn new(rules: Rules) -> Digest {
+        Digest {
+            rules,
+            now_ms: clock::unix_ms(),
+            sum: Sum::default(),
+            text: None,
+            unordered: BTreeSet::new(),
+            timed_fields: 0,
+            is_gone: false,
+        }
     }
 
-    /// Those whose key is not there.
-    fn missing(&mut self, db: u64, places: &[Place]) -> Result<Vec<Place>> {
-        self.conn.ask(&["SELECT", &db.to_string()])?;
-        let mut out = Vec::new();
-        for place in places {
-            command(&mut out, &[b"EXISTS".as_slice(), &place.1]);
+    fn add(&mut self, part: &Part<'_>) {
+        match part {
+            Part::Payload(payload) => self.payload(payload),
+            Part::Text(text) => self.text.get_or_insert_with(start).write(text),
+            Part::Element(element) => self.element(*element),
+            Part::End => {}
+            Part::Gone => self.is_gone = true,
         }
-        self.conn.send(&out)?;
-        let mut missing = Vec::new();
-        for place in places {
-            if self.conn.reply()?.as_i64() == Some(0) {
-                missing.push(place.clone());
-            }
-        }
-        Ok(missing)
     }
 
-    /// The values of some keys.
-    fn look(&mut self, db: u64, keys: &[&[u8]]) -> Result<Vec<Option<Seen>>> {
-        self.conn.ask(&["SELECT", &db.to_string()])?;
-        let kinds = self.each(keys, |key| vec![b"TYPE", key])?;
-        let kinds: Vec<String> = kinds
-            .into_iter()
-            .map(|kind| String::from_utf8_lossy(kind.as_bytes().unwrap_or_default()).into_owned())
-            .collect();
-        let mut kind = kinds.iter();
-        let lens = self.each(keys, |key| {
-            let name: &[u8] = match kind.next().map_or("", String::as_str) {
-                "string" => b"STRLEN",
-                "list" => b"LLEN",
-                "set" => b"SCARD",
-                "zset" => b"ZCARD",
-                "hash" => b"HLEN",
-                "stream" => b"XLEN",
-                _ => b"EXISTS",
-            };
-            vec![name, key]
-        })?;
-        let time: &[u8] = match self.has_expiretime {
-            true => b"PEXPIRETIME",
-            false => b"PTTL",
-        };
-        let times = self.each(keys, |key| vec![time, key])?;
-        let sizes = self.sizes(keys, &lens)?;
-        let now_ms = clock::unix_ms();
-        let mut seen = Vec::with_capacity(keys.len());
-        let mut small = Vec::new();
-        for (at, (kind, key)) in kinds.into_iter().zip(keys).enumerate() {
-            let len = lens.get(at).and_then(Value::as_i64).unwrap_or(0);
-            let time = times.get(at).and_then(Value::as_i64).unwrap_or(-1);
-            let expire_ms = match u64::try_from(time) {
-                Err(_) => 0,
-                Ok(at_ms) if self.has_expiretime => at_ms,
-                Ok(left_ms) => left_ms + now_ms,
-            };
-            if kind == "none" {
-                seen.push(None);
-                continue;
-            }
-            let bound = match kind.as_str() {
-                "string" => SMALL_BYTES,
-                _ => SMALL_ELEMENTS,
-            };
-            let mut one = Seen {
-                digest: 0,
-                elements: len,
+    /// Adds a payload; of one that is not understood here, its bytes.
+    fn payload(&mut self, bytes: &[u8]) {
+        let read = payload::open(bytes).and_then(|opened| {
+            let mut reader = Reader::new(opened.value, MAX_STRING);
+            let (kind, dialect) = (opened.kind, opened.dialect);
+            read_value(&mut reader, kind, dialect, |element: Element<'_>| {
+                self.element(element);
+                Ok::<(), rdb::Error>(())
+            })
+        });
+        if read.is_err() {
+            self.unordered.clear();
+            self.sum = Sum::default();
+            self.sum.add(Element::String(bytes));
+        }
+    }
+
+    fn element(&mut self, element: Element<'_>) {
+        match element {
+            Element::Field {
+                field,
+                value,
                 expire_ms,
-                kind,
-            };
-            let size = sizes.get(at).copied().unwrap_or(0);
-            match len <= bound && size <= SMALL_BYTES {
-                true => small.push((at, *key)),
-                false => one.digest = self.large(key, &one.kind, len)?,
-            }
-            seen.push(Some(one));
-        }
-        let keys: Vec<&[u8]> = small.iter().map(|(_, key)| *key).collect();
-        let payloads = self.each(&keys, |key| vec![b"DUMP", key])?;
-        for ((at, _), payload) in small.iter().zip(payloads) {
-            let place = seen.get_mut(*at);
-            match (payload, place) {
-                (Value::Bulk(payload), Some(Some(one))) => one.digest = digest(&payload),
-                // It has gone meanwhile.
-                (_, Some(place)) => *place = None,
-                (_, None) => {}
-            }
-        }
-        Ok(seen)
-    }
-
-    /// About how many bytes the elements of each collection take; 0 if the server
-    /// does not tell, or there are so few that it does not matter.
-    fn sizes(&mut self, keys: &[&[u8]], lens: &[Value]) -> Result<Vec<i64>> {
-        let mut sizes = vec![0; keys.len()];
-        if !self.has_usage {
-            return Ok(sizes);
-        }
-        let is_asked = |len: Option<&Value>| {
-            let len = len.and_then(Value::as_i64).unwrap_or(0);
-            (FEW_ELEMENTS..=SMALL_ELEMENTS).contains(&len)
-        };
-        let asked: Vec<usize> = (0..keys.len())
-            .filter(|at| is_asked(lens.get(*at)))
-            .collect();
-        let keys: Vec<&[u8]> = asked
-            .iter()
-            .filter_map(|at| keys.get(*at).copied())
-            .collect();
-        let found = self.each(&keys, |key| {
-            vec![b"MEMORY", b"USAGE", key, b"SAMPLES", b"0"]
-        })?;
-        for (at, size) in asked.into_iter().zip(found) {
-            if let Some(place) = sizes.get_mut(at) {
-                *place = size.as_i64().unwrap_or(0);
-            }
-        }
-        Ok(sizes)
-    }
-
-    /// The replies to a command for each key. That a key has another type by now
-    /// is one of them, other errors are not.
-    fn each<'k>(
-        &mut self,
-        keys: &[&'k [u8]],
-        mut args: impl FnMut(&'k [u8]) -> Vec<&'k [u8]>,
-    ) -> Result<Vec<Value>> {
-        // Replies must not fill all buffers on the way while nobody reads them.
-        const AT_ONCE: usize = 128;
-        let mut replies = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(AT_ONCE) {
-            let asked: Vec<Vec<&[u8]>> = keys.iter().map(|key| args(key)).collect();
-            let mut out = Vec::new();
-            for args in &asked {
-                command(&mut out, args);
-            }
-            self.conn.send(&out)?;
-            for args in &asked {
-                replies.push(match self.conn.reply()? {
-                    Value::Error(error) if !error.starts_with("WRONGTYPE") => {
-                        return Err(self.conn.refusal(args, error));
-                    }
-                    reply => reply,
-                });
-            }
-        }
-        Ok(replies)
-    }
-
-    /// The digest of a value in pieces.
-    fn large(&mut self, key: &[u8], kind: &str, len: i64) -> Result<u128> {
-        match kind {
-            "string" => {
-                let mut hash = start();
-                let mut at = 0;
-                while at < len {
-                    let (from, to) = (at.to_string(), (at + PIECE_BYTES - 1).to_string());
-                    let args = [b"GETRANGE".as_slice(), key, from.as_bytes(), to.as_bytes()];
-                    let piece = self.conn.ask(&args)?;
-                    hash.write(piece.as_bytes().unwrap_or_default());
-                    at += PIECE_BYTES;
-                }
-                Ok(hash.finish128().as_u128())
-            }
-            "list" => {
-                let mut sum = Sum::default();
-                let (mut at, mut piece) = (0, Piece::default());
-                while at < len {
-                    let (from, to) = (at.to_string(), (at + piece.elements - 1).to_string());
-                    let args = [b"LRANGE".as_slice(), key, from.as_bytes(), to.as_bytes()];
-                    let Value::Array(items) = self.conn.ask(&args)? else {
-                        return Err(odd("LRANGE"));
-                    };
-                    for item in &items {
-                        sum.add(Element::Item(item.as_bytes().unwrap_or_default()));
-                    }
-                    at += piece.elements;
-                    piece.adapt(&items);
-                }
-                Ok(sum.total)
-            }
-            "stream" => self.stream(key),
-            _ => self.scanned(key, kind),
-        }
-    }
-
-    /// The digest of a stream: its entries, and where its groups are.
-    fn stream(&mut self, key: &[u8]) -> Result<u128> {
-        let mut sum = Sum::default();
-        let mut from = b"-".to_vec();
-        let mut piece = Piece::default();
-        loop {
-            let count = piece.elements.to_string();
-            let args = [b"XRANGE", key, &from, b"+", b"COUNT", count.as_bytes()];
-            let Value::Array(entries) = self.conn.ask(&args)? else {
-                return Err(odd("XRANGE"));
-            };
-            piece.adapt(&entries);
-            let Some(last) = entries.last() else { break };
-            from = next_id(last).ok_or_else(|| odd("XRANGE"))?;
-            for entry in &entries {
-                add_texts(&mut sum, entry);
-            }
-        }
-        let Value::Array(groups) = self.conn.ask(&[b"XINFO".as_slice(), b"GROUPS", key])? else {
-            return Err(odd("XINFO"));
-        };
-        for group in &groups {
-            let Value::Array(fields) = group else {
-                return Err(odd("XINFO"));
-            };
-            for field in fields.chunks(2) {
-                let known = [b"name".as_slice(), b"pending", b"last-delivered-id"];
-                let name = field.first().and_then(Value::as_bytes).unwrap_or_default();
-                if known.contains(&name) {
-                    field.iter().for_each(|value| add_texts(&mut sum, value));
-                }
-            }
-        }
-        Ok(sum.total)
-    }
-
-    fn scanned(&mut self, key: &[u8], kind: &str) -> Result<u128> {
-        let (name, each): (&[u8], _) = match kind {
-            "set" => (b"SSCAN", 1),
-            "zset" => (b"ZSCAN", 2),
-            "hash" => (b"HSCAN", 2),
-            _ => return Ok(0),
-        };
-        let mut cursor = b"0".to_vec();
-        let mut piece = Piece::default();
-        // A scan may show an element twice.
-        let mut digests: BTreeSet<u128> = BTreeSet::new();
-        loop {
-            let count = piece.elements.to_string();
-            let args = [name, key, &cursor, b"COUNT", count.as_bytes()];
-            let Value::Array(answer) = self.conn.ask(&args)? else {
-                return Err(odd("a scan"));
-            };
-            let Ok([next, Value::Array(items)]) = <[Value; 2]>::try_from(answer) else {
-                return Err(odd("a scan"));
-            };
-            for group in items.chunks(each) {
-                let mut parts = group.iter().map(|part| part.as_bytes().unwrap_or_default());
-                let (first, second) = (parts.next().unwrap_or_default(), parts.next());
-                digests.insert(element_digest(match (kind, second) {
-                    ("zset", Some(score)) => {
-                        let score = num::parse_f64(score).ok_or_else(|| odd("ZSCAN"))?;
-                        Element::Scored(score, first)
-                    }
-                    ("hash", Some(value)) => Element::Field {
-                        field: first,
+            } => {
+                self.timed_fields += u64::from(expire_ms != 0);
+                // What is over is not there, whenever it is removed.
+                if expire_ms == 0 || expire_ms > self.now_ms {
+                    let counts = self.rules.field_times;
+                    self.unordered.insert(element_digest(Element::Field {
+                        field,
                         value,
-                        expire_ms: 0,
-                    },
-                    _ => Element::Member(first),
+                        expire_ms: if counts { expire_ms } else { 0 },
+                    }));
+                }
+            }
+            Element::Member(_) | Element::Scored(..) => {
+                self.unordered.insert(element_digest(element));
+            }
+            Element::Stream(StreamPart::Pending { id, deliveries, .. })
+                if self.rules.way == Way::Typed =>
+            {
+                // When it was delivered is not known exactly.
+                self.sum.add(Element::Stream(StreamPart::Pending {
+                    id,
+                    delivered_ms: 0,
+                    deliveries,
                 }));
             }
-            piece.adapt(&items);
-            cursor = next.as_bytes().unwrap_or_default().to_vec();
-            if cursor == b"0" {
-                return Ok(digests.iter().fold(0, |sum, d| sum.wrapping_add(*d)));
-            }
+            _ => self.sum.add(element),
         }
     }
-}
 
-/// How much of a collection to ask for at once: elements may be long.
-struct Piece {
-    elements: i64,
-}
-
-impl Default for Piece {
-    fn default() -> Self {
-        Piece { elements: 10 }
-    }
-}
-
-impl Piece {
-    /// The next piece has about [`PIECE_BYTES`] if its elements are like those of
-    /// this one.
-    fn adapt(&mut self, items: &[Value]) {
-        let bytes = items.iter().map(bytes_of).sum::<usize>().max(1) as i64;
-        let fitting = PIECE_BYTES.saturating_mul(self.elements) / bytes;
-        self.elements = fitting.clamp(1, PIECE_ELEMENTS).min(self.elements * 10);
-    }
-}
-
-/// Bytes of all texts of a reply.
-fn bytes_of(value: &Value) -> usize {
-    match value {
-        Value::Array(values) => values.iter().map(bytes_of).sum(),
-        value => value.as_bytes().map_or(0, <[u8]>::len),
-    }
-}
-
-/// The id behind that of an entry, as XRANGE replies it.
-fn next_id(entry: &Value) -> Option<Vec<u8>> {
-    let Value::Array(parts) = entry else {
-        return None;
-    };
-    let id = std::str::from_utf8(parts.first()?.as_bytes()?).ok()?;
-    let (ms, seq) = id.split_once('-')?;
-    let id = StreamId {
-        ms: ms.parse().ok()?,
-        seq: seq.parse().ok()?,
-    };
-    Some(id.next()?.to_string().into_bytes())
-}
-
-/// Adds all texts and numbers of a reply, in order.
-fn add_texts(sum: &mut Sum, value: &Value) {
-    match value {
-        Value::Array(values) => values.iter().for_each(|value| add_texts(sum, value)),
-        Value::Int(number) => sum.add(Element::Item(number.to_string().as_bytes())),
-        value => sum.add(Element::Item(value.as_bytes().unwrap_or_default())),
+    fn total(&self) -> u128 {
+        let text = self.text.as_ref().map(|text| text.finish128().as_u128());
+        let unordered = self.unordered.iter();
+        let total = unordered.fold(self.sum.total, |sum, digest| sum.wrapping_add(*digest));
+        text.unwrap_or(total)
     }
 }
 
@@ -680,27 +548,6 @@ impl Sum {
             }
             _ => self.total = self.total.wrapping_add(digest),
         }
-    }
-}
-
-/// The digest of a payload; of one that is not understood here, that of its bytes.
-fn digest(bytes: &[u8]) -> u128 {
-    let mut sum = Sum::default();
-    let read = payload::open(bytes).and_then(|opened| {
-        let mut reader = Reader::new(opened.value, MAX_STRING);
-        read_value(
-            &mut reader,
-            opened.kind,
-            opened.dialect,
-            |element: Element<'_>| {
-                sum.add(element);
-                Ok::<(), rdb::Error>(())
-            },
-        )
-    });
-    match read {
-        Ok(_) => sum.total,
-        Err(_) => element_digest(Element::String(bytes)),
     }
 }
 

@@ -1,27 +1,31 @@
 //! One connection: its socket, what was read of requests, what waits to be sent.
 
+mod output;
+mod room;
+
+use super::backlog::Backlog;
 use super::look_ahead::{LookAhead, next_key};
 use crate::exec::{Executor, Outcome};
-use crate::resp::{Limits, Parser, Progress, Reply};
+use crate::resp::{FREE_BYTES, Limits, Parser, Progress, Reply};
 use crate::state::clients::ClientFlags;
-use crate::state::config::Config;
-use crate::state::delivery::{Delivery, Form};
+use crate::state::eviction::{Loan, Refusal};
 use crate::state::lanes::{Done, Job};
 use crate::state::mailbox::Socket;
 use crate::state::replication::Taken;
 use crate::state::request::Request;
 use crate::state::session::ReplyMode;
-use crate::state::tracking;
 use crate::state::waiters::{Verdict, Waiter};
 use crate::state::{ClientInfo, Server, Session};
 use crate::storage::DbIndex;
 use mio::{Interest, Registry, Token};
-use std::io::{self, Read, Write};
+use output::cut_front;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// While this many bytes of replies wait for the peer, its requests wait too.
-pub const OUTPUT_PAUSE: usize = 1 << 20;
+/// So many bytes of replies may wait for a peer whatever memory others take. While more
+/// do, and clients have no room for further ones, its requests wait too.
+const OUTPUT_FREE: usize = 64 << 10;
 /// A client that has not said the password and leaves this many bytes of
 /// replies unread is closed.
 const OUTPUT_BEFORE_AUTH: usize = 64 << 10;
@@ -33,8 +37,6 @@ const REQUEST_BUDGET: u32 = 2048;
 pub const EARLY: usize = 8 << 10;
 /// Buffers that grew past this are freed once they are empty.
 const KEEP_BUFFER: usize = 64 << 10;
-/// Invalidations longer than this are told again as one of everything.
-const MAX_TOLD_EARLY: usize = 64 << 10;
 
 /// How a turn of a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub enum Turn {
     Paused,
     /// A request waits for other clients; what follows waits for it.
     Blocked,
+    /// Requests wait until clients have room for further replies.
+    NoRoom,
     /// The peer is gone, or its requests cannot be read.
     Closed,
 }
@@ -60,6 +64,8 @@ pub struct Connection {
     /// Bytes of a request that has not arrived whole, or waits; run up to `run`.
     input: Vec<u8>,
     run: usize,
+    /// Replies that the peer did not take; those in `reply` follow on them.
+    backlog: Backlog,
     /// Replies; sent up to `sent`.
     pub reply: Reply,
     sent: usize,
@@ -68,6 +74,8 @@ pub struct Connection {
     tick_replies: u32,
     /// Whether they must wait for the disk if the tick does.
     must_wait: bool,
+    /// Whether a request of this tick may have changed the session.
+    changes_session: bool,
     /// Whether they do wait for it. Until they are released no more requests are run.
     parked: bool,
     /// Since when more than the soft limit waits to be sent, Unix ms.
@@ -83,6 +91,15 @@ pub struct Connection {
     pub in_pending: bool,
     /// Whether it is on the thread's list of those that wait for a pause to end.
     pub in_paused: bool,
+    /// Since when it is on the thread's list of those whose requests wait until clients
+    /// have room, Unix ms.
+    pub no_room_since_ms: Option<u64>,
+    /// Memory that it waits for, in bytes: for a request, or for the reply to one.
+    wanted: u64,
+    /// Memory for a long request that has not run yet.
+    loan: Option<Loan>,
+    /// Memory for those that have run, until their tick ends.
+    pub spent_loans: Vec<Loan>,
     /// Whether the socket may have more to read.
     readable: bool,
     /// Whether the last read took so much that reading early would get in the way.
@@ -113,11 +130,13 @@ impl Connection {
             parser: Parser::new(),
             input: Vec::new(),
             run: 0,
+            backlog: Backlog::default(),
             reply: Reply::new(false),
             sent: 0,
             tick_start: 0,
             tick_replies: 0,
             must_wait: false,
+            changes_session: false,
             parked: false,
             long_since_ms: None,
             told_early: Vec::new(),
@@ -125,6 +144,10 @@ impl Connection {
             gathered_in: 0,
             in_pending: false,
             in_paused: false,
+            no_room_since_ms: None,
+            wanted: 0,
+            loan: None,
+            spent_loans: Vec::new(),
             readable: true,
             reads_much: false,
             read_closed: false,
@@ -168,14 +191,14 @@ impl Connection {
         }
         if self.reply.is_empty() && self.reply.buf.capacity() > 0 {
             self.reply.buf = Vec::new();
-            info.output_capacity.store(0, Ordering::Relaxed);
+            let capacity = self.backlog.capacity();
+            info.output_capacity.store(capacity, Ordering::Relaxed);
         }
     }
 
-    /// Whether its requests wait until the peer has taken its replies, for the reply
-    /// to one of them, or for the disk.
+    /// Whether its requests wait for the reply to one of them, or for the disk.
     fn is_held_back(&self) -> bool {
-        self.parked || self.unsent() > OUTPUT_PAUSE || self.session.waits_for_answer()
+        self.parked || self.session.waits_for_answer()
     }
 
     /// Whether replies of this tick show what a crash could take back.
@@ -183,24 +206,9 @@ impl Connection {
         self.must_wait
     }
 
-    /// The tick is committed, but has to wait for the disk. Says whether this connection
-    /// does, too: then it hears of nothing and runs nothing until it is released.
-    pub fn park(&mut self) -> bool {
-        self.parked = self.must_wait;
-        let info = &self.session.info;
-        info.output_bytes.store(self.unsent(), Ordering::Relaxed);
-        self.reply.give_back();
-        self.parked
-    }
-
     /// Whether there may be requests to run.
     pub fn has_more(&self) -> bool {
         self.readable || self.input.len() > self.run || self.is_ending()
-    }
-
-    /// Bytes of replies not yet sent.
-    pub fn unsent(&self) -> usize {
-        self.reply.len() - self.sent
     }
 
     /// Whether it should be closed once its replies are sent.
@@ -230,7 +238,9 @@ impl Connection {
 
     /// Reads ahead of the next turn, unless there is nothing to read yet or much.
     pub fn read_early(&mut self, into: &mut [u8]) -> Option<io::Result<usize>> {
-        let waits = self.session.waiting.is_some() || self.is_held_back();
+        let waits = self.session.waiting.is_some()
+            || self.is_held_back()
+            || self.no_room_since_ms.is_some();
         let ends = self.is_ending() || self.is_leaving();
         let reads = self.readable && !self.reads_much && self.input.is_empty();
         (reads && !waits && !ends).then(|| self.receive(into))
@@ -254,7 +264,7 @@ impl Connection {
             debug_assert!(early.is_none(), "read although it waits");
             return self.listen(executor, scratch);
         }
-        self.reply.bound(executor.server());
+        self.reply.bound(executor.server(), FREE_BYTES);
         let mut requests = 0;
         let mut bytes = 0;
         loop {
@@ -268,6 +278,12 @@ impl Connection {
                     let stops = self.is_held_back() || self.is_ending() || self.is_leaving();
                     if !self.readable || stops {
                         return Turn::Idle;
+                    }
+                    if self.has_no_room(executor) || !self.may_read_on(executor) {
+                        return match self.is_ending() {
+                            true => Turn::Idle,
+                            false => Turn::NoRoom,
+                        };
                     }
                     if bytes >= READ_BUDGET {
                         return Turn::More;
@@ -464,6 +480,10 @@ impl Connection {
             self.run = 0;
         } else if cut_front(&mut self.input, self.run, KEEP_BUFFER) {
             self.run = 0;
+            if self.input.capacity() / 2 > self.input.len().max(KEEP_BUFFER) {
+                // It was made for a long request, whose loan has ended.
+                self.input.shrink_to(KEEP_BUFFER);
+            }
         }
         self.show_input();
         turn
@@ -489,6 +509,9 @@ impl Connection {
             if self.is_held_back() || self.is_leaving() {
                 return (used, Turn::Idle);
             }
+            if self.has_no_room(executor) {
+                return (used, Turn::NoRoom);
+            }
             if *requests >= REQUEST_BUDGET || executor.is_full() {
                 return (used, Turn::More);
             }
@@ -504,11 +527,25 @@ impl Connection {
                     let second = |row| executor.prefetch_row(row);
                     ahead.go_on(input, used + consumed, first, second);
                     let before = self.reply.len();
-                    let outcome = self.run_one(executor, &input[used..]);
+                    let outcome = match self.may_run(executor, &input[used..], consumed) {
+                        Ok(()) => self.run_one(executor, &input[used..]),
+                        Err(Refusal::Never) => self.refuse_one(executor, &input[used..]),
+                        Err(Refusal::Later(_)) => {
+                            self.parser.reset();
+                            return (used, Turn::NoRoom);
+                        }
+                    };
                     if self.reply.overflowed {
+                        if self.takes_reply_back(before, executor, &input[used..]) {
+                            self.parser.reset();
+                            return (used, Turn::NoRoom);
+                        }
                         self.refuse_reply(before, executor);
                     }
                     self.parser.reset();
+                    if outcome != Outcome::Slow {
+                        self.spent_loans.extend(self.loan.take());
+                    }
                     if outcome == Outcome::Paused {
                         return (used, Turn::Paused);
                     }
@@ -583,6 +620,7 @@ impl Connection {
         let before = self.reply.len();
         let outcome = executor.run(&mut self.session, &args, &mut self.reply);
         self.must_wait |= executor.must_wait();
+        self.changes_session |= !executor.was_plain();
         if outcome == Outcome::Slow {
             let request = Request::new(&args);
             drop(args);
@@ -595,9 +633,20 @@ impl Connection {
         outcome
     }
 
+    /// There can never be the memory that the request takes.
+    fn refuse_one(&mut self, executor: &mut Executor, input: &[u8]) -> Outcome {
+        let before = self.reply.len();
+        let args = self.parser.args(input);
+        executor.refuse_for_memory(&mut self.session, &args, &mut self.reply);
+        self.tick_replies += u32::from(self.reply.len() > before);
+        Outcome::Done
+    }
+
     /// A lane runs the request; what follows waits for its answer.
     fn leave_to_lane(&mut self, executor: &Executor, request: Request) -> Outcome {
-        self.reply.give_back(); // what it began to answer was taken back
+        // What it began to answer was taken back, and many may wait for a lane.
+        self.reply.buf.shrink_to_fit();
+        self.reply.give_back();
         let job = Job::new(self.session.leave(), request, executor.accesses_noted());
         match executor.server().lanes.submit(job) {
             Ok(()) => {
@@ -616,6 +665,7 @@ impl Connection {
     pub fn come_back(&mut self, done: Done, executor: &Executor) {
         self.session = done.session;
         self.session.info.set_flag(ClientFlags::BLOCKED, false);
+        self.spent_loans.extend(self.loan.take());
         let (before, free) = (self.reply.len(), self.tick_start == self.reply.len());
         self.reply.append(done.reply);
         self.reply.raw(&std::mem::take(&mut self.told_early));
@@ -632,72 +682,6 @@ impl Connection {
         }
     }
 
-    /// The tick was committed: its replies may go out.
-    pub fn release(&mut self) {
-        self.tick_start = self.reply.len();
-        self.tick_replies = 0;
-        self.must_wait = false;
-        self.parked = false;
-    }
-
-    /// The tick could not be committed: each of its replies becomes this error.
-    /// What its commands changed of the session (SELECT, HELLO …) stands, so the
-    /// connection ends rather than go on in a state that its client does not know.
-    pub fn fail(&mut self, text: &str) {
-        if self.tick_replies == 0 {
-            // It is here for what others sent to it.
-            return self.release();
-        }
-        self.ended = true;
-        self.reply.truncate(self.tick_start);
-        for _ in 0..self.tick_replies {
-            self.reply.error(text);
-        }
-        self.release();
-    }
-
-    /// Appends what is no reply to a request (messages, invalidations, MONITOR). It
-    /// may be sent when the replies before it may.
-    ///
-    /// While a lane has a request of the client, an invalidation may overtake the
-    /// reply with the very value that is stale: the keys are free before the reply
-    /// is here. So it is told once more after that.
-    pub fn push(&mut self, delivery: &Delivery) {
-        if delivery.form == Form::Push && self.session.waits_for_answer() {
-            delivery.write(self.session.resp3, &mut self.told_early);
-            if self.told_early.len() > MAX_TOLD_EARLY {
-                self.told_early = tracking::everything();
-            }
-        }
-        let free = self.tick_start == self.reply.len();
-        delivery.write(self.session.resp3, &mut self.reply.buf);
-        if free {
-            self.tick_start = self.reply.len();
-        }
-    }
-
-    /// Whether more waits to be sent than `client-output-buffer-limit` allows.
-    /// Nobody paces what clients get that they did not ask for by a request, so
-    /// the limits of subscribers hold for them.
-    pub fn is_over_limit(&mut self, config: &Config, now_ms: u64) -> bool {
-        let limits = &config.client_output_buffer_limit;
-        let pushed = ClientFlags::PUBSUB | ClientFlags::MONITOR | ClientFlags::TRACKING;
-        let limit = match self.session.info.flags().intersects(pushed) {
-            true => limits.pubsub,
-            false => limits.normal,
-        };
-        let unsent = self.unsent() as u64;
-        if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
-            return true;
-        }
-        if limit.soft_bytes == 0 || unsent <= limit.soft_bytes {
-            self.long_since_ms = None;
-            return false;
-        }
-        let since_ms = *self.long_since_ms.get_or_insert(now_ms);
-        now_ms.saturating_sub(since_ms) > limit.soft_s.saturating_mul(1000)
-    }
-
     /// Appends the reply that the client has waited for.
     pub fn answer(&mut self, reply: &[u8]) {
         let info = &self.session.info;
@@ -711,90 +695,6 @@ impl Connection {
         if free {
             // What it answers was committed before this tick.
             self.tick_start = self.reply.len();
-        }
-    }
-
-    /// Sends replies until all are gone or the socket takes no more; says how
-    /// many bytes went. Whoever calls this has seen to the commit first. A peer
-    /// that takes bytes is not idle.
-    pub fn send(&mut self, now_ms: u64) -> io::Result<usize> {
-        let mut total = 0;
-        while self.sent < self.tick_start {
-            let waiting = &self.reply.buf[self.sent..self.tick_start];
-            let sent = match &mut self.socket {
-                Socket::Tcp(s) => s.write(waiting),
-                Socket::Unix(s) => s.write(waiting),
-            };
-            match sent {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => {
-                    self.sent += n;
-                    total += n;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        self.forget_sent();
-        let info = &self.session.info;
-        if total > 0 {
-            info.active_ms.store(now_ms, Ordering::Relaxed);
-        }
-        info.output_bytes.store(self.unsent(), Ordering::Relaxed);
-        info.output_capacity
-            .store(self.reply.buf.capacity(), Ordering::Relaxed);
-        self.reply.give_back();
-        Ok(total)
-    }
-
-    fn forget_sent(&mut self) {
-        if self.sent == self.reply.len() {
-            self.reply.truncate(0);
-            self.reply.buf.shrink_to(KEEP_BUFFER);
-        } else if !cut_front(&mut self.reply.buf, self.sent, OUTPUT_PAUSE) {
-            return;
-        }
-        self.tick_start -= self.sent;
-        self.sent = 0;
-    }
-}
-
-/// Takes what is done off the front of a buffer if that pays: if it is `least`
-/// bytes and no fewer than the rest, which has to be moved. So no byte is moved
-/// more than once on average, however long the buffer and however small the steps.
-fn cut_front(buf: &mut Vec<u8>, done: usize, least: usize) -> bool {
-    let pays = done >= least && done >= buf.len() - done;
-    if pays {
-        buf.drain(..done);
-    }
-    pays
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A reply of half a gigabyte that went out in steps of a megabyte was moved
-    /// as a whole after each step, for ten seconds, while other clients waited.
-    #[test]
-    fn taking_a_long_buffer_in_small_steps_moves_little() {
-        let bytes = 8 << 20;
-        for step in [1, 4 << 10, 3 << 20] {
-            let mut buf = vec![0; bytes];
-            let (mut done, mut moved) = (0, 0);
-            while done < buf.len() {
-                done = (done + step).min(buf.len());
-                let left = buf.len() - done;
-                if cut_front(&mut buf, done, 64 << 10) {
-                    assert_eq!(buf.len(), left);
-                    moved += left;
-                    done = 0;
-                }
-                // What is done takes no more memory than what is not.
-                assert!(done < (64 << 10) || done <= buf.len() - done, "{done}");
-            }
-            assert!(moved <= bytes, "{moved} bytes moved in steps of {step}");
         }
     }
 }

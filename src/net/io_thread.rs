@@ -1,12 +1,13 @@
 //! An IO thread: a poll, the connections it owns, and one executor.
 
-use super::connection::{Connection, EARLY, OUTPUT_PAUSE, Turn};
+use super::connection::{Connection, EARLY, Turn};
 use super::gather::{self, TickGathering};
 use super::owed_sync::OwedSync;
 use crate::base::clock;
 use crate::commands::Error;
 use crate::exec::{Ended, Executor, Parked};
 use crate::state::delivery::Deliveries;
+use crate::state::eviction::Loan;
 use crate::state::lanes::Done;
 use crate::state::mailbox::Socket;
 use crate::state::{ClientId, ClientInfo, Mailbox, Message, Server, Session};
@@ -38,6 +39,8 @@ const TURNS: usize = 16;
 const CRON: Duration = Duration::from_secs(1);
 /// How often a thread with paused clients looks whether the pause is over.
 const PAUSE_CHECK: Duration = Duration::from_millis(2);
+/// How often a thread with clients whose requests wait for room looks whether there is.
+const ROOM_CHECK: Duration = Duration::from_millis(20);
 /// How long a stopping thread waits for others, and tries to send what is left.
 const LAST_SENDS: Duration = Duration::from_millis(500);
 /// A connection idle for so long keeps no memory for buffers.
@@ -75,6 +78,11 @@ pub struct IoThread {
     paused: Vec<Token>,
     /// When they were let try again; what holds them back may not be over.
     last_resumed: Instant,
+    /// Connections whose requests wait until clients have room for the replies.
+    no_room: Vec<Token>,
+    last_room_check: Instant,
+    /// Memory that is lent to requests of this tick.
+    loans: Vec<Loan>,
     last_cron: Instant,
     stopping: bool,
 }
@@ -118,6 +126,9 @@ impl IoThread {
             parked: VecDeque::new(),
             paused: Vec::new(),
             last_resumed: Instant::now(),
+            no_room: Vec::new(),
+            last_room_check: Instant::now(),
+            loans: Vec::new(),
             last_cron: Instant::now(),
             stopping: false,
         }
@@ -191,6 +202,7 @@ impl IoThread {
                 self.cron();
             }
             self.resume_paused(false);
+            self.look_for_room();
         }
         self.finish();
         Ok(())
@@ -202,7 +214,10 @@ impl IoThread {
         } else if !self.paused.is_empty() {
             PAUSE_CHECK
         } else {
-            let cron = CRON.saturating_sub(self.last_cron.elapsed());
+            let mut cron = CRON.saturating_sub(self.last_cron.elapsed());
+            if !self.no_room.is_empty() {
+                cron = cron.min(ROOM_CHECK);
+            }
             let deadline = self.deadlines.first().map_or(cron, |(deadline_ms, _)| {
                 Duration::from_millis(deadline_ms.saturating_sub(clock::unix_ms()))
             });
@@ -306,8 +321,11 @@ impl IoThread {
         };
         let before = connection.unsent();
         let turn = connection.turn(&mut self.executor, early, &mut self.scratch);
+        let memory = &self.executor.server().client_memory;
+        connection.show_memory(memory);
         let holds_much = connection.session.info.memory_bytes() >= MUCH_HELD;
         self.tick_replies += connection.unsent().saturating_sub(before);
+        self.loans.append(&mut connection.spent_loans);
         let sends = connection.is_of_tick() || connection.is_ending() || connection.is_leaving();
         if sends && !connection.in_tick {
             connection.in_tick = true;
@@ -319,6 +337,7 @@ impl IoThread {
             Turn::More => self.look_again(token),
             Turn::Paused => self.wait_for_pause(token),
             Turn::Blocked => self.begin_wait(token),
+            Turn::NoRoom => self.wait_for_room(token),
             Turn::Closed => {
                 log::debug!("Client closed connection {}", connection.session.info);
                 self.close(token);
@@ -346,6 +365,67 @@ impl IoThread {
         }
     }
 
+    /// Puts a connection aside until clients have room for the replies to its requests.
+    fn wait_for_room(&mut self, token: Token) {
+        let now_ms = self.executor.now_ms();
+        if let Some(connection) = self.connections.get_mut(&token)
+            && connection.no_room_since_ms.is_none()
+        {
+            connection.no_room_since_ms = Some(now_ms);
+            self.no_room.push(token);
+            self.executor.server().client_memory.begin_wait();
+        }
+    }
+
+    /// Lets connections go on for whose replies there is room. Of those that have stalled
+    /// one is closed, which makes room for others.
+    fn look_for_room(&mut self) {
+        if self.no_room.is_empty() || self.last_room_check.elapsed() < ROOM_CHECK {
+            return;
+        }
+        self.last_room_check = Instant::now();
+        let now_ms = clock::unix_ms();
+        let mut stalled = None;
+        let memory = &self.executor.server().client_memory;
+        for token in std::mem::take(&mut self.no_room) {
+            let Some(connection) = self.connections.get_mut(&token) else {
+                memory.end_wait();
+                continue;
+            };
+            if connection.may_go_on(&self.executor) {
+                connection.end_wait_for_room();
+                memory.end_wait();
+                if !connection.in_pending {
+                    connection.in_pending = true;
+                    self.pending.push(token);
+                }
+                continue;
+            }
+            if stalled.is_none() && connection.has_stalled(now_ms) {
+                stalled = Some(token);
+            }
+            self.no_room.push(token);
+        }
+        if let Some(token) = stalled {
+            self.close_stalled(token);
+        }
+    }
+
+    /// Closes a client that keeps others from going on.
+    fn close_stalled(&mut self, token: Token) {
+        self.executor.server().stats.evicted_clients.add(1);
+        if let Some(connection) = self.connections.get(&token) {
+            let info = &connection.session.info;
+            log::warn!(
+                "client {} at {}: {}, and maxmemory-clients has no room for more: closing it",
+                info.id.0,
+                info.addr,
+                connection.why_stalled()
+            );
+        }
+        self.close(token);
+    }
+
     fn look_again(&mut self, token: Token) {
         if let Some(connection) = self.connections.get_mut(&token)
             && !connection.in_pending
@@ -367,7 +447,9 @@ impl IoThread {
             connection.is_some_and(Connection::must_wait)
         };
         let waiting = || self.replied.iter().filter(waits).count();
-        match self.executor.end_tick(self.number, waiting, behind) {
+        let ended = self.executor.end_tick(self.number, waiting, behind);
+        self.loans.clear();
+        match ended {
             Ended::Now(Ok(())) => {
                 self.deliver();
                 self.release_replied();
@@ -379,9 +461,10 @@ impl IoThread {
             }
             Ended::Later(tick) => {
                 let connections = &mut self.connections;
+                let memory = &self.executor.server().client_memory;
                 let parks = |token: &Token| {
                     let connection = connections.get_mut(token);
-                    connection.is_some_and(Connection::park)
+                    connection.is_some_and(|connection| connection.park(memory))
                 };
                 let replied = std::mem::take(&mut self.replied);
                 let (parked, free) = replied.into_iter().partition(parks);
@@ -440,9 +523,9 @@ impl IoThread {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let held_back = connection.unsent() > OUTPUT_PAUSE;
-        match connection.send(self.executor.now_ms()) {
-            Ok(n) => self.executor.server().stats.sent(n as u64),
+        let server = self.executor.server();
+        match connection.send(&server.client_memory, self.executor.now_ms()) {
+            Ok(n) => server.stats.sent(n as u64),
             Err(error) => {
                 log::debug!("client {}: {error}", connection.session.info.id.0);
                 return self.close(token);
@@ -460,7 +543,8 @@ impl IoThread {
         if unsent == 0 && connection.is_leaving() {
             return self.give_away(token);
         }
-        if held_back && unsent <= OUTPUT_PAUSE {
+        if connection.no_room_since_ms.is_some() && connection.may_go_on(&self.executor) {
+            // It leaves the list when that is looked through next.
             self.look_again(token);
         }
         if unsent >= MUCH_HELD {
@@ -612,6 +696,7 @@ impl IoThread {
         self.by_client.remove(&id);
         self.forget(&mut connection.session);
         let server = self.executor.server();
+        server.client_memory.end(&connection.session.info.account);
         if let Some(waiter) = &connection.session.waiting
             && let Some(deadline_ms) = waiter.deadline_ms
         {
@@ -630,6 +715,7 @@ impl IoThread {
         self.forget(&mut connection.session);
         let server = self.executor.server();
         self.by_client.remove(&connection.session.info.id);
+        server.client_memory.end(&connection.session.info.account);
         match connection.take() {
             Some(taken) => server.replication.take(taken),
             None => log::error!("a connection without a request to be fed was given away"),
@@ -660,6 +746,8 @@ impl IoThread {
         let timeout_ms = config.timeout_s * 1000;
         let now_ms = self.executor.now_ms();
         let mut too_long = Vec::new();
+        let others_wait = self.executor.server().client_memory.has_waiting();
+        let mut stalled = None;
         let overdue: Vec<Token> = self
             .connections
             .iter_mut()
@@ -674,6 +762,9 @@ impl IoThread {
                 if idle_ms > IDLE_MS {
                     c.free_buffers();
                 }
+                if others_wait && c.sends_nothing_more(now_ms) {
+                    stalled = Some(*token);
+                }
                 if !overdue && c.is_over_limit(&config, now_ms) {
                     too_long.push(*token);
                 }
@@ -685,6 +776,9 @@ impl IoThread {
         }
         for token in too_long {
             self.close_for_output(token);
+        }
+        if let Some(token) = stalled {
+            self.close_stalled(token);
         }
     }
 

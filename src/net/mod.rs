@@ -6,10 +6,12 @@
 //! what a connection's budget leaves unread goes to a list of the thread, which
 //! then does not sleep.
 //!
-//! Bounds: a connection is read only while its unsent output is below
-//! [`connection::OUTPUT_PAUSE`]; its requests are bounded by
-//! `client-query-buffer-limit`; idle connections have no buffers.
+//! Bounds: replies that a peer does not take are bounded by `client-output-buffer-limit`
+//! and, for all clients together, by `maxmemory-clients` ([`crate::state::eviction`]): its
+//! requests wait only where there is no room for the replies to them. Requests are bounded
+//! by `client-query-buffer-limit`; idle connections have no buffers.
 
+mod backlog;
 pub mod connection;
 mod gather;
 pub mod io_thread;

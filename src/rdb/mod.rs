@@ -41,7 +41,7 @@ use crate::encoding::stream::StreamId;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-pub(crate) use tests::mutate;
+pub(crate) use tests::{mutate, timed_hashes};
 
 /// The version that this build writes: that of Redis 7.0, which all later ones read.
 pub const VERSION_WRITTEN: u16 = 10;
@@ -223,6 +223,45 @@ impl Element<'_> {
                 _ => 32,
             },
         }
+    }
+}
+
+/// Fields of hashes that came with a time of their own to where such times are
+/// not kept. All who take values say so in the same words.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FieldTimes {
+    /// Hashes that have such fields.
+    pub hashes: u64,
+    /// Such fields, those that were left out included.
+    pub fields: u64,
+}
+
+impl FieldTimes {
+    /// Counts a hash with that many such fields.
+    pub fn count_hash(&mut self, fields: u64) {
+        self.hashes += u64::from(fields > 0);
+        self.fields += fields;
+    }
+}
+
+impl FieldTimes {
+    /// What is said of them, where those past their time were left out, or where they were
+    /// `all_taken`.
+    pub fn told(&self, all_taken: bool) -> String {
+        let FieldTimes { hashes, fields } = self;
+        let rest = match all_taken {
+            true => "they do not expire",
+            false => "those past their time were left out, the others do not expire",
+        };
+        format!(
+            "{fields} fields of {hashes} hashes had times of their own, which are not kept: {rest}"
+        )
+    }
+}
+
+impl std::fmt::Display for FieldTimes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.told(false))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod hand_made;
 
+pub(crate) use hand_made::timed_hashes;
 use hand_made::{LONG, hand_made, one_string, packed, unpacked, ziplist, zipmap};
 
 use super::decode::{kind_of, read_value};

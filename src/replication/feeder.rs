@@ -375,7 +375,8 @@ impl<'s> Feeder<'s> {
             }
             self.watcher.set_asleep(true);
             let grown = self.server.engine.binlog.range().next_position != self.next;
-            if !grown || self.unsent() > OUTPUT_PAUSE {
+            let failed = self.server.engine.has_failed();
+            if !grown || failed || self.unsent() > OUTPUT_PAUSE {
                 self.sleep(NAP.min(ping_every))?;
             }
             self.watcher.set_asleep(false);
@@ -404,7 +405,11 @@ impl<'s> Feeder<'s> {
         // Up to `end` all is of the history that is known here, or of one that
         // the next line tells of: a history is shown before its first row is.
         self.mind_the_history()?;
-        engine.make_durable()?;
+        match engine.make_durable() {
+            // Nobody may have it yet; the replica has nothing to do with that.
+            Err(_) if engine.has_failed() => return Ok(false),
+            done => done?,
+        }
         let is_redis = self.is_redis();
         let (databases, most) = (&self.databases, engine.config.databases);
         let (out, next, skip) = (&mut self.out, &mut self.next, &mut self.skip);
@@ -461,9 +466,9 @@ impl<'s> Feeder<'s> {
             self.told = Instant::now();
             return Ok(());
         }
-        if !redis::log_ping(&self.server.engine)? {
-            self.say(b"\n");
-        }
+        // A replica has nothing to say of its own: a Redis counts every byte as one of
+        // the stream, an empty line too.
+        redis::log_ping(&self.server.engine)?;
         self.said = Instant::now();
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Follows the master: connects, says who this is and how far it is, takes the
-//! data set if it cannot go on from there, and applies what the master logs.
+//! data set if it cannot go on from there, and applies what the master logs. A
+//! master that is no Kedis is followed by [`super::redis_master`].
 //!
 //! ```text
 //! CONNECT → CONNECTING → HANDSHAKE ─ +CONTINUE ──────────→ CONNECTED
@@ -12,14 +13,15 @@
 //! link that breaks before leaves nothing behind.
 
 use super::failover;
+use super::peer::{End, Peer};
+use super::redis_master::{Stream, refused};
 use super::wire::{self, FromMaster};
 use crate::base::clock;
 use crate::base::resolve::resolve;
-use crate::commands::add_library;
 use crate::commands::replication::{dialect, end_failover, note_master};
+use crate::commands::{Error, add_library};
 use crate::exec::{ApplyError, Executor};
-use crate::resp::encode::command;
-use crate::resp::{Limits, Parser, Progress};
+use crate::resp::{Limits, Progress};
 use crate::state::clients::ClientFlags;
 use crate::state::config::MasterAddr;
 use crate::state::replication::{Desired, LinkPhase};
@@ -29,57 +31,37 @@ use crate::storage::history::Following;
 use crate::storage::snapshot::DataSet;
 use crate::storage::staging::Staging;
 use crate::storage::{Engine, StorageError};
+use crate::types::OpError;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// A Valkey writes its files for the version that its replica says it has: this is the
+/// first one whose files hold all that can be read here.
+const FILES_OF_VALKEY: &[u8] = b"9.0.0";
 /// Between two attempts.
 const RETRY: Duration = Duration::from_secs(1);
 /// Between two attempts after data that do not fit: what follows is a full sync.
 const RETRY_UNFIT: Duration = Duration::from_secs(5);
+/// Between two full syncs for which there is no room, unless there is more meanwhile:
+/// doubled from the first to the second.
+const RETRY_NO_ROOM: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
+/// The part of what was free then that there is to be more of.
+const MORE_ROOM: u64 = 10;
 /// The longest wait in one read.
 const NAP: Duration = Duration::from_millis(100);
 /// How often the master is told how far this is.
 const ACK_EVERY: Duration = Duration::from_secs(1);
 /// And while it gets further.
 const ACK_PROGRESS_EVERY: Duration = Duration::from_millis(100);
-/// Bytes read at once.
-const READ_BYTES: usize = 256 << 10;
 /// Longest argument that a master may send: no row can be longer.
-const MAX_ARG_LEN: usize = u32::MAX as usize;
-/// Longest line of an answer in the handshake.
-const MAX_LINE: usize = 4096;
-
-/// Why a link ended.
-#[derive(Debug, thiserror::Error)]
-enum End {
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Apply(#[from] ApplyError),
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    #[error("the master closed the connection")]
-    Closed,
-    #[error("nothing was heard of the master for repl-timeout seconds")]
-    Silent,
-    #[error("the master refused {0}: {1}")]
-    Refused(&'static str, String),
-    #[error("the master said what no master says")]
-    Malformed,
-    #[error("a library of functions of the master does not load here: {0}")]
-    Library(crate::commands::Error),
-    #[error("it was told to go")]
-    Killed,
-    #[error("another master is wanted")]
-    Unwanted,
-}
+pub(super) const MAX_ARG_LEN: usize = u32::MAX as usize;
 
 /// Follows whoever is to be followed, until the server stops.
 pub(super) fn run(server: &Arc<Server>) {
@@ -108,15 +90,43 @@ pub(super) fn run(server: &Arc<Server>) {
 }
 
 /// What follows one master.
-struct Follower<'s> {
-    server: &'s Arc<Server>,
+pub(super) struct Follower<'s> {
+    pub(super) server: &'s Arc<Server>,
     desired: &'s Desired,
     master: &'s MasterAddr,
-    executor: Executor,
-    session: Session,
-    following: Following,
+    pub(super) executor: Executor,
+    pub(super) session: Session,
+    pub(super) following: Following,
     /// The data here are not what they should be: only a full sync helps.
-    distrusted: bool,
+    pub(super) distrusted: bool,
+    /// What the master sends waits until the disk takes it.
+    holds_back: bool,
+    no_room: NoRoom,
+}
+
+/// Full syncs for which there was no room, since the last that went well.
+#[derive(Default)]
+struct NoRoom {
+    pause: Duration,
+    /// Bytes that were free when the last one began.
+    free_before: u64,
+}
+
+/// What a master is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    /// It sends rows.
+    Kedis,
+    /// It sends a file and commands.
+    Redis,
+}
+
+/// What comes over the link.
+pub(super) enum Course {
+    /// What a Kedis says; first its data set, if that is under way.
+    Rows(Option<Incoming>),
+    /// The stream of a Redis.
+    Stream(Stream),
 }
 
 impl<'s> Follower<'s> {
@@ -144,6 +154,9 @@ impl<'s> Follower<'s> {
         };
         let link = &server.replication.link;
         link.down_ms.store(clock::unix_ms(), Ordering::Relaxed);
+        let next = server.engine.upstream().map_or(0, |upstream| upstream.next);
+        link.stream_next.store(next, Ordering::Relaxed);
+        link.stream_read.store(next, Ordering::Relaxed);
         let info = ClientInfo::new(
             server.clients.new_id(),
             format!("{}:{}", master.host, master.port),
@@ -162,6 +175,8 @@ impl<'s> Follower<'s> {
             session: Session::new(info, true),
             following,
             distrusted: false,
+            holds_back: false,
+            no_room: NoRoom::default(),
         };
         while follower.is_wanted() {
             let end = match follower.follow() {
@@ -177,13 +192,24 @@ impl<'s> Follower<'s> {
             if !follower.is_wanted() {
                 break;
             }
-            log::warn!("link to {}:{}: {end}", master.host, master.port);
+            let no_room = matches!(end, End::NotStored { .. });
+            let level = match no_room && follower.no_room.pause > Duration::ZERO {
+                // It was said when it began.
+                true => log::Level::Debug,
+                false => log::Level::Warn,
+            };
+            log::log!(level, "link to {}:{}: {end}", master.host, master.port);
             if server.replication.desired().failover.is_some() {
                 end_failover(server)?;
                 break;
             }
             if let Err(error) = pending {
-                log::warn!("link to {}:{}: {error}", master.host, master.port);
+                log::debug!("link to {}:{}: {error}", master.host, master.port);
+            }
+            follower.wait_for_the_disk();
+            if no_room {
+                follower.wait_for_room();
+                continue;
             }
             let diverged = matches!(
                 end,
@@ -192,7 +218,14 @@ impl<'s> Follower<'s> {
             follower.distrusted |= diverged;
             // Who cannot take what the master has must not ask for it all the time.
             let pause = match end {
-                End::Apply(_) | End::Storage(_) | End::Malformed | End::Library(_) => RETRY_UNFIT,
+                End::Storage(StorageError::Failed) => RETRY,
+                End::Apply(_)
+                | End::Storage(_)
+                | End::Import(_)
+                | End::Databases(_)
+                | End::Transaction(_)
+                | End::Malformed
+                | End::Library(_) => RETRY_UNFIT,
                 _ => RETRY,
             };
             // It may differ from what it was at the beginning: a failover has ended.
@@ -208,7 +241,54 @@ impl<'s> Follower<'s> {
         self.server.replication.desired().is_still(self.desired)
     }
 
-    fn enter(&self, phase: LinkPhase) {
+    /// Waits while this server takes no writes at all: what the master sends would have to
+    /// be sent again.
+    fn wait_for_the_disk(&self) {
+        while self.is_wanted() && self.server.engine.has_failed() {
+            self.nap();
+        }
+    }
+
+    /// Waits until there is more room than there was for the last full sync, or for long.
+    fn wait_for_room(&mut self) {
+        let no_room = &mut self.no_room;
+        no_room.pause = (no_room.pause * 2).clamp(RETRY_NO_ROOM.0, RETRY_NO_ROOM.1);
+        let (pause, before) = (no_room.pause, no_room.free_before);
+        let began = Instant::now();
+        let disk = &self.server.engine.disk;
+        let has_more = || !disk.is_low() && disk.figures().free > before + before / MORE_ROOM;
+        while self.is_wanted() && began.elapsed() < pause && !has_more() {
+            self.nap();
+        }
+    }
+
+    fn nap(&self) {
+        let now = self.server.replication.desired().clone();
+        if now.is_still(self.desired) {
+            self.server.replication.wait_for_change(&now, NAP);
+        }
+    }
+
+    /// Ends the link if it is not wanted any more.
+    pub(super) fn check_wanted(&self) -> Result<(), End> {
+        if !self.is_wanted() {
+            return Err(End::Unwanted);
+        }
+        match self.session.info.kill.load(Ordering::Acquire) {
+            true => Err(End::Killed),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes that something came from the master.
+    pub(super) fn note_heard(&self) {
+        let now_ms = clock::unix_ms();
+        let link = &self.server.replication.link;
+        link.heard_ms.store(now_ms, Ordering::Relaxed);
+        self.session.info.active_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn enter(&self, phase: LinkPhase) {
         self.server.replication.set_phase(self.desired, phase);
     }
 
@@ -225,7 +305,24 @@ impl<'s> Follower<'s> {
         info.kill.store(false, Ordering::Release);
         self.server.clients.add(info.clone());
         let mut peer = Peer::new(socket, self.server);
-        let answer = self.handshake(&mut peer)?;
+        match self.introduce(&mut peer)? {
+            Dialect::Kedis => self.follow_kedis(&mut peer),
+            Dialect::Redis => self.follow_redis(&mut peer),
+        }
+    }
+
+    /// Follows a Kedis master until the link ends.
+    fn follow_kedis(&mut self, peer: &mut Peer<'_>) -> Result<std::convert::Infallible, End> {
+        let link = &self.server.replication.link;
+        link.stream_next.store(0, Ordering::Relaxed);
+        self.executor.receive_rows(self.following);
+        let engine = &self.server.engine;
+        let id = engine.replication_id();
+        let next = engine.binlog.range().next_position.to_string();
+        let answer = match self.distrusted {
+            true => peer.ask(&[b"PSYNC", b"?", b"-1"])?,
+            false => self.ask_to_go_on(peer, &id, &next)?,
+        };
         let mut words = answer.split(' ');
         match (words.next(), words.next()) {
             (Some("+CONTINUE"), id) => {
@@ -235,18 +332,17 @@ impl<'s> Follower<'s> {
                 }
                 log::info!("link to {}: goes on", self.session.info.addr);
                 self.enter(LinkPhase::Connected);
-                self.obey(&mut peer, None)
+                self.obey(peer, Course::Rows(None))
             }
             (Some("+FULLRESYNC"), Some(_)) => {
                 log::info!("link to {}: full sync", self.session.info.addr);
                 self.enter(LinkPhase::Sync);
-                for figure in [&link.sync_keys, &link.sync_keys_here, &link.sync_bytes_here] {
-                    figure.store(0, Ordering::Relaxed);
-                }
+                link.begin_sync();
                 let staging = Staging::new(self.server.engine.clone());
-                self.obey(&mut peer, Some(Incoming::new(staging)))
+                self.no_room.free_before = self.server.engine.disk.figures().free;
+                self.obey(peer, Course::Rows(Some(Incoming::new(staging))))
             }
-            _ => Err(End::Refused("PSYNC", answer)),
+            _ => Err(refused("PSYNC", &answer)),
         }
     }
 
@@ -320,19 +416,13 @@ impl<'s> Follower<'s> {
         Err(io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
-    /// Says who this is and what it has; returns the answer to PSYNC.
-    fn handshake(&mut self, peer: &mut Peer<'_>) -> Result<String, End> {
+    /// Says who this is; returns what the master is.
+    fn introduce(&self, peer: &mut Peer<'_>) -> Result<Dialect, End> {
         let config = self.server.config.load();
-        let refused = |what, answer: String| {
-            Err(End::Refused(
-                what,
-                answer.trim_start_matches('-').to_owned(),
-            ))
-        };
         let pong = peer.ask(&[b"PING"])?;
         let locked = ["-NOAUTH", "-NOPERM", "-ERR operation not permitted"];
         if pong.starts_with('-') && !locked.iter().any(|text| pong.starts_with(text)) {
-            return refused("PING", pong);
+            return Err(refused("PING", &pong));
         }
         if !config.masterauth.0.is_empty() {
             let user = config.masteruser.as_bytes();
@@ -343,7 +433,7 @@ impl<'s> Follower<'s> {
             };
             if answer.starts_with('-') {
                 log::warn!("Unable to AUTH to MASTER: {answer}");
-                return refused("AUTH", answer);
+                return Err(refused("AUTH", &answer));
             }
         }
         let port = match config.replica_announce_port {
@@ -357,35 +447,55 @@ impl<'s> Follower<'s> {
         if !ip.is_empty() {
             said.push(vec![b"ip-address", ip]);
         }
-        said.push(vec![b"capa", b"psync2", b"capa", dialect.as_bytes()]);
-        said.push(vec![b"run-id", self.server.run_id.as_bytes()]);
+        said.push(vec![b"capa", b"eof", b"capa", b"psync2"]);
+        said.push(vec![b"version", FILES_OF_VALKEY]);
+        said.push(vec![b"capa", dialect.as_bytes()]);
         for words in said {
-            let args: Vec<&[u8]> = [&b"REPLCONF"[..]].into_iter().chain(words).collect();
-            let answer = peer.ask(&args)?;
+            let answer = self.replconf(peer, &words)?;
             if answer.starts_with('-') {
-                return refused("REPLCONF", answer);
+                // As old masters do, which can be followed all the same.
+                log::debug!("the master does not take REPLCONF: {answer}");
             }
         }
-        let engine = &self.server.engine;
-        let id = engine.replication_id();
-        let next = engine.binlog.range().next_position.to_string();
+        // No other server knows this option.
+        let run_id = self.server.run_id.as_bytes();
+        match self.replconf(peer, &[b"run-id", run_id])?.as_str() {
+            "+OK" => Ok(Dialect::Kedis),
+            _ => Ok(Dialect::Redis),
+        }
+    }
+
+    fn replconf(&self, peer: &mut Peer<'_>, words: &[&[u8]]) -> Result<String, End> {
+        let args: Vec<&[u8]> = [&b"REPLCONF"[..]]
+            .into_iter()
+            .chain(words.iter().copied())
+            .collect();
+        let answer = peer.ask(&args)?;
+        match answer.starts_with("-NOAUTH") {
+            true => Err(refused("REPLCONF", &answer)),
+            false => Ok(answer),
+        }
+    }
+
+    /// Asks the master to go on at a position of a history. Returns its answer.
+    pub(super) fn ask_to_go_on(
+        &mut self,
+        peer: &mut Peer<'_>,
+        id: &str,
+        next: &str,
+    ) -> Result<String, End> {
+        let mut psync: Vec<&[u8]> = vec![b"PSYNC", id.as_bytes(), next.as_bytes()];
         let failing_over = self.server.replication.desired().failover.is_some();
-        let answer = match self.distrusted {
-            true => peer.ask(&[b"PSYNC", b"?", b"-1"])?,
-            false if failing_over => {
-                let psync: [&[u8]; 4] = [b"PSYNC", id.as_bytes(), next.as_bytes(), b"FAILOVER"];
-                let answer = peer.ask(&psync)?;
-                if answer.starts_with('+') {
-                    self.handed_over();
-                }
-                answer
-            }
-            false => peer.ask(&[b"PSYNC", id.as_bytes(), next.as_bytes()])?,
-        };
-        match answer.starts_with('+') {
-            true => Ok(answer),
-            false => refused("PSYNC", answer),
+        if !failing_over {
+            return peer.ask(&psync);
         }
+        psync.push(b"FAILOVER");
+        let answer = peer.ask(&psync)?;
+        match answer.starts_with('+') {
+            true => self.handed_over(),
+            false => return Err(refused("PSYNC", &answer)),
+        }
+        Ok(answer)
     }
 
     /// A failover is done: the other one is the master.
@@ -398,30 +508,24 @@ impl<'s> Follower<'s> {
     }
 
     /// Does what the master says, until the link ends.
-    fn obey(
+    pub(super) fn obey(
         &mut self,
         peer: &mut Peer<'_>,
-        mut incoming: Option<Incoming>,
+        mut course: Course,
     ) -> Result<std::convert::Infallible, End> {
-        let server = self.server;
         let mut acked = Instant::now();
-        self.acknowledge(peer, incoming.is_some())?;
+        self.acknowledge(peer, &mut course)?;
         // What came with the answer to PSYNC is here already.
         let mut heard = true;
         loop {
-            if !self.is_wanted() {
-                return Err(End::Unwanted);
-            }
-            if self.session.info.kill.load(Ordering::Acquire) {
-                return Err(End::Killed);
-            }
+            self.check_wanted()?;
             let mut ask = false;
             if heard {
-                let now_ms = clock::unix_ms();
-                let link = &server.replication.link;
-                link.heard_ms.store(now_ms, Ordering::Relaxed);
-                self.session.info.active_ms.store(now_ms, Ordering::Relaxed);
-                ask = self.obey_what_is_here(peer, &mut incoming)?;
+                self.note_heard();
+                ask = match &mut course {
+                    Course::Rows(incoming) => self.obey_what_is_here(peer, incoming)?,
+                    Course::Stream(stream) => self.obey_stream(peer, stream)?,
+                };
             }
             let due = match heard {
                 true => ACK_PROGRESS_EVERY,
@@ -429,9 +533,31 @@ impl<'s> Follower<'s> {
             };
             if ask || acked.elapsed() >= due {
                 acked = Instant::now();
-                self.acknowledge(peer, incoming.is_some())?;
+                self.acknowledge(peer, &mut course)?;
             }
-            heard = peer.read()?;
+            heard = match self.holds_back {
+                false => peer.read()?,
+                true => {
+                    self.nap();
+                    peer.heard = Instant::now();
+                    true
+                }
+            };
+        }
+    }
+
+    /// Whether what has come is to wait until the disk takes it.
+    fn hold_back(&mut self, so: bool) {
+        if self.holds_back != so {
+            self.holds_back = so;
+            let addr = &self.session.info.addr;
+            match so {
+                true => log::warn!(
+                    "link to {addr}: the disk here has no room for what the master sends, which \
+                     waits until there is some"
+                ),
+                false => log::info!("link to {addr}: what the master sends is taken again"),
+            }
         }
     }
 
@@ -444,14 +570,15 @@ impl<'s> Follower<'s> {
     ) -> Result<bool, End> {
         let mut asked = false;
         self.executor.start_tick();
-        let input = std::mem::take(&mut peer.input);
+        let mut input = std::mem::take(&mut peer.input);
         let limits = Limits {
             max_bulk_len: MAX_ARG_LEN,
             authenticated: true,
         };
         let mut used = 0;
+        let mut no_room = false;
         let done = loop {
-            let rest = input.get(used..).unwrap_or_default();
+            let rest = input.waiting().get(used..).unwrap_or_default();
             match peer.parser.advance(rest, &limits) {
                 Ok(Progress::Incomplete) => break Ok(()),
                 Ok(Progress::Complete { consumed }) => {
@@ -462,6 +589,10 @@ impl<'s> Follower<'s> {
                         self.obey_one(said, incoming)
                     });
                     peer.parser.reset();
+                    no_room = matches!(obeyed, Err(End::Apply(ApplyError::NoRoom)));
+                    if no_room {
+                        break Ok(());
+                    }
                     used += consumed;
                     if let Err(end) = obeyed {
                         break Err(end);
@@ -474,16 +605,19 @@ impl<'s> Follower<'s> {
                 Err(_) => break Err(End::Malformed),
             }
         };
+        input.consume(used);
         peer.input = input;
-        peer.input.drain(..used);
         done?;
         self.commit()?;
+        self.hold_back(no_room);
         Ok(asked)
     }
 
-    fn commit(&mut self) -> Result<(), End> {
-        let done = self.executor.finish_tick();
-        done.map_err(|error| End::Io(io::Error::other(error.to_string())))
+    pub(super) fn commit(&mut self) -> Result<(), End> {
+        self.executor.finish_tick().map_err(|error| match error {
+            Error::Op(OpError::Storage(error)) => error.into(),
+            error => End::Io(io::Error::other(error.to_string())),
+        })
     }
 
     fn obey_one(
@@ -531,8 +665,12 @@ impl<'s> Follower<'s> {
                 Ok(())
             }
             (FromMaster::Rows { db, rows }, Some(incoming)) if incoming.set.is_some() => {
-                incoming.staging.put(db, rows)?;
+                let put = match self.server.engine.takes_data() {
+                    true => incoming.staging.put(db, rows),
+                    false => Err(StorageError::NoRoom),
+                };
                 let staging = &incoming.staging;
+                put.map_err(|error| not_stored(staging.bytes, error))?;
                 link.sync_keys_here.store(staging.keys(), Ordering::Relaxed);
                 link.sync_bytes_here.store(staging.bytes, Ordering::Relaxed);
                 Ok(())
@@ -544,12 +682,15 @@ impl<'s> Follower<'s> {
                         libraries,
                         set: Some(set),
                     }) if staging.keys() == keys && set.position == position => {
-                        let following = self.following;
-                        self.executor.install(staging, &set, libraries, following)?;
+                        let (following, bytes) = (self.following, staging.bytes);
+                        self.executor
+                            .install(staging, &set, libraries, following)
+                            .map_err(|error| not_stored(bytes, error))?;
                     }
                     _ => return Err(End::Malformed),
                 }
                 self.distrusted = false;
+                self.no_room = NoRoom::default();
                 log::info!("link to {}: full sync done", self.session.info.addr);
                 self.enter(LinkPhase::Connected);
                 Ok(())
@@ -560,14 +701,15 @@ impl<'s> Follower<'s> {
 
     /// Says how far this is; while a data set arrives: nowhere. The old one's
     /// positions mean nothing to the master.
-    fn acknowledge(&self, peer: &mut Peer<'_>, is_syncing: bool) -> Result<(), End> {
+    fn acknowledge(&self, peer: &mut Peer<'_>, course: &mut Course) -> Result<(), End> {
         let engine = &self.server.engine;
-        let ack = match is_syncing {
-            true => wire::Ack {
+        let ack = match course {
+            Course::Stream(stream) => return self.acknowledge_stream(peer, stream),
+            Course::Rows(Some(_)) => wire::Ack {
                 applied: 0,
                 synced: None,
             },
-            false => wire::Ack {
+            Course::Rows(None) => wire::Ack {
                 applied: engine.binlog.range().next_position,
                 synced: Some(engine.synced_position()),
             },
@@ -578,8 +720,19 @@ impl<'s> Follower<'s> {
     }
 }
 
-/// A data set under way.
-struct Incoming {
+/// A data set did not get here, of which so many bytes did.
+fn not_stored(bytes: u64, error: StorageError) -> End {
+    match error {
+        StorageError::RocksDb(_)
+        | StorageError::Io(_)
+        | StorageError::Failed
+        | StorageError::NoRoom => End::NotStored { bytes, error },
+        error => error.into(),
+    }
+}
+
+/// A data set of a Kedis under way.
+pub(super) struct Incoming {
     staging: Staging,
     libraries: Libraries,
     set: Option<DataSet>,
@@ -591,84 +744,6 @@ impl Incoming {
             staging,
             libraries: Libraries::default(),
             set: None,
-        }
-    }
-}
-
-/// The master's end of the connection.
-struct Peer<'s> {
-    socket: TcpStream,
-    server: &'s Server,
-    input: Vec<u8>,
-    parser: Parser,
-    scratch: Box<[u8]>,
-    heard: Instant,
-}
-
-impl<'s> Peer<'s> {
-    fn new(socket: TcpStream, server: &'s Server) -> Peer<'s> {
-        Peer {
-            socket,
-            server,
-            input: Vec::new(),
-            parser: Parser::new(),
-            scratch: vec![0; READ_BYTES].into_boxed_slice(),
-            heard: Instant::now(),
-        }
-    }
-
-    /// Waits a moment for bytes; says whether some came.
-    fn read(&mut self) -> Result<bool, End> {
-        match self.socket.read(&mut self.scratch) {
-            Ok(0) => Err(End::Closed),
-            Ok(n) => {
-                self.heard = Instant::now();
-                let stats = &self.server.stats;
-                stats.net_input_bytes.add(n as u64);
-                stats.net_repl_input_bytes.add(n as u64);
-                let came = self.scratch.get(..n).unwrap_or_default();
-                self.input.extend_from_slice(came);
-                Ok(true)
-            }
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock
-                        | io::ErrorKind::TimedOut
-                        | io::ErrorKind::Interrupted
-                ) =>
-            {
-                let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
-                match self.heard.elapsed() > timeout {
-                    true => Err(End::Silent),
-                    false => Ok(false),
-                }
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Sends a command and waits for the line that answers it.
-    fn ask(&mut self, args: &[&[u8]]) -> Result<String, End> {
-        let mut out = Vec::new();
-        command(&mut out, args);
-        self.socket.write_all(&out)?;
-        loop {
-            // A master that is busy sends empty lines.
-            while self.input.first() == Some(&b'\n') {
-                self.input.remove(0);
-            }
-            if let Some(end) = memchr::memchr(b'\n', &self.input) {
-                let line: Vec<u8> = self.input.drain(..=end).collect();
-                return Ok(String::from_utf8_lossy(line.trim_ascii()).into_owned());
-            }
-            if self.input.len() > MAX_LINE {
-                return Err(End::Malformed);
-            }
-            self.read()?;
-            if self.server.replication.desired().stop {
-                return Err(End::Unwanted);
-            }
         }
     }
 }

@@ -9,6 +9,8 @@
 //! | [`turns`] | how many data sets are sent at once |
 //! | [`failover`] | hands over to a replica |
 //! | [`link`] | one thread that follows the master, if there is one |
+//! | [`redis_master`] | what is different if that is a Redis |
+//! | [`peer`] | the master's end of the connection |
 //!
 //! What others see of it, and what commands want of it, is in
 //! [`crate::state::replication`].
@@ -17,7 +19,9 @@ mod databases;
 mod failover;
 mod feeder;
 mod link;
+mod peer;
 mod redis;
+mod redis_master;
 mod turns;
 mod wire;
 

@@ -8,12 +8,14 @@
 pub mod decode;
 pub mod encode;
 pub mod extent;
+mod input;
 pub mod parser;
 mod room;
 pub mod writer;
 
 pub use decode::{DecodeError, Value, decode};
 pub use extent::Extent;
+pub use input::Input;
 pub use parser::{Args, Limits, Parser, Progress, ProtocolError, glance};
 pub use room::{FREE_BYTES, Lender};
 pub use writer::{Mark, Reply};

@@ -202,6 +202,15 @@ impl Parser {
         self.ranges.len()
     }
 
+    /// Bytes of the request up to the end of the argument that is being read, of which some
+    /// have not arrived; 0: no argument is.
+    pub fn announced(&self) -> usize {
+        match self.stage {
+            Stage::Data(len) => self.pos.saturating_add(len).saturating_add(2),
+            _ => 0,
+        }
+    }
+
     /// Memory that the arguments read so far take beside the buffer, in bytes:
     /// of many short ones much more than they are long.
     pub fn memory(&self) -> usize {

@@ -5,13 +5,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes that a reply may have without asking.
+/// Bytes that a reply may have without asking, where it soon counts as its client's.
 pub const FREE_BYTES: usize = 2 << 20;
 
 /// Whoever knows how much memory replies may take.
 pub trait Lender: Send + Sync {
-    /// How many more a reply of `held` bytes may have: `most`, or else `least`.
-    fn lend(&self, held: usize, least: usize, most: usize) -> Option<usize>;
+    /// How many bytes more a reply may have: `most`, or else `least`.
+    fn lend(&self, least: usize, most: usize) -> Option<usize>;
 
     /// So many are free again, or count as their client's.
     fn take_back(&self, bytes: usize);
@@ -31,7 +31,7 @@ impl Room {
     /// The new limit of a reply that lacks `lack` bytes and may have `limit` yet: twice
     /// as many, as buffers grow, or as many as it needs.
     pub(super) fn extend(&mut self, limit: usize, lack: usize) -> Option<usize> {
-        let more = self.lender.lend(limit, lack, lack.max(limit))?;
+        let more = self.lender.lend(lack, lack.max(limit))?;
         self.lent += more;
         Some(limit.saturating_add(more))
     }

@@ -6,7 +6,7 @@
 //! version for a type that has a method here.
 
 use super::encode;
-use super::room::{FREE_BYTES, Lender, Room};
+use super::room::{Lender, Room};
 use crate::base::num::format_f64;
 use std::sync::Arc;
 
@@ -40,13 +40,13 @@ impl Reply {
         }
     }
 
-    /// What is written from here on is bounded: by [`FREE_BYTES`], and beyond that by
-    /// what `lender` lends.
-    pub fn bound<L: Lender + 'static>(&mut self, lender: &Arc<L>) {
+    /// What is written from here on is bounded: by `free` bytes ([`super::FREE_BYTES`] where
+    /// the reply soon counts as memory of its client), and beyond that by what `lender` lends.
+    pub fn bound<L: Lender + 'static>(&mut self, lender: &Arc<L>, free: usize) {
         self.give_back();
         self.room
             .get_or_insert_with(|| Room::new(Arc::<L>::clone(lender)));
-        self.limit = self.buf.len() + FREE_BYTES;
+        self.limit = (self.buf.len() + free).max(1);
     }
 
     /// What was written counts as memory elsewhere, or nowhere any more.

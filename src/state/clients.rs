@@ -1,5 +1,6 @@
 //! All connected clients, as threads other than their own may see them.
 
+use super::client_memory::Account;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,6 +103,8 @@ pub struct ClientInfo {
     pub multi_commands: AtomicI32,
     /// Memory of those commands.
     pub multi_bytes: AtomicUsize,
+    /// Its part of what all clients hold.
+    pub account: Account,
     /// Keys it watches.
     pub watched_keys: AtomicUsize,
     /// Registry index of the last command; `u32::MAX`: none yet.
@@ -154,6 +157,7 @@ impl ClientInfo {
             argv_bytes: AtomicUsize::new(0),
             multi_commands: AtomicI32::new(-1),
             multi_bytes: AtomicUsize::new(0),
+            account: Account::default(),
             watched_keys: AtomicUsize::new(0),
             last_command: AtomicU32::new(u32::MAX),
             kill: AtomicBool::new(false),

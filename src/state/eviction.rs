@@ -1,7 +1,8 @@
 //! `maxmemory-clients`: what the buffers of all clients may take together.
 //!
-//! Each connection pauses once a mebibyte of replies waits for its peer, but
-//! many connections, or few with huge replies, would add up. When all clients
+//! Replies that a peer does not take are kept while there is memory for them. When
+//! little of the limit is left ([`Server::have_clients_room`]), requests of a client that
+//! has replies waiting are not read any more until there is room again. When all clients
 //! together take more than the limit, those that take most are closed, until the
 //! rest fits. CLIENT NO-EVICT spares a client. Without `maxmemory-clients` the
 //! limit is a share of the memory budget: the caches fill the budget itself, and
@@ -9,8 +10,10 @@
 //!
 //! A reply counts only when it is whole, and each thread may be making one. So
 //! what a long one takes is lent to it out of what all clients have left, and taken
-//! back when it counts. If there is too little, clients go for which as much waits and
-//! which have taken nothing of it for a while; if there are none, its own client goes.
+//! back when it counts. If there is too little, clients go for which replies wait and
+//! which have taken nothing of them for a while; if there are none, a command that only
+//! reads is run again when there is more, and the client of another one goes. A long
+//! request likewise has memory lent before it is read and run ([`Loan`]).
 
 use super::clients::{ClientFlags, ClientId, ClientInfo};
 use super::config::Config;
@@ -21,31 +24,55 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The clients are added up at most once in this time.
+/// Clients are chosen at most once in this time: those that were chosen before have
+/// ended by then.
 const PERIOD_US: u64 = 5_000;
+/// This part of the limit is kept for replies to requests that are under way, and half of
+/// that for what is not asked for because it is little.
+const SPARE: u64 = 8;
 /// Without `maxmemory-clients`: the share of the budget, in percent, but at least
 /// so many bytes if the budget has them.
 const DEFAULT_SHARE_PERCENT: u64 = 25;
 const DEFAULT_LEAST_BYTES: u64 = 1 << 30;
-/// Who has not taken or sent a byte for so long makes room for the replies of others.
-const STALLED_MS: u64 = 10_000;
+/// A client that has not taken or sent a byte for so long makes room for others.
+pub const STALLED_MS: u64 = 10_000;
 
 impl Server {
-    /// What the buffers of all clients may take.
+    /// What the buffers of all clients may take: what is configured, and no more than the
+    /// caches can leave to them.
     pub fn clients_limit_bytes(&self, config: &Config) -> u64 {
         let budget = self.engine.memory_budget();
-        match config.maxmemory_clients.bytes(budget) {
+        let wanted = match config.maxmemory_clients.bytes(budget) {
             0 => default_limit(budget),
             bytes => bytes,
-        }
+        };
+        wanted.min(self.engine.spare_cache_bytes())
+    }
+
+    /// What may be lent of it at the most.
+    pub fn lending_limit(&self, config: &Config) -> u64 {
+        let limit = self.clients_limit_bytes(config);
+        limit - limit / SPARE / 2
+    }
+
+    /// Whether clients may have more replies waiting than they have: otherwise the next
+    /// ones could only be kept by closing somebody.
+    pub fn have_clients_room(&self, config: &Config) -> bool {
+        let limit = self.clients_limit_bytes(config);
+        self.client_memory.taken() < limit - limit / SPARE
     }
 
     /// Has the largest clients closed if all together are above the limit, and
     /// says which: the calling thread closes its own at once. Cheap enough to be
     /// called whenever a client holds much.
     pub fn evict_clients(&self, config: &Config) -> Vec<ClientId> {
+        self.make_room();
+        let limit = self.clients_limit_bytes(config);
+        if self.client_memory.taken() <= limit {
+            return Vec::new();
+        }
         let now_us = clock::mono_us();
-        let last = &self.clients_added_up_us;
+        let last = &self.clients_chosen_us;
         let before_us = last.load(Ordering::Relaxed);
         let is_early = now_us < before_us.saturating_add(PERIOD_US);
         // Of several threads at once, one.
@@ -57,27 +84,26 @@ impl Server {
         if is_early || !is_mine() {
             return Vec::new();
         }
-        let limit = self.clients_limit_bytes(config);
-        let largest = to_evict(self.measure_clients(), limit, |_| true);
+        let left = limit.saturating_sub(self.client_memory.lent());
+        let largest = to_evict(self.measure_clients(), left, |_| true);
         largest
             .into_iter()
-            .map(|client| self.evict(client))
+            .map(|client| self.evict(client, "all clients more than maxmemory-clients"))
             .collect()
     }
 
+    /// What each client takes that is not closing.
     fn measure_clients(&self) -> Vec<Measured> {
-        let clients = Measured::of(self.clients.all());
-        let total = total_of(&clients);
-        self.clients_bytes.store(total, Ordering::Relaxed);
-        clients
+        Measured::of(self.clients.all())
     }
 
-    fn evict(&self, Measured { client, bytes }: Measured) -> ClientId {
+    /// Has a client closed, and says why.
+    fn evict(&self, Measured { client, bytes }: Measured, why: &str) -> ClientId {
         self.post(client.id, Message::Kill(client.id));
         // Of several threads, one.
         if self.clients.remove(client.id) {
             log::warn!(
-                "client {} at {} takes {bytes} bytes, all clients more than maxmemory-clients: closing it",
+                "client {} at {} takes {bytes} bytes, and {why}: closing it",
                 client.id.0,
                 client.addr
             );
@@ -86,63 +112,157 @@ impl Server {
         client.id
     }
 
-    /// Lends so much unless that would be more than is left.
-    fn try_lend(&self, limit: u64, bytes: u64) -> bool {
-        let taken = self.clients_bytes.load(Ordering::Relaxed);
-        let left = limit.saturating_sub(taken);
-        let lend = |lent: u64| lent.checked_add(bytes).filter(|lent| *lent <= left);
-        let relaxed = Ordering::Relaxed;
-        let lent = &self.replies_lent;
-        lent.fetch_update(relaxed, relaxed, lend).is_ok()
-    }
-
-    /// Makes room for so much more of a reply of `held` bytes, if clients that have
-    /// stalled and take more than it would can make it.
-    fn evict_stalled(&self, clients: Vec<Measured>, limit: u64, held: u64, bytes: u64) {
-        let lent = self.replies_lent.load(Ordering::Relaxed);
+    /// Makes room for so much more, if clients that have stalled can make it; `now`: what
+    /// they take counts as free at once, though their threads free it in a moment.
+    fn evict_stalled(&self, limit: u64, bytes: u64, now: bool) {
+        let lent = self.client_memory.lent();
         let Some(left) = limit.checked_sub(lent.saturating_add(bytes)) else {
             return;
         };
+        let clients = self.measure_clients();
         let total = total_of(&clients);
         let since_ms = clock::unix_ms().saturating_sub(STALLED_MS);
         let stalled = to_evict(clients, left, |holder| {
-            let active_ms = holder.client.active_ms.load(Ordering::Relaxed);
-            holder.bytes > held + bytes && active_ms < since_ms
+            let client = &holder.client;
+            let output = client.output_bytes.load(Ordering::Relaxed);
+            output > 0 && client.active_ms.load(Ordering::Relaxed) < since_ms
         });
         if total - total_of(&stalled) > left {
             return;
         }
         for client in stalled {
-            self.evict(client);
+            if now {
+                self.client_memory.end(&client.client.account);
+            }
+            self.evict(
+                client,
+                "reads no replies while others have no room for theirs",
+            );
         }
-        self.measure_clients();
+    }
+}
+
+/// Copies of what a request writes, besides the one that was received: its part of the
+/// batch and of the binlog's row before that, and the memtables' of both.
+const COPIES: u64 = 4;
+
+/// Memory that is lent to one request, until it is dropped.
+pub struct Loan {
+    server: Arc<Server>,
+    bytes: u64,
+    input: usize,
+}
+
+impl Loan {
+    /// The part of it that the bytes of the request take themselves.
+    pub fn input_bytes(&self) -> usize {
+        self.input
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.server.client_memory.take_back(self.bytes);
+        self.server.make_room();
+    }
+}
+
+impl std::fmt::Debug for Loan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loan").field("bytes", &self.bytes).finish()
+    }
+}
+
+/// Why no memory is lent to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Others have it; so many bytes are wanted.
+    Later(u64),
+    /// There is not so much for all clients together.
+    Never,
+}
+
+impl Server {
+    /// Lends memory to a request of `bytes` that writes `work` bytes at the most, on top
+    /// of what it has.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn lend_request(
+        self: &Arc<Server>,
+        config: &Config,
+        loan: &mut Option<Loan>,
+        bytes: usize,
+        work: usize,
+    ) -> Result<(), Refusal> {
+        let wanted = bytes as u64 + (work as u64).saturating_mul(COPIES);
+        let lent = loan.as_ref().map_or(0, |loan| loan.bytes);
+        let more = wanted.saturating_sub(lent);
+        let limit = self.lending_limit(config);
+        let held = work.saturating_sub(bytes) as u64;
+        if wanted.saturating_add(held) > limit {
+            return Err(Refusal::Never);
+        }
+        // Memtables that are being written out may take more than their share.
+        let now = limit.min(self.engine.spare_cache_now());
+        let lends = || self.has_memory_for(more) && self.client_memory.try_lend(now, more);
+        if more > 0 && !lends() {
+            return Err(Refusal::Later(more));
+        }
+        let loan = loan.get_or_insert_with(|| Loan {
+            server: self.clone(),
+            bytes: 0,
+            input: 0,
+        });
+        loan.bytes += more;
+        loan.input = loan.input.max(bytes);
+        self.make_room();
+        Ok(())
+    }
+
+    /// Whether so much could be lent now, if need be once clients that have stalled are
+    /// closed.
+    pub fn find_room(&self, config: &Config, bytes: u64) -> bool {
+        let limit = self
+            .lending_limit(config)
+            .min(self.engine.spare_cache_now());
+        let fits = || {
+            self.client_memory.taken().saturating_add(bytes) <= limit && self.has_memory_for(bytes)
+        };
+        fits() || {
+            self.evict_stalled(limit, bytes, false);
+            fits()
+        }
+    }
+
+    /// Whether a transaction that has so many bytes of queued commands could ever run.
+    pub fn could_run_transaction(&self, config: &Config, bytes: usize) -> bool {
+        let wanted = (bytes as u64).saturating_mul(1 + COPIES);
+        wanted <= self.lending_limit(config)
     }
 }
 
 impl Lender for Server {
-    fn lend(&self, held: usize, least: usize, most: usize) -> Option<usize> {
-        let limit = self.clients_limit_bytes(&self.config.load());
+    fn lend(&self, least: usize, most: usize) -> Option<usize> {
+        let limit = self.lending_limit(&self.config.load());
+        let memory = &self.client_memory;
         let try_lend = |sizes: &[usize]| {
             let mut sizes = sizes.iter().copied();
-            sizes.find(|bytes| self.try_lend(limit, *bytes as u64))
+            sizes.find(|bytes| {
+                let bytes = *bytes as u64;
+                self.has_memory_for(bytes) && memory.try_lend(limit, bytes)
+            })
         };
-        if let Some(lent) = try_lend(&[most, least]) {
-            return Some(lent);
-        }
-        // What clients took may be an old figure.
-        let clients = self.measure_clients();
-        if let Some(lent) = try_lend(&[most, least]) {
-            return Some(lent);
-        }
-        self.evict_stalled(clients, limit, held as u64, least as u64);
-        try_lend(&[least])
+        let lent = try_lend(&[most, least]).or_else(|| {
+            self.evict_stalled(limit, least as u64, true);
+            try_lend(&[least])
+        });
+        self.make_room();
+        lent
     }
 
     fn take_back(&self, bytes: usize) {
-        // Of a client that will be added up soon.
-        let relaxed = Ordering::Relaxed;
-        self.clients_bytes.fetch_add(bytes as u64, relaxed);
-        self.replies_lent.fetch_sub(bytes as u64, relaxed);
+        self.client_memory.take_back(bytes as u64);
     }
 }
 

@@ -38,6 +38,10 @@ pub struct Job {
     pub noted: bool,
     /// Whether a lane has tried to run it.
     pub tried: bool,
+    /// Memory that there was not for its reply, in bytes.
+    pub wanted: u64,
+    /// Since when it waits for that, Unix ms.
+    pub wanted_since_ms: u64,
 }
 
 impl Job {
@@ -49,6 +53,8 @@ impl Job {
             shown: false,
             noted,
             tried: false,
+            wanted: 0,
+            wanted_since_ms: 0,
         }
     }
 }

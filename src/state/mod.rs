@@ -27,6 +27,7 @@
 //! | [`saves`] | SAVE and BGSAVE as they stand |
 //! | [`migrations`] | MIGRATE: what waits to be moved, and which keys are on their way |
 //! | [`cursors`] | places at which SCAN has stopped |
+//! | [`client_memory`] | how much memory clients take |
 //! | [`eviction`] | closing clients when all take too much memory |
 //!
 //! State does not know how connections are served or commands are run: a
@@ -34,6 +35,7 @@
 
 pub mod access;
 mod budget;
+pub mod client_memory;
 pub mod clients;
 pub mod config;
 pub mod cursors;

@@ -313,6 +313,14 @@ pub struct Link {
     pub master_next: AtomicU64,
     /// When the row that was applied last was committed there, Unix ms.
     pub applied_ms: AtomicU64,
+    /// Where the stream of a Redis master goes on that is applied here: offset of the
+    /// next byte; 0 if no Redis is followed.
+    pub stream_next: AtomicU64,
+    /// And up to where it has been read.
+    pub stream_read: AtomicU64,
+    /// Bytes that the data set under way has, if that is known, as with Redis masters;
+    /// otherwise 0.
+    pub sync_bytes: AtomicU64,
     /// Keys that the data set under way has, keys and bytes of it that are here.
     pub sync_keys: AtomicU64,
     /// See there.
@@ -339,6 +347,27 @@ impl Link {
         if before == LinkPhase::Connected as u8 && phase != LinkPhase::Connected {
             self.down_ms.store(now_ms, Ordering::Relaxed);
         }
+    }
+
+    /// Forgets what is known of the data set that came last.
+    pub fn begin_sync(&self) {
+        let figures = [
+            &self.sync_bytes,
+            &self.sync_keys,
+            &self.sync_keys_here,
+            &self.sync_bytes_here,
+        ];
+        for figure in figures {
+            figure.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Where the stream of a Redis master goes on, and up to where it has been read;
+    /// nothing if no Redis is followed.
+    pub fn stream(&self) -> Option<(u64, u64)> {
+        let next = self.stream_next.load(Ordering::Relaxed);
+        let read = self.stream_read.load(Ordering::Relaxed);
+        (next > 0).then_some((next, read.max(next)))
     }
 
     /// Notes the socket, so that [`Link::hang_up`] can end its reads.

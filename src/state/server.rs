@@ -1,6 +1,7 @@
 //! Everything that the threads of a server share.
 
 use super::access::Accesses;
+use super::client_memory::ClientMemory;
 use super::clients::{ClientId, Clients};
 use super::config::{Config, SharedConfig};
 use super::cursors::Cursors;
@@ -140,12 +141,18 @@ pub struct Server {
     stalled_until_us: AtomicU64,
     /// IO threads that have ended their last tick.
     ended_threads: (Mutex<usize>, Condvar),
-    /// When the memory of all clients was last added up, in monotonic µs.
-    pub(super) clients_added_up_us: AtomicU64,
-    /// What that came to.
-    pub(super) clients_bytes: AtomicU64,
-    /// What replies take that are being made.
-    pub(super) replies_lent: AtomicU64,
+    /// When clients were last chosen to be closed for their memory, in monotonic µs.
+    pub(super) clients_chosen_us: AtomicU64,
+    /// What clients took when it was last looked how large the process is.
+    pub(super) client_memory_seen: AtomicU64,
+    /// Whether a thread keeps the process to its budget.
+    pub keeps_to_budget: AtomicBool,
+    /// Since when the process has no memory for a long request, in monotonic µs; 0: it has.
+    pub(super) no_memory_since_us: AtomicU64,
+    /// When memory that nothing uses was last given back, in monotonic µs.
+    pub(super) gave_back_us: AtomicU64,
+    /// What clients take.
+    pub client_memory: ClientMemory,
     shutdown: Mutex<Stopping>,
     log_level: OnceLock<Box<dyn Fn(super::config::LogLevel) + Send + Sync>>,
     listen: OnceLock<Box<Listen>>,
@@ -206,9 +213,12 @@ impl Server {
             paused: AtomicBool::new(false),
             stalled_until_us: AtomicU64::new(0),
             ended_threads: Default::default(),
-            clients_added_up_us: AtomicU64::new(0),
-            clients_bytes: AtomicU64::new(0),
-            replies_lent: AtomicU64::new(0),
+            clients_chosen_us: AtomicU64::new(0),
+            client_memory_seen: AtomicU64::new(0),
+            keeps_to_budget: AtomicBool::new(false),
+            no_memory_since_us: AtomicU64::new(0),
+            gave_back_us: AtomicU64::new(0),
+            client_memory: ClientMemory::default(),
             shutdown: Mutex::default(),
             log_level: OnceLock::new(),
             listen: OnceLock::new(),

@@ -40,6 +40,8 @@ pub struct Multi {
     pub writes: bool,
     /// Whether a pause of writes holds any of them back.
     pub may_replicate: bool,
+    /// Whether any of them may add data.
+    pub grows: bool,
     /// Memory of the queue, in bytes.
     bytes: usize,
 }
@@ -217,13 +219,14 @@ impl Session {
     }
 
     /// Queues a command, unless EXEC is bound to fail anyway.
-    pub fn queue(&mut self, args: &[&[u8]], writes: bool, may_replicate: bool) {
+    pub fn queue(&mut self, args: &[&[u8]], writes: bool, may_replicate: bool, grows: bool) {
         let doomed = self.watch.as_ref().is_some_and(|watch| watch.is_dirty());
         let Some(multi) = self.multi.as_deref_mut() else {
             return;
         };
         multi.writes |= writes;
         multi.may_replicate |= may_replicate;
+        multi.grows |= grows;
         if doomed || multi.aborted {
             return;
         }
@@ -236,10 +239,13 @@ impl Session {
         info.multi_bytes.store(multi.bytes, Ordering::Relaxed);
     }
 
-    /// A command could not be queued: EXEC will refuse.
+    /// A command could not be queued: EXEC will refuse, and needs none of the others.
     pub fn abort_multi(&mut self) {
         if let Some(multi) = self.multi.as_deref_mut() {
             multi.aborted = true;
+            multi.queue = Vec::new();
+            multi.bytes = 0;
+            self.info.multi_bytes.store(0, Ordering::Relaxed);
         }
     }
 

@@ -119,6 +119,12 @@ pub struct Stats {
     pub sync_partial_ok: Counter,
     /// Replicas that wanted to go on where they were, and could not.
     pub sync_partial_err: Counter,
+    /// Hashes that came with times of their fields, which are not kept.
+    pub field_times_hashes: Counter,
+    /// Fields of those that had a time.
+    pub field_times_fields: Counter,
+    /// Of those fields: how many the log has told of.
+    field_times_told: AtomicU64,
     /// Histograms of commands stand still.
     untimed: AtomicBool,
     /// Error replies by their code.
@@ -179,6 +185,22 @@ impl Stats {
         }
     }
 
+    /// Counts a hash whose fields had times, which are not kept.
+    pub fn lost_field_times(&self, fields: u64) {
+        if fields > 0 {
+            self.field_times_hashes.add(1);
+            self.field_times_fields.add(fields);
+        }
+    }
+
+    /// Whether fields have lost their times since this was asked last. Whoever
+    /// serves a request may not write to the log, so somebody else looks here.
+    pub fn has_untold_field_times(&self) -> bool {
+        let fields = self.field_times_fields.get();
+        // It is lower after CONFIG RESETSTAT.
+        self.field_times_told.swap(fields, Ordering::Relaxed) < fields
+    }
+
     /// CONFIG RESETSTAT.
     pub fn reset(&self) {
         for counter in [
@@ -204,6 +226,8 @@ impl Stats {
             &self.evicted_clients,
             &self.output_limit_disconnections,
             &self.query_limit_disconnections,
+            &self.field_times_hashes,
+            &self.field_times_fields,
         ] {
             counter.reset();
         }

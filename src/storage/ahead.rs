@@ -123,31 +123,40 @@ impl Txn {
     }
 }
 
+/// What stands in the pending batch for collections.
+pub(super) type Loads = BTreeMap<Place, Load>;
+
 /// What stands in the pending batch for one collection.
-struct Load {
+pub(super) struct Load {
     kind: Kind,
     rows: u64,
     bytes: usize,
 }
 
 impl View {
-    /// Writes rows of collections that this turn has made, if they are many.
-    pub(super) fn send_ahead(&self) -> Result<Sent> {
+    /// The collections that this turn has made and whose rows are many.
+    pub(super) fn loads_to_send(&self) -> Loads {
         let least = self.engine.config.ahead_bytes;
         // A range deletion means what stands before it in the batch: no row may
         // be written before that.
         if self.overlay.bytes() < least || self.overlay.deletes_ranges() {
-            return Ok(Sent::new());
+            return Loads::new();
         }
         let mut loads = self.loads_of_new_collections();
         loads.retain(|_, load| load.bytes >= least);
-        let sent: Sent = loads.keys().copied().collect();
-        if sent.is_empty() {
-            return Ok(sent);
+        loads
+    }
+
+    /// Writes the rows of these collections. They are on the list of those that go ahead
+    /// from now on, also if it fails.
+    pub(super) fn send_ahead(&self, loads: &Loads) -> Result<()> {
+        if loads.is_empty() {
+            return Ok(());
         }
+        let sent: Sent = loads.keys().copied().collect();
         self.engine.ahead.lock().extend(&sent);
         let mut slice = WriteBatch::default();
-        for ((keyspace, id), load) in &loads {
+        for ((keyspace, id), load) in loads {
             let value = encode_reclaim(load.kind, load.rows);
             slice.put_cf(&self.column_family(*keyspace)?, keys::reclaim(*id), value);
         }
@@ -161,13 +170,12 @@ impl View {
                 }
             }
         }
-        self.write_slice(slice)?;
-        Ok(sent)
+        self.write_slice(slice)
     }
 
-    fn loads_of_new_collections(&self) -> BTreeMap<Place, Load> {
+    fn loads_of_new_collections(&self) -> Loads {
         let new_ids = self.new_ids.borrow();
-        let mut loads: BTreeMap<Place, Load> = BTreeMap::new();
+        let mut loads = Loads::new();
         if new_ids.is_empty() {
             return loads;
         }
@@ -192,7 +200,7 @@ impl View {
         self.engine.put_state(&mut commit, &mut slice);
         let written = self.engine.write(slice);
         if let Err(error) = &written {
-            // Under the lock, so that nobody waits for a write that will not come.
+            // Under the lock: the next commit finds it failed.
             self.engine.fail(error);
         }
         // Whoever waits has its turn before the next slice.
@@ -378,8 +386,9 @@ mod tests {
         let (mut writer, mut reclaimer) = (Txn::new(engine.clone()), Txn::new(engine.clone()));
         writer.begin(1).unwrap();
         new_set(&mut writer, b"set", 5000);
-        let sent = writer.send_ahead().unwrap();
-        assert_eq!(sent.len(), 1);
+        let loads = writer.loads_to_send();
+        assert_eq!(loads.len(), 1);
+        writer.send_ahead(&loads).unwrap();
         // In between, as another thread would.
         let mut pass = reclaimer.begin_reclaim(DB).unwrap();
         let slice = reclaimer.reclaim_slice(&mut pass, 1 << 20).unwrap();

@@ -10,6 +10,7 @@
 use super::engine::{ColumnFamily, CommitState, Db, Engine};
 use super::history::Following;
 use super::overlay::BATCH_FRAME;
+use super::upstream::Stream;
 use super::{DbIndex, Result, StorageError};
 use crate::encoding::binlog::{HEADER_LEN, Row, key, position};
 use crate::encoding::own::{self, State};
@@ -21,6 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// After so many bytes trimmed, files are looked for that may go.
 const FILES_STEP: u64 = 16 << 20;
+/// And after so many while the disk is full.
+const SMALL_STEP: u64 = 1 << 20;
 
 /// The effects of the commands of one pending batch, as RESP commands.
 #[derive(Debug, Default)]
@@ -33,6 +36,8 @@ pub struct LogBuffer {
     db: Option<DbIndex>,
     /// The link to a master logs what it receives instead, and nothing else.
     received: Option<Received>,
+    /// The link to a Redis master: how far that is applied.
+    pub(super) stream: Option<Stream>,
 }
 
 /// Rows of the master's binlog that a pending batch applies.
@@ -66,16 +71,29 @@ impl LogBuffer {
 
     /// Whether nothing is logged.
     pub fn is_empty(&self) -> bool {
-        self.row.is_empty() && self.received.as_ref().is_none_or(|r| r.rows.is_empty())
+        let reached = self.stream.as_ref().is_some_and(|s| s.reached.is_some());
+        !reached && !self.has_row() && self.received.as_ref().is_none_or(|r| r.rows.is_empty())
+    }
+
+    /// Whether commands are logged.
+    fn has_row(&self) -> bool {
+        !self.row.is_empty()
     }
 
     /// From now on only received rows are logged.
     pub(super) fn receive(&mut self, following: Following) {
+        self.stream = None;
         self.received = Some(Received {
             following,
             rows: Vec::new(),
             values: Vec::new(),
         });
+    }
+
+    /// From now on commands are logged, with how far the stream is that they come from.
+    pub(super) fn receive_stream(&mut self, stream: Stream) {
+        self.received = None;
+        self.stream = Some(stream);
     }
 
     /// Logs a received row.
@@ -86,9 +104,9 @@ impl LogBuffer {
         }
     }
 
-    /// Whether it takes received rows only.
+    /// Whether it is a link's.
     pub(super) fn is_received(&self) -> bool {
-        self.received.is_some()
+        self.received.is_some() || self.stream.is_some()
     }
 
     /// Appends one command that was run in `db`.
@@ -165,6 +183,9 @@ impl LogBuffer {
         self.row.shrink_to(KEEP_BYTES);
         self.entries = 0;
         self.db = None;
+        if let Some(stream) = &mut self.stream {
+            stream.reached = None;
+        }
         if let Some(received) = &mut self.received {
             received.rows.clear();
             received.values.clear();
@@ -391,12 +412,36 @@ impl Engine {
         batch: &mut WriteBatch,
     ) -> Result<()> {
         if let Some(received) = &log.received {
-            return self.put_received(commit, received, batch);
-        }
-        // What a replica writes of its own accord is in nobody's history.
-        if log.is_empty() || !self.binlog.is_enabled() || self.is_following() {
+            self.put_received(commit, received, batch)?;
+            self.forget_upstream(commit, batch);
             return Ok(());
         }
+        match &log.stream {
+            Some(stream) if !self.is_current(stream.following) => {
+                return Err(StorageError::Detached);
+            }
+            Some(_) => {}
+            // What a replica writes of its own accord is in nobody's history.
+            None if self.is_following() => return Ok(()),
+            None => self.forget_upstream(commit, batch),
+        }
+        if log.has_row() && self.binlog.is_enabled() {
+            self.put_row(commit, log, unix_ms, batch)?;
+        }
+        if let Some(stream) = &log.stream {
+            self.put_upstream(commit, stream, batch);
+        }
+        Ok(())
+    }
+
+    /// Adds a row of this server's own commands.
+    fn put_row(
+        &self,
+        commit: &mut CommitState,
+        log: &mut LogBuffer,
+        unix_ms: u64,
+        batch: &mut WriteBatch,
+    ) -> Result<()> {
         let at = commit.state.binlog_position;
         commit.history = self.renewed_history(at, batch)?;
         let row = log.complete(commit.state.binlog_entry, unix_ms);
@@ -508,13 +553,21 @@ impl Engine {
         // No range deletion: its trace would lie over all files there are, and each
         // compaction would write all of them again. As it is they are only moved.
         let mark = key(to.position);
-        self.db.put_cf(&self.own_cf, own::TRIMMED, mark)?;
+        if let Err(error) = self.db.put_cf(&self.own_cf, own::TRIMMED, mark) {
+            let error = error.into();
+            self.fail(&error);
+            return Err(error);
+        }
         self.binlog.first_entry.store(to.entry, Ordering::Release);
         self.binlog
             .first_position
             .store(to.position, Ordering::Release);
         let files_from = &self.binlog.files_from;
-        if to.position - files_from.load(Ordering::Relaxed).min(to.position) >= FILES_STEP {
+        let step = match self.disk.is_low() {
+            true => SMALL_STEP,
+            false => FILES_STEP,
+        };
+        if to.position - files_from.load(Ordering::Relaxed).min(to.position) >= step {
             // Files that are gone stay gone: so must the mark.
             self.sync_wal()?;
             // Both ends count.

@@ -440,9 +440,13 @@ struct FailPoint {
     slow: bool,
 }
 
+/// What a test does at a fail point, by its name.
+#[cfg(test)]
+type AtFailPoint = (&'static str, Box<dyn FnOnce()>);
+
 #[cfg(test)]
 thread_local! {
-    static AT_FAIL_POINT: RefCell<Option<(&'static str, Box<dyn FnOnce()>)>> = RefCell::default();
+    static AT_FAIL_POINT: RefCell<Option<AtFailPoint>> = RefCell::default();
 }
 
 /// Calls `act` when this thread passes the fail point `name` for the next time.

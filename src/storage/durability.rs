@@ -1,11 +1,10 @@
 //! I1: how far commits are safe from a crash, and who sees to that.
 //!
-//! A commit stands in the buffer of RocksDB's WAL first. Handing that to the
-//! operating system makes it safe from a crash of the process and takes
-//! microseconds: the thread that wants it does it. Syncing the disk (`appendfsync
-//! always`) takes much longer: for IO threads a thread of its own does it, the
-//! *fsync thread*, which runs [`Engine::serve_syncs`]. They go on meanwhile and keep
-//! their replies back; one sync is for all that was written when it began.
+//! The operating system has a commit once it is written, so it is safe from a crash of
+//! the process. Syncing the disk (`appendfsync always`) takes much longer: for IO threads
+//! a thread of its own does it, the *fsync thread*, which runs [`Engine::serve_syncs`].
+//! They go on meanwhile and keep their replies back; one sync is for all that was written
+//! when it began.
 //!
 //! A disk that has a cache of its own takes less for a sync than the kernel for getting
 //! two threads to hand it to each other where processors are busy. So as long as syncs
@@ -49,6 +48,14 @@ struct Synced {
     position: u64,
     /// Positions are of this data set: grows when a full sync installs another.
     data_set: u64,
+}
+
+/// What the database has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reached {
+    /// Commits.
+    written: u64,
+    synced: Synced,
 }
 
 /// A number of a commit: all up to it are meant. By default there are none.
@@ -119,15 +126,12 @@ impl Durability {
         number
     }
 
-    /// The commit of this number is written.
+    /// The commit of this number is written, or could not be and has changed nothing.
     pub(super) fn wrote(&self, number: u64) {
         self.written.store(number, Ordering::Release);
-    }
-
-    /// The commit of this number could not be written. Nobody can have read of it:
-    /// what was durable before still is all there is.
-    pub(super) fn take_back(&self, number: u64) {
-        self.begun.store(number - 1, Ordering::Release);
+        if !self.fsync_each.load(Ordering::Relaxed) {
+            self.durable.fetch_max(number, Ordering::AcqRel);
+        }
     }
 
     /// Notes that the commit written last may have changed the keys of these stripes,
@@ -181,8 +185,8 @@ impl Durability {
 }
 
 impl Engine {
-    /// Whether [`Engine::make_durable`] syncs the disk (`appendfsync always`)
-    /// or only hands the WAL to the operating system.
+    /// Whether [`Engine::make_durable`] syncs the disk (`appendfsync always`), or has
+    /// nothing to do.
     pub fn set_fsync_each(&self, on: bool) {
         let _nobody_writes = self.commit.lock();
         if on && !self.durability.fsync_each.load(Ordering::Relaxed) {
@@ -208,7 +212,7 @@ impl Engine {
     /// safe from a crash of the process (with fsync: of the machine).
     ///
     /// # Errors
-    /// What the flush of the WAL reports; the engine then refuses writes.
+    /// What the sync of the WAL reports; the engine then refuses writes.
     pub fn make_durable(&self) -> Result<()> {
         let seen = self.last_seen();
         if self.is_durable(seen) {
@@ -217,29 +221,29 @@ impl Engine {
         let durability = &self.durability;
         let _one_at_a_time = durability.flush.lock();
         while !self.is_durable(seen) {
-            if self.has_failed() {
-                return Err(StorageError::Failed);
-            }
-            let reached = self.reached();
-            let written = durability.written();
-            if written < seen.0 {
+            let reached = self.committed();
+            if reached.written < seen.0 {
                 // Another thread is between begin and end of its write: wait for it.
                 drop(self.commit.lock());
                 continue;
             }
-            let fsync = durability.fsync_each.load(Ordering::Relaxed);
-            let began = fsync.then(Instant::now);
-            let flushed = fail_point("before-flush").and_then(|()| Ok(self.db.flush_wal(fsync)?));
-            if let Err(error) = flushed {
+            if !durability.fsync_each.load(Ordering::Relaxed) {
+                durability
+                    .durable
+                    .fetch_max(reached.written, Ordering::AcqRel);
+                continue;
+            }
+            if self.has_failed() {
+                return Err(StorageError::Failed);
+            }
+            let began = Instant::now();
+            let synced = fail_point("before-flush").and_then(|()| Ok(self.db.flush_wal(true)?));
+            if let Err(error) = synced {
                 self.fail(&error);
                 return Err(error);
             }
-            durability.durable.fetch_max(written, Ordering::AcqRel);
-            if let Some(began) = began {
-                durability.note_sync(began.elapsed());
-                self.note_synced(reached);
-                durability.syncs.look_again();
-            }
+            durability.note_sync(began.elapsed());
+            self.note_durable(reached);
         }
         Ok(())
     }
@@ -270,7 +274,7 @@ impl Engine {
     }
 
     /// Syncs whenever somebody has asked, and then calls `tell` with the numbers of
-    /// the threads that had; also if it failed, and [`Engine::has_failed`]. Returns
+    /// the threads that had; also if it failed, see [`Engine::has_failed`]. Returns
     /// when it is to stop: [`Engine::stop_syncs`].
     pub fn serve_syncs(&self, mut tell: impl FnMut(BTreeSet<usize>)) {
         let syncs = &self.durability.syncs;
@@ -315,13 +319,27 @@ impl Engine {
     }
 
     /// What a sync that begins now will have synced.
-    fn reached(&self) -> Synced {
+    pub(super) fn committed(&self) -> Reached {
         // In this order: a position of a later data set does no harm.
         let data_set = self.durability.synced.lock().data_set;
-        Synced {
-            data_set,
-            position: self.binlog.range().next_position,
+        let written = self.durability.written();
+        Reached {
+            written,
+            synced: Synced {
+                data_set,
+                position: self.binlog.range().next_position,
+            },
         }
+    }
+
+    /// The disk has so much.
+    pub(super) fn note_durable(&self, reached: Reached) {
+        let durability = &self.durability;
+        durability
+            .durable
+            .fetch_max(reached.written, Ordering::AcqRel);
+        self.note_synced(reached.synced);
+        durability.syncs.look_again();
     }
 
     fn note_synced(&self, reached: Synced) {
@@ -345,17 +363,14 @@ impl Engine {
     /// What the sync reports; the engine then refuses writes.
     pub fn sync_wal(&self) -> Result<()> {
         // Not under the flush lock: ticks must not wait for the disk here.
-        let reached = self.reached();
-        let written = self.durability.written();
+        let reached = self.committed();
         let synced = fail_point("before-sync").and_then(|()| Ok(self.db.flush_wal(true)?));
         if let Err(error) = synced {
             // What the disk did not take may be gone from the system's memory as well.
             self.fail(&error);
             return Err(error);
         }
-        self.durability.durable.fetch_max(written, Ordering::AcqRel);
-        self.note_synced(reached);
-        self.durability.syncs.look_again();
+        self.note_durable(reached);
         Ok(())
     }
 }

@@ -1,14 +1,20 @@
 //! The open database: column families, the server's own rows, commits, checkpoints.
 
 mod files;
+mod heal;
+mod mend;
 mod open;
+mod salvage;
+mod whole;
 
 pub use files::is_copy;
 pub(super) use open::read_counts;
+pub(super) use salvage::Salvage;
 
 use super::ahead::Ahead;
 use super::binlog::Binlog;
 use super::changes::{Interest, Listener};
+use super::disk::Disk;
 use super::durability::Durability;
 use super::expiry::LowMark;
 use super::gate::Gate;
@@ -17,13 +23,17 @@ use super::hot::HotRows;
 use super::locks::{Locks, Owner};
 use super::options::{RocksOptions, StorageConfig};
 use super::overlay::RowHasher;
+use super::reserve::Reservation;
 use super::tally::Tallies;
 use super::traces::Removals;
+use super::wal::marks::Keeper;
 use super::wishes::Wishes;
 use super::{DbIndex, Result, StorageError};
+use crate::base::files::create_dir_all;
 use crate::base::hash::SharedHash;
 use crate::encoding::CollectionId;
-use crate::encoding::own::{self, Counts, KeyspaceId, State};
+use crate::encoding::own::{self, Counts, KeyspaceId, State, Upstream};
+use heal::Health;
 use parking_lot::{Mutex, RwLock};
 use rocksdb::{
     BoundColumnFamily, DBWithThreadMode, MultiThreaded, ReadOptions, SnapshotWithThreadMode,
@@ -96,6 +106,8 @@ pub(super) struct CommitState {
     pub(super) scratch: Vec<u8>,
     /// The history that begins with the batch being written.
     pub(super) history: Option<History>,
+    /// How far a Redis master's stream is applied, if all that is here comes from it.
+    pub(super) upstream: Option<Upstream>,
 }
 
 /// The open database. Shared by all threads.
@@ -105,6 +117,8 @@ pub struct Engine {
     pub(super) own_cf: ColumnFamily,
     pub(super) binlog_cf: ColumnFamily,
     pub(super) db: Db,
+    /// How far the log must be whole, for the next start.
+    pub(super) marks: Keeper,
     pub(super) locks: Locks,
     pub(super) wishes: Wishes,
     pub(super) hot: HotRows,
@@ -117,12 +131,14 @@ pub struct Engine {
     /// Whose rows are written before they can be reached.
     pub(super) ahead: Ahead,
     pub(super) durability: Durability,
-    failed: AtomicBool,
+    health: Health,
     pub(super) next_id: AtomicU64,
     next_owner: AtomicU32,
     budget: AtomicU64,
     /// How much of it the block cache may take now.
     cache_limit: AtomicU64,
+    /// How much the block cache keeps for clients.
+    pub(super) reserved_for_clients: Reservation,
     /// Changes whenever a DB gets another keyspace.
     pub(super) map_version: AtomicU64,
     /// What commits have logged.
@@ -131,6 +147,8 @@ pub struct Engine {
     pub hash: SharedHash,
     /// The configuration it was opened with.
     pub config: StorageConfig,
+    /// The disk that it is on.
+    pub disk: Arc<Disk>,
     /// Which keys somebody wants to know of.
     pub interest: Arc<Interest>,
     listeners: RwLock<Vec<Arc<dyn Listener>>>,
@@ -156,6 +174,8 @@ struct NewFamilies {
     made: BTreeSet<u32>,
     /// Their creation failed half way: the next start drops them.
     spoiled: BTreeSet<u32>,
+    /// They could not be dropped yet.
+    unwanted: BTreeSet<u32>,
 }
 
 impl Engine {
@@ -163,20 +183,34 @@ impl Engine {
     ///
     /// # Errors
     /// [`StorageError::Format`] if the directory holds a database of another
-    /// format version; otherwise what RocksDB reports, among it that another
+    /// format version; [`StorageError::Damaged`] if it holds one that has lost
+    /// something; otherwise what RocksDB reports, among it that another
     /// process has the directory open.
     pub fn open(config: StorageConfig) -> Result<Arc<Engine>> {
-        std::fs::create_dir_all(&config.dir).map_err(|error| {
+        let dir = config.dir.clone();
+        Engine::open_as_it_is(config).map_err(|error| match error {
+            StorageError::RocksDb(error) => whole::unreadable(&dir, error),
+            other => other,
+        })
+    }
+
+    fn open_as_it_is(config: StorageConfig) -> Result<Arc<Engine>> {
+        create_dir_all(&config.dir).map_err(|error| {
             StorageError::Format(format!("cannot make {}: {error}", config.dir.display()))
         })?;
-        let options = RocksOptions::new(&config)?;
-        let (db, names) = open::open_in_background(&config, &options)?;
+        let disk = Disk::open(&config.dir, config.disk_reserve);
+        let options = RocksOptions::new(&config, &disk)?;
+        let (db, names, marks) = open::open_in_background(&config, &options)?;
         let own_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;
         open::check_format(&db, &own_cf, &names)?;
         let hash_key = open::own_row_or_insert(&db, &own_cf, own::HASH_KEY, random_bytes::<16>)?;
         let hash_key = <[u8; 16]>::try_from(hash_key.as_slice())
             .map_err(|_| crate::encoding::Corrupt("hash key"))?;
+        let is_unmended = whole::is_unmended(&config.dir);
+        if is_unmended {
+            mend::begin_anew(&db, &own_cf, &binlog_cf)?;
+        }
         open::mind_the_gap(&db, &own_cf, &binlog_cf, config.binlog_enabled)?;
         let replication_id = open::own_row_or_insert(&db, &own_cf, own::REPLICATION_ID, || {
             Ok(hex(&random_bytes::<20>()?).into_bytes())
@@ -193,13 +227,30 @@ impl Engine {
                 ..State::default()
             },
         };
-        let keyspaces = open::load_keyspaces(&db, &own_cf, &names, &mut state, config.databases)?;
+        let replication_id = String::from_utf8_lossy(&replication_id).into_owned();
+        let upstream = match db.get_pinned_cf(&own_cf, own::UPSTREAM)? {
+            Some(row) => Upstream::decode(&row, &replication_id, state.binlog_position)?,
+            None => None,
+        };
+        let keyspaces = open::load_keyspaces(
+            &db,
+            &own_cf,
+            &names,
+            &mut state,
+            config.databases,
+            is_unmended,
+        )?;
+        if is_unmended {
+            mend::recount(&db, &own_cf, &keyspaces, &mut state)?;
+            whole::set_mended(&config.dir)?;
+        }
         let binlog = Binlog::load(&db, &own_cf, &binlog_cf, &state, config.binlog_enabled)?;
         let engine = Engine {
             keyspaces: RwLock::new(keyspaces),
             own_cf,
             binlog_cf,
             db,
+            marks,
             locks: Locks::default(),
             wishes: Wishes::default(),
             hot: HotRows::new(config.hot_bytes(config.memory_budget)),
@@ -207,25 +258,28 @@ impl Engine {
             row_hasher: RowHasher::default(),
             gate: Gate::default(),
             durability: Durability::new(state.binlog_position),
-            failed: AtomicBool::new(false),
+            health: Health::default(),
             next_id: AtomicU64::new(state.next_id),
             next_owner: AtomicU32::new(1),
             budget: AtomicU64::new(config.memory_budget),
             cache_limit: AtomicU64::new(config.cache_bytes(config.memory_budget)),
+            reserved_for_clients: Reservation::new(&options.own_rows()),
             map_version: AtomicU64::new(1),
             ahead: Ahead::default(),
             commit: Mutex::new(CommitState {
                 state,
+                upstream,
                 ..CommitState::default()
             }),
             binlog,
             hash: SharedHash::new(&hash_key),
             config,
+            disk,
             options,
             interest: Arc::default(),
             listeners: RwLock::default(),
             history: RwLock::new(History {
-                id: String::from_utf8_lossy(&replication_id).into_owned(),
+                id: replication_id,
                 ancestors,
             }),
             history_version: AtomicU64::new(1),
@@ -236,6 +290,7 @@ impl Engine {
             trim: Mutex::new(()),
             new_families: Mutex::default(),
         };
+        engine.disk.look();
         Ok(Arc::new(engine))
     }
 
@@ -277,23 +332,6 @@ impl Engine {
         Ok(self.db.flush_wal(true)?)
     }
 
-    /// Whether a write has failed, so that none is taken any more.
-    pub fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
-    }
-
-    pub(super) fn fail(&self, error: &StorageError) {
-        if !self.failed.swap(true, Ordering::AcqRel) {
-            log::error!("a commit failed, writes are refused from now on: {error}");
-        }
-    }
-
-    /// As after a write that failed.
-    #[cfg(test)]
-    pub fn refuse_writes(&self) {
-        self.fail(&StorageError::Failed);
-    }
-
     /// Commits written since the start.
     pub fn commits(&self) -> u64 {
         self.durability.written()
@@ -316,13 +354,19 @@ impl Engine {
         fail_point("before-write")?;
         let number = self.durability.begin();
         let done = fail_point("while-writing").and_then(|()| Ok(self.db.write(batch)?));
-        if let Err(error) = done {
-            self.durability.take_back(number);
-            return Err(error);
-        }
+        // Also of a commit that failed, which has changed nothing.
         self.durability.wrote(number);
-        fail_point("after-write")?;
-        Ok(())
+        done?;
+        fail_point("after-write")
+    }
+
+    /// Takes back what the commit of a batch that could not be written has noted, but for
+    /// the counts of keyspaces.
+    pub(super) fn forget_commit(&self, commit: &mut CommitState) {
+        let range = self.binlog.range();
+        commit.state.binlog_position = range.next_position;
+        commit.state.binlog_entry = range.next_entry;
+        commit.history = None;
     }
 
     /// Adds the state row of this commit to its batch; the caller holds the
@@ -352,6 +396,14 @@ impl Engine {
                 Some(row) => batch.put_cf(&self.own_cf, row, counts.encode()),
                 None => commit.state.set_counts(keyspace.id, counts),
             }
+        }
+    }
+
+    /// Takes back what [`Engine::put_counts`] has noted for a batch that could not be
+    /// written.
+    pub(super) fn forget_counts(&self, commit: &mut CommitState, keyspace: &Keyspace) {
+        if own::counts_row(keyspace.id).is_none() {
+            commit.state.set_counts(keyspace.id, keyspace.counts());
         }
     }
 
@@ -398,8 +450,12 @@ impl Engine {
             // Another one may have had the number.
             batch.delete_cf(&self.own_cf, row);
         }
-        self.db.write(batch)?;
-        self.db.flush_wal(false)?;
+        if let Err(error) = self.db.write(batch) {
+            self.fail(&error.into());
+            drop(cf);
+            self.drop_family(id);
+            return Err(StorageError::Failed);
+        }
         let keyspace = Arc::new(Keyspace::new(id, cf));
         *slot = Some(keyspace.clone());
         self.map_version.fetch_add(1, Ordering::Release);
@@ -432,9 +488,23 @@ impl Engine {
     pub(super) fn drop_family(&self, id: KeyspaceId) {
         let name = id.column_family();
         match self.db.drop_cf(&name) {
-            Ok(()) => _ = self.new_families.lock().made.remove(&id.0),
-            // The next start does it.
-            Err(error) => log::warn!("cannot drop column family {name}: {error}"),
+            Ok(()) => {
+                let mut new = self.new_families.lock();
+                new.made.remove(&id.0);
+                new.unwanted.remove(&id.0);
+            }
+            Err(error) => {
+                log::debug!("cannot drop column family {name} yet: {error}");
+                self.new_families.lock().unwanted.insert(id.0);
+            }
+        }
+    }
+
+    /// Drops the column families that could not be dropped before.
+    fn drop_unwanted_families(&self) {
+        let unwanted = self.new_families.lock().unwanted.clone();
+        for id in unwanted {
+            self.drop_family(KeyspaceId(id));
         }
     }
 

@@ -9,9 +9,10 @@
 //! its last seconds can never be taken for the history that it left.
 //!
 //! A replica follows: it keeps the id of its master, and its commits are in
-//! no binlog but for those that hold the master's own rows.
+//! no binlog but for those that hold the master's own rows. A replica of a Redis
+//! has a history of its own: see [`super::upstream`].
 
-use super::engine::{Engine, hex, random_bytes};
+use super::engine::{CommitState, Engine, hex, random_bytes};
 use super::{Result, StorageError};
 use crate::encoding::own::{self, Ancestor};
 use rocksdb::WriteBatch;
@@ -46,6 +47,11 @@ impl History {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Following(pub(super) u64);
 
+/// An id that nobody has heard of.
+pub(super) fn new_id() -> Result<String> {
+    Ok(hex(&random_bytes::<20>()?))
+}
+
 impl Engine {
     /// The history that this database holds.
     pub fn history(&self) -> History {
@@ -73,21 +79,21 @@ impl Engine {
 
     /// Gives this database's history a new id that nobody has heard of.
     pub fn renew_replication_id(&self) -> Result<()> {
-        let _commit = self.commit.lock();
-        let id = hex(&random_bytes::<20>()?);
-        self.put_history(History {
-            id,
+        let mut commit = self.commit.lock();
+        let history = History {
+            id: new_id()?,
             ancestors: Vec::new(),
-        })
+        };
+        self.put_history(&mut commit, history)
     }
 
     /// Ends following, if it was, and begins a history of its own that continues
     /// the one before. Rows received until now that are not committed are refused.
     pub fn begin_history(&self) -> Result<()> {
-        let commit = self.commit.lock();
+        let mut commit = self.commit.lock();
         let end = commit.state.binlog_position;
-        let id = hex(&random_bytes::<20>()?);
-        self.put_history(self.continued(&id, end))?;
+        let history = self.continued(&new_id()?, end);
+        self.put_history(&mut commit, history)?;
         self.renew_on_write.store(false, Ordering::Release);
         self.following.store(0, Ordering::Release);
         Ok(())
@@ -109,15 +115,14 @@ impl Engine {
         if !self.renew_on_write.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let id = hex(&random_bytes::<20>()?);
-        let history = self.continued(&id, end);
+        let history = self.continued(&new_id()?, end);
         self.add_history(&history, batch);
         Ok(Some(history))
     }
 
     /// Goes on with the history `id`, of which this database holds a first part.
     pub fn adopt_history(&self, following: Following, id: &str) -> Result<()> {
-        let commit = self.commit.lock();
+        let mut commit = self.commit.lock();
         if !self.is_current(following) {
             return Err(StorageError::Detached);
         }
@@ -125,7 +130,8 @@ impl Engine {
             return Ok(());
         }
         let end = commit.state.binlog_position;
-        self.put_history(self.continued(id, end))
+        let history = self.continued(id, end);
+        self.put_history(&mut commit, history)
     }
 
     /// Begins to follow: from now on commits are logged only as received rows.
@@ -158,11 +164,19 @@ impl Engine {
     }
 
     /// Writes a history to the disk and shows it. The caller holds the commit lock.
-    fn put_history(&self, history: History) -> Result<()> {
+    fn put_history(&self, commit: &mut CommitState, history: History) -> Result<()> {
         let mut batch = WriteBatch::default();
         self.add_history(&history, &mut batch);
-        self.db.write(batch)?;
-        self.db.flush_wal(true)?;
+        self.forget_upstream(commit, &mut batch);
+        if let Err(error) = self.db.write(batch) {
+            let error = error.into();
+            self.fail(&error);
+            return Err(error);
+        }
+        // It is written: what cannot be synced now will be.
+        if let Err(error) = self.db.flush_wal(true) {
+            self.fail(&error.into());
+        }
         self.show_history(history);
         Ok(())
     }

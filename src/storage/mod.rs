@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`engine`] | the open database: column families, own rows, durability, checkpoints |
 //! | [`options`] | how RocksDB is set up |
+//! | `reserve` | memory that the block cache makes room for |
 //! | `memtable` | where rows stand until they are written out |
 //! | [`locks`] | key locks |
 //! | [`overlay`] | the pending batch |
@@ -12,6 +13,7 @@
 //! | [`tally`] | how many rows stand before a place of a map, in memory |
 //! | [`txn`] | reads and writes of a tick, savepoints, commit |
 //! | [`durability`] | how far commits are safe from a crash; the fsync thread |
+//! | [`disk`] | free space, the reserve for deletions, errors of files |
 //! | [`syncs`] | who waits for the fsync thread, gathered into few syncs |
 //! | [`scan`] | range reads over the pending batch and the stored rows |
 //! | [`keyspace`] | keys with their expiry, counts and dead collections |
@@ -23,7 +25,11 @@
 //! | [`staging`] | a data set that arrives row by row and then takes the place of the old one |
 //! | [`expiry`] | slices of work for the expire thread |
 //! | `ahead` | rows of large new collections, written before their commit |
+//! | `wal` | the files of the write-ahead log, and how far each must be whole |
+//! | [`repair()`] | saves what can be read of a damaged database |
+//! | `rot` | tables with blocks that cannot be read, and compactions |
 //! | [`traces`] | what deleted keys leave until compaction |
+//! | `corruption` | files that the disk does not give back as they were written |
 //! | [`check`] | a full check of a database's invariants |
 //!
 //! Invariants kept here (numbers as elsewhere in the code):
@@ -37,6 +43,8 @@ mod ahead;
 pub mod binlog;
 pub mod changes;
 pub mod check;
+mod corruption;
+pub mod disk;
 pub mod durability;
 pub mod engine;
 pub mod events;
@@ -50,6 +58,9 @@ mod memtable;
 pub mod options;
 pub mod overlay;
 mod patience;
+mod repair;
+mod reserve;
+mod rot;
 mod runs;
 pub mod scan;
 pub mod snapshot;
@@ -58,15 +69,20 @@ mod syncs;
 pub mod tally;
 pub mod traces;
 pub mod txn;
+mod upstream;
+mod wal;
 mod wishes;
 
 #[cfg(test)]
 mod tests;
 
 pub use ahead::Early;
+pub use corruption::{Corruptions, corruptions};
 pub use engine::{Engine, fail_point, is_copy};
 pub use keyspace::{KeyMeta, Value};
 pub use options::StorageConfig;
+pub use repair::repair;
+pub use rot::tables_aside;
 pub use txn::{Expected, Txn, View};
 
 use crate::encoding::Corrupt;
@@ -81,13 +97,16 @@ pub struct DbIndex(pub u16);
 pub enum StorageError {
     /// RocksDB reports a failure.
     #[error("storage: {0}")]
-    RocksDb(#[from] rocksdb::Error),
+    RocksDb(rocksdb::Error),
     /// A row on disk is not what it should be.
     #[error("storage: {0}")]
     Corrupt(#[from] Corrupt),
-    /// An earlier commit failed: nothing is written until a restart.
-    #[error("storage: an earlier write failed; writes are refused until the server is restarted")]
+    /// A write failed: nothing is written until [`Engine::heal`] has gone well.
+    #[error("storage: a write has failed; writes are refused until the disk takes them again")]
     Failed,
+    /// The disk has no room for more data: see [`disk`].
+    #[error("storage: no space left on device")]
+    NoRoom,
     /// What was received from a master is not wanted any more, or does not follow
     /// on what is there. Nothing of it was written.
     #[error("storage: this server does not follow that master any more")]
@@ -99,6 +118,9 @@ pub enum StorageError {
     /// [`View::be_brief`]).
     #[error("storage: this takes long")]
     TakesLong,
+    /// The database has lost something, and is not opened as it is. Says how to go on.
+    #[error("storage: {0}")]
+    Damaged(String),
     /// The directory holds something that this build cannot read.
     #[error("storage: {0}")]
     Format(String),
@@ -121,6 +143,13 @@ pub enum StorageError {
     /// A file operation failed.
     #[error("storage: {0}")]
     Io(#[from] std::io::Error),
+}
+
+impl From<rocksdb::Error> for StorageError {
+    fn from(error: rocksdb::Error) -> StorageError {
+        corruptions().note(&error);
+        StorageError::RocksDb(error)
+    }
 }
 
 /// The result of a storage operation.

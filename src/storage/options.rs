@@ -1,14 +1,22 @@
 //! How RocksDB is set up: one memory budget over block cache and memtables,
 //! Bloom filters with a prefix extractor over `tag ‖ id`, LZ4 above and ZSTD in
-//! the last level, a WAL that is flushed by us once per tick.
+//! the last level.
+//!
+//! A commit is in the WAL, and the operating system has it, before it is in the memtable:
+//! what the WAL does not take nobody reads, and nothing has to be taken back. RocksDB
+//! could keep the WAL in a buffer until somebody flushes it, but it knows no way back when
+//! that flush fails.
 
-use super::memtable;
+use super::disk::Disk;
+use super::{memtable, rot};
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options,
     SliceTransform, WriteBufferManager,
 };
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The table cache's shards are eight.
 const TABLE_CACHE_SHARD_BITS: i32 = 3;
@@ -75,6 +83,10 @@ pub struct StorageConfig {
     /// New collections of at least this many bytes are written before the commit
     /// that makes them reachable.
     pub ahead_bytes: usize,
+    /// Open the database also if that loses a part of the log that was acknowledged.
+    pub accept_data_loss: bool,
+    /// Disk space that deletions live on when there is no other; 0 for none.
+    pub disk_reserve: u64,
 }
 
 impl StorageConfig {
@@ -107,6 +119,8 @@ impl StorageConfig {
             packed_max_bytes: 1 << 10,
             packed_max_entries: 64,
             ahead_bytes: 1 << 20,
+            accept_data_loss: false,
+            disk_reserve: 0,
         }
     }
 }
@@ -169,14 +183,27 @@ pub struct RocksOptions {
     /// The memory of all memtables.
     pub memtables: WriteBufferManager,
     config: StorageConfig,
+    /// The start has no room to write tables: all of the WAL is to stay in memtables.
+    little_room: AtomicBool,
 }
 
+/// Size of a memtable of the server's own rows, in bytes.
+const OWN_MEMTABLE: usize = 4 << 20;
+/// Size of a memtable of the binlog, in bytes.
+const BINLOG_MEMTABLE: usize = 32 << 20;
+/// The WAL takes this part of the whole disk at the most, but for so many bytes: it goes
+/// only when the last of the memtables is written that it is for.
+const WAL_PART: u64 = 16;
+const SMALLEST_WAL: u64 = 4 << 20;
+/// A start that writes no tables takes less, in bytes.
+pub(super) const SMALL_START: u64 = 16 << 20;
+
 impl RocksOptions {
-    /// Options for this configuration.
+    /// Options for this configuration, with files on this disk.
     ///
     /// # Errors
     /// RocksDB does not know an option that has no setter.
-    pub fn new(config: &StorageConfig) -> Result<Self, rocksdb::Error> {
+    pub(super) fn new(config: &StorageConfig, disk: &Arc<Disk>) -> Result<Self, rocksdb::Error> {
         let budget = config.memory_budget;
         let cache = Cache::new_hyper_clock_cache(config.cache_bytes(budget) as usize, 0);
         // It has memtables written out, but does not let writers wait for that.
@@ -189,9 +216,9 @@ impl RocksOptions {
         db.create_if_missing(true);
         db.create_missing_column_families(true);
         db.set_write_buffer_manager(&manager);
-        db.set_manual_wal_flush(true);
         db.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
-        db.set_max_total_wal_size(config.max_total_wal_size);
+        let of_disk = (disk.figures().total / WAL_PART).max(SMALLEST_WAL);
+        db.set_max_total_wal_size(config.max_total_wal_size.min(of_disk));
         db.set_max_background_jobs(config.max_background_jobs.max(2) as i32);
         db.set_max_open_files(config.max_open_files);
         // Each shard of the table cache holds one file more than its part at the most, and
@@ -213,12 +240,24 @@ impl RocksOptions {
             db.set_ratelimiter(config.rate_limit as i64, 100_000, 10);
         }
         // What counts is in the WAL, or was flushed by whoever wrote it around the WAL.
-        let db = db.get_options_from_string("avoid_flush_during_shutdown=true")?;
+        // And the server itself sees to errors that go away, see `Engine::heal`.
+        let rot = rot::option();
+        let mut more = format!("avoid_flush_during_shutdown=true;max_bgerror_resume_count=0;{rot}");
+        let found = disk.figures();
+        let little_room = disk.is_low() || found.free < 2 * found.log + SMALL_START;
+        if little_room {
+            // The WAL that is replayed stays.
+            more += ";avoid_flush_during_recovery=true";
+        }
+        let mut db = db.get_options_from_string(more)?;
+        // After that: options made of a string do not keep it.
+        db.set_env(&disk.env());
         Ok(RocksOptions {
             db,
             cache,
             memtables: manager,
             config: config.clone(),
+            little_room: AtomicBool::new(little_room),
         })
     }
 
@@ -228,7 +267,7 @@ impl RocksOptions {
     /// RocksDB does not know an option that has no setter.
     pub fn keyspace(&self, budget: u64) -> Result<Options, rocksdb::Error> {
         let mut options = self.column_family();
-        options.set_write_buffer_size(self.config.memtable_size(budget) as usize);
+        self.set_memtable(&mut options, self.config.memtable_size(budget) as usize);
         self.add_blobs(&mut options);
         options.set_prefix_extractor(SliceTransform::create_fixed_prefix(ELEMENT_PREFIX_LEN));
         // Walks and samples pass the traces of deleted rows one by one: a table
@@ -259,7 +298,7 @@ impl RocksOptions {
     /// Options of `default`: a handful of rows, one of them rewritten by every commit.
     pub fn own_rows(&self) -> Options {
         let mut options = self.column_family();
-        options.set_write_buffer_size(4 << 20);
+        self.set_memtable(&mut options, OWN_MEMTABLE);
         options
     }
 
@@ -271,8 +310,25 @@ impl RocksOptions {
         // Files follow on each other, so they are moved down, not merged; in level 0
         // they could not be dropped.
         options.set_level_zero_file_num_compaction_trigger(1);
-        options.set_write_buffer_size(32 << 20);
+        self.set_memtable(&mut options, BINLOG_MEMTABLE);
         options
+    }
+
+    /// A full memtable is written out, also while the WAL is replayed.
+    fn set_memtable(&self, options: &mut Options, bytes: usize) {
+        let most = 2 * self.config.max_total_wal_size as usize;
+        options.set_write_buffer_size(match self.little_room.load(Ordering::Relaxed) {
+            true => bytes.max(most),
+            false => bytes,
+        });
+    }
+
+    /// There is room again: the sizes of memtables, in bytes, that column families of the
+    /// server's own rows, of the binlog and of DBs are to have now, if they have others.
+    pub(super) fn end_little_room(&self, budget: u64) -> Option<[usize; 3]> {
+        let had_little = self.little_room.swap(false, Ordering::Relaxed);
+        let of_dbs = self.config.memtable_size(budget) as usize;
+        had_little.then_some([OWN_MEMTABLE, BINLOG_MEMTABLE, of_dbs])
     }
 
     fn column_family(&self) -> Options {

@@ -1,5 +1,9 @@
-//! A data set that arrives row by row, beside the one in use, and takes its
-//! place in one batch once it is complete.
+//! A data set that arrives beside the one in use, and takes its place in one batch
+//! once it is complete.
+//!
+//! A Kedis master sends its rows ([`Staging::put`]). What another master sends is
+//! built by a transaction that writes to the staged data set alone ([`Txn::staged`]):
+//! it takes no locks, logs nothing, tells nobody, and keys do not expire by its clock.
 //!
 //! Each DB of it is a column family that no DB of the map has. What is staged
 //! is not in the WAL: it is flushed before the batch that installs it, and if
@@ -8,32 +12,29 @@
 //! counts, position, replication id, libraries of functions and the key of the
 //! hash change together.
 
-use super::engine::{ColumnFamily, Engine, Keyspace, fail_point};
-use super::history::{Following, History};
+use super::engine::{Engine, Keyspace, fail_point};
+use super::history::{self, Following, History};
+use super::overlay::Step;
 use super::snapshot::{ChunkRows, DataSet};
 use super::{DbIndex, Result, StorageError, Txn};
-use crate::encoding::own::{self, Counts, KeyspaceId};
+use crate::encoding::own::{self, Upstream};
 use crate::encoding::{Corrupt, MetaView, tag};
 use rocksdb::{WriteBatch, WriteOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-struct Part {
-    cf: ColumnFamily,
-    id: KeyspaceId,
-    counts: Counts,
-}
-
 /// See the module.
 pub struct Staging {
     /// Handles drop before the engine.
-    parts: BTreeMap<DbIndex, Part>,
+    parts: BTreeMap<DbIndex, Arc<Keyspace>>,
     engine: Arc<Engine>,
     /// Bytes of rows taken.
     pub bytes: u64,
     /// Libraries of functions: names and texts.
     pub libraries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Where its Redis master's stream goes on.
+    pub upstream: Option<Upstream>,
 }
 
 impl Staging {
@@ -44,41 +45,48 @@ impl Staging {
             engine,
             bytes: 0,
             libraries: Vec::new(),
+            upstream: None,
         }
     }
 
     /// Keys taken.
     pub fn keys(&self) -> u64 {
-        self.parts.values().map(|part| part.counts.keys).sum()
+        self.parts.values().map(|part| part.counts().keys).sum()
     }
 
     /// Adds a chunk of rows to a DB.
     pub fn put(&mut self, db: DbIndex, chunk: &[u8]) -> Result<()> {
-        let engine = self.engine.clone();
-        let part = self.part(db)?;
+        let part = self.keyspace(db)?;
+        let mut counts = part.counts();
         let mut batch = WriteBatch::with_capacity_bytes(chunk.len() + 64);
         for row in ChunkRows::new(chunk) {
             let (key, value) = row?;
             match key.first() {
                 Some(&tag::META) => {
                     let found = MetaView::decode(value)?;
-                    part.counts.keys += 1;
-                    part.counts.expires += u64::from(found.meta.expire_ms != 0);
+                    counts.keys += 1;
+                    counts.expires += u64::from(found.meta.expire_ms != 0);
                 }
                 Some(tag) if tag::ALL.contains(tag) => {}
                 _ => return Err(Corrupt("snapshot").into()),
             }
             batch.put_cf(&part.cf, key, value);
         }
-        let mut unlogged = WriteOptions::default();
-        unlogged.disable_wal(true);
-        engine.db.write_opt(batch, &unlogged)?;
-        fail_point("staging")?;
+        self.write(batch)?;
+        part.set_counts(counts);
         self.bytes += chunk.len() as u64;
         Ok(())
     }
 
-    fn part(&mut self, db: DbIndex) -> Result<&mut Part> {
+    fn write(&self, batch: WriteBatch) -> Result<()> {
+        let mut unlogged = WriteOptions::default();
+        unlogged.disable_wal(true);
+        self.engine.db.write_opt(batch, &unlogged)?;
+        fail_point("staging")
+    }
+
+    /// What holds a DB of it, made if there is none yet.
+    pub(super) fn keyspace(&mut self, db: DbIndex) -> Result<Arc<Keyspace>> {
         if db.0 >= self.engine.config.databases {
             return Err(StorageError::Format(format!(
                 "the master has keys in DB {}, but `databases` is {} here",
@@ -87,16 +95,12 @@ impl Staging {
         }
         let engine = &self.engine;
         match self.parts.entry(db) {
-            std::collections::btree_map::Entry::Occupied(part) => Ok(part.into_mut()),
+            std::collections::btree_map::Entry::Occupied(part) => Ok(part.get().clone()),
             std::collections::btree_map::Entry::Vacant(place) => {
                 // Numbers are given away under the map's lock.
                 let _map = engine.keyspaces.write();
                 let (id, cf) = engine.create_family()?;
-                Ok(place.insert(Part {
-                    cf,
-                    id,
-                    counts: Counts::default(),
-                }))
+                Ok(place.insert(Arc::new(Keyspace::new(id, cf))).clone())
             }
         }
     }
@@ -109,10 +113,6 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // The batch that installs them may be on the disk, or not.
-        if self.engine.has_failed() {
-            return;
-        }
         for part in self.parts.values() {
             self.engine.drop_family(part.id);
         }
@@ -120,6 +120,62 @@ impl Drop for Staging {
 }
 
 impl Txn {
+    /// A transaction that fills a data set beside the one in use.
+    pub fn staged(staging: Staging) -> Txn {
+        let mut txn = Txn::new(staging.engine.clone());
+        let databases = usize::from(txn.engine.config.databases);
+        txn.keyspaces.resize(databases, None);
+        txn.staging = Some(Box::new(staging));
+        txn.expires = false;
+        txn
+    }
+
+    /// The data set that it has filled, with all that was committed.
+    pub fn into_staging(mut self) -> Option<Staging> {
+        self.staging.take().map(|staging| *staging)
+    }
+
+    /// As [`Txn::commit`], to the staged data set.
+    pub(super) fn commit_staged(&mut self) -> Result<()> {
+        let done = self.write_staged();
+        self.overlay.clear();
+        self.log.clear();
+        self.deltas.clear();
+        self.own.clear();
+        self.moves.truncate(0);
+        self.changes.truncate(0);
+        self.new_ids.get_mut().clear();
+        done
+    }
+
+    fn write_staged(&mut self) -> Result<()> {
+        let mut batch = WriteBatch::with_capacity_bytes(self.overlay.batch_bytes());
+        for step in self.overlay.steps() {
+            match step {
+                Step::Put(id, key, value) => batch.put_cf(&self.column_family(id)?, key, value),
+                Step::Delete(id, key) => batch.delete_cf(&self.column_family(id)?, key),
+                Step::DeleteRange(id, from, to) => {
+                    batch.delete_range_cf(&self.column_family(id)?, from, to);
+                }
+            }
+        }
+        let libraries = std::mem::take(&mut self.own);
+        if let Some(staging) = &mut self.staging {
+            staging.write(batch)?;
+            for (row, text) in libraries {
+                let name = row.strip_prefix(&[own::LIBRARY_TAG]);
+                staging.libraries.extend(name.map(<[u8]>::to_vec).zip(text));
+            }
+        }
+        for delta in &self.deltas {
+            if let Some(keyspace) = self.by_id(delta.keyspace) {
+                keyspace.add(delta.keys, delta.expires);
+            }
+        }
+        self.refresh_hot_rows();
+        Ok(())
+    }
+
     /// Begins to follow a master, if `begin` does so with [`Engine::begin_following`]
     /// once nobody else reads or writes keys.
     pub fn begin_following(
@@ -171,6 +227,19 @@ impl Txn {
 }
 
 impl Engine {
+    /// What belongs to a data set that begins a history here, as a Redis master's does:
+    /// the binlog goes on at the position where it is.
+    pub fn new_data_set(&self) -> Result<DataSet> {
+        let range = self.binlog.range();
+        Ok(DataSet {
+            history_id: history::new_id()?,
+            position: range.next_position,
+            entry: range.next_entry,
+            next_id: self.next_id.load(Ordering::Relaxed),
+            hash_key: self.hash.key(),
+        })
+    }
+
     /// The caller holds the gate exclusively. Leaves the old data set in `staging`.
     fn install(
         &self,
@@ -195,8 +264,8 @@ impl Engine {
         let mut batch = WriteBatch::default();
         for part in staging.parts.values() {
             match own::counts_row(part.id) {
-                Some(row) => batch.put_cf(&self.own_cf, row, part.counts.encode()),
-                None => state.set_counts(part.id, part.counts),
+                Some(row) => batch.put_cf(&self.own_cf, row, part.counts().encode()),
+                None => state.set_counts(part.id, part.counts()),
             }
         }
         for db in 0..self.config.databases {
@@ -218,38 +287,45 @@ impl Engine {
             batch.put_cf(&self.own_cf, own::library_row(name), text);
         }
         self.add_history(&history, &mut batch);
+        match &staging.upstream {
+            Some(upstream) => {
+                let row = upstream.encode(&history.id, data_set.position);
+                batch.put_cf(&self.own_cf, own::UPSTREAM, row);
+            }
+            None => batch.delete_cf(&self.own_cf, own::UPSTREAM),
+        }
         batch.delete_range_cf(&self.binlog_cf, [0u8; 8], [0xFFu8; 8]);
         batch.delete_cf(&self.own_cf, own::TRIMMED);
-        let written = self.write(batch).and_then(|()| {
-            fail_point("install-written")?;
-            Ok(self.db.flush_wal(true)?)
-        });
-        if let Err(error) = &written {
+        if let Err(error) = self.write(batch) {
+            self.fail(&error);
+            return Err(error);
+        }
+        let synced = fail_point("install-written").and_then(|()| Ok(self.db.flush_wal(true)?));
+        // It is committed. What the disk may lack is written anew once it takes writes.
+        if let Err(error) = &synced {
             self.fail(error);
-            return written;
         }
         self.next_id.fetch_max(state.next_id, Ordering::Relaxed);
         commit.state = state;
+        commit.upstream = staging.upstream.clone();
         self.binlog.restart(&commit.state);
-        self.note_data_set(data_set.position);
+        self.note_data_set(match synced {
+            Ok(()) => data_set.position,
+            Err(_) => 0,
+        });
         self.hash.set_key(&data_set.hash_key);
         self.show_history(history);
         let mut map = self.keyspaces.write();
         for (db, slot) in map.iter_mut().enumerate() {
             let db = DbIndex(db as u16);
+            // Nobody has looked at its rows yet.
             let new = staging.parts.remove(&db).map(|part| {
-                let keyspace = Keyspace::new(part.id, part.cf);
-                keyspace.set_counts(part.counts);
+                let keyspace = Keyspace::new(part.id, part.cf.clone());
+                keyspace.set_counts(part.counts());
                 Arc::new(keyspace)
             });
-            let old = std::mem::replace(slot, new);
-            if let Some(old) = old {
-                let part = Part {
-                    cf: old.cf.clone(),
-                    id: old.id,
-                    counts: old.counts(),
-                };
-                staging.parts.insert(db, part);
+            if let Some(old) = std::mem::replace(slot, new) {
+                staging.parts.insert(db, old);
             }
         }
         self.map_version.fetch_add(1, Ordering::Release);

@@ -1,5 +1,4 @@
-//! The transaction of a thread: what its commands read and write between two
-//! commits.
+//! The transaction of a thread: what its commands read and write between two commits.
 //!
 //! A [`View`] reads: the thread's own pending batch first, then what is
 //! committed. A [`Txn`] is a view that can write. Each thread has one for life.
@@ -9,9 +8,8 @@
 //! before any reply goes out [`Engine::make_durable`].
 //!
 //! A thread never waits while it holds something: [`Txn::lock`] commits what is
-//! pending, which lets all locks go, before it waits. Transactions of scripts may
-//! hold keys [for long](Txn::for_long); IO threads do not wait for them at all:
-//! they get [`StorageError::Held`].
+//! pending, which lets all locks go, before it waits. Transactions of scripts may hold keys
+//! [for long](Txn::for_long); IO threads do not wait for them: [`StorageError::Held`].
 
 mod locking;
 mod lookup;
@@ -30,6 +28,7 @@ use super::locks::{Owner, Stripe};
 use super::memtable::ExpectedRows;
 use super::overlay::{self, Overlay, Step};
 use super::patience::Patience;
+use super::staging::Staging;
 use super::tally::Moves;
 use super::{DbIndex, Result, StorageError, runs};
 use crate::encoding::keys::ELEMENT_PREFIX_LEN;
@@ -49,10 +48,10 @@ const OTHER_ROWS_BYTES: usize = 1024;
 
 /// How a pending batch changes the counts of a keyspace.
 #[derive(Clone, Copy)]
-struct Delta {
-    keyspace: KeyspaceId,
-    keys: i64,
-    expires: i64,
+pub(super) struct Delta {
+    pub(super) keyspace: KeyspaceId,
+    pub(super) keys: i64,
+    pub(super) expires: i64,
     /// The earliest TTL row and the lowest reclaim row written; `u64::MAX`: none.
     ttl_ms: u64,
     reclaim: u64,
@@ -93,16 +92,18 @@ pub struct Lookups {
 /// What a thread reads through. See the module.
 pub struct View {
     /// By DB; handles drop before the engine.
-    keyspaces: Vec<Option<Arc<Keyspace>>>,
+    pub(super) keyspaces: Vec<Option<Arc<Keyspace>>>,
+    /// The data set that this one fills, if it is not the one in use.
+    pub(super) staging: Option<Box<Staging>>,
     pub(super) engine: Arc<Engine>,
     map_version: u64,
     pub(super) overlay: Overlay,
     pub(super) log: LogBuffer,
-    deltas: SmallVec<[Delta; 2]>,
+    pub(super) deltas: SmallVec<[Delta; 2]>,
     /// Pairs of DBs swapped since the last commit.
     swaps: Vec<(DbIndex, DbIndex)>,
     /// Rows of the server itself, written (or deleted) since the last commit.
-    own: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub(super) own: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// Keyspaces cleared since the last commit.
     pub(super) cleared: Vec<KeyspaceId>,
     owner: Owner,
@@ -298,7 +299,7 @@ impl View {
         Ok(keyspace.cf.clone())
     }
 
-    fn by_id(&self, id: KeyspaceId) -> Option<&Arc<Keyspace>> {
+    pub(super) fn by_id(&self, id: KeyspaceId) -> Option<&Arc<Keyspace>> {
         self.keyspaces.iter().flatten().find(|ks| ks.id == id)
     }
 }
@@ -309,6 +310,7 @@ impl Txn {
         let owner = engine.new_owner();
         let view = View {
             keyspaces: Vec::new(),
+            staging: None,
             map_version: 0,
             overlay: Overlay::new(engine.row_hasher.clone()),
             log: LogBuffer::default(),
@@ -518,7 +520,7 @@ impl Txn {
 
     /// From now on this transaction only applies what a master has logged: keys
     /// do not expire by its clock, and it logs received rows.
-    pub(super) fn receive(&mut self, following: Following) {
+    pub fn receive(&mut self, following: Following) {
         self.view.log.receive(following);
         self.view.expires = false;
     }
@@ -563,14 +565,18 @@ impl Txn {
     /// durable before [`Engine::make_durable`].
     ///
     /// # Errors
-    /// The batch is lost and the engine refuses writes from then on.
+    /// Nothing of the batch is written, and the engine refuses writes until it has
+    /// [healed](Engine::heal).
     pub fn commit(&mut self) -> Result<()> {
+        if self.staging.is_some() {
+            return self.commit_staged();
+        }
         let nothing = self.overlay.is_empty()
             && self.log.is_empty()
             && self.swaps.is_empty()
             && self.own.is_empty()
             && self.early.is_empty();
-        let mut done = if nothing { Ok(()) } else { self.write() };
+        let done = if nothing { Ok(()) } else { self.write() };
         if !self.cleared.is_empty() {
             // What was written since must not go with the files.
             let view = &mut self.view;
@@ -578,11 +584,15 @@ impl Txn {
             view.cleared
                 .retain(|keyspace| !overlay.puts_into(*keyspace));
         }
-        if done.is_ok() && !self.cleared.is_empty() {
-            done = self.drop_cleared_files();
+        if done.is_ok()
+            && !self.cleared.is_empty()
+            && let Err(error) = self.drop_cleared_files()
+        {
+            // It is committed; compactions drop what is in the files.
+            self.engine.fail(&error);
         }
         if let Err(error) = &done {
-            if !matches!(error, StorageError::Detached) {
+            if !matches!(error, StorageError::Detached | StorageError::Failed) {
                 self.engine.fail(error);
             }
             self.undo_swaps(0);
@@ -605,7 +615,7 @@ impl Txn {
     }
 
     /// What was written is what everybody reads once the key locks are let go.
-    fn refresh_hot_rows(&self) {
+    pub(super) fn refresh_hot_rows(&self) {
         let tallies = &self.engine.tallies;
         tallies.count(&self.moves);
         for &id in &self.cleared {
@@ -709,17 +719,27 @@ impl Txn {
         if let Some(keyspace) = self.keyspace(db) {
             return Ok(keyspace.id);
         }
+        if let Some(staging) = &mut self.view.staging {
+            let keyspace = staging.keyspace(db)?;
+            let id = keyspace.id;
+            if let Some(slot) = self.view.keyspaces.get_mut(usize::from(db.0)) {
+                *slot = Some(keyspace);
+            }
+            return Ok(id);
+        }
         let id = self.engine.keyspace_or_create(db)?.id;
         self.view.refresh_map();
         Ok(id)
     }
 
     fn write(&mut self) -> Result<()> {
-        fail_point("before-commit")?;
-        let sent = self.view.send_ahead()?;
+        let loads = self.view.loads_to_send();
+        let sent: ahead::Sent = loads.keys().copied().collect();
         let mut unqueued = self.early.clone();
         unqueued.extend(&sent);
-        let written = self.write_batch(&sent, &unqueued);
+        let written = fail_point("before-commit")
+            .and_then(|()| self.view.send_ahead(&loads))
+            .and_then(|()| self.write_batch(&sent, &unqueued));
         if !unqueued.is_empty() {
             let mut ahead = self.engine.ahead.lock();
             ahead.retain(|place| !unqueued.contains(place));
@@ -781,7 +801,10 @@ impl Txn {
         let engine = &self.view.engine;
         let mut commit = engine.commit.lock();
         let (log, now_ms) = (&mut self.view.log, self.view.now_ms);
-        engine.put_log(&mut commit, log, now_ms, &mut batch)?;
+        if let Err(error) = engine.put_log(&mut commit, log, now_ms, &mut batch) {
+            engine.forget_commit(&mut commit);
+            return Err(error);
+        }
         let view = &self.view;
         for delta in &view.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
@@ -791,8 +814,14 @@ impl Txn {
         engine.put_state(&mut commit, &mut batch);
         let written = expected.during(|| engine.write(batch));
         if let Err(error) = &written {
-            // Under the lock, so that nobody waits for a write that will not come.
+            // Under the lock: the next commit finds it failed.
             engine.fail(error);
+            engine.forget_commit(&mut commit);
+            for delta in &view.deltas {
+                if let Some(keyspace) = view.by_id(delta.keyspace) {
+                    engine.forget_counts(&mut commit, keyspace);
+                }
+            }
             return written;
         }
         let all = self.is_exclusive();

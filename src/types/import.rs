@@ -9,7 +9,7 @@ use super::restore::{Building, RestoreError};
 use crate::encoding::own;
 use crate::rdb::decode::kind_of;
 use crate::rdb::file::{Entry, FileReader, Head};
-use crate::rdb::{self, Element};
+use crate::rdb::{self, Element, FieldTimes};
 use crate::storage::{DbIndex, StorageError, Txn};
 use std::io::BufRead;
 
@@ -80,14 +80,31 @@ pub struct Loaded {
     pub expired: u64,
     /// Keys left out because they hold nothing.
     pub empty: u64,
-    /// Fields of hashes with a time of their own.
-    pub timed_fields: u64,
+    /// Fields of hashes with times of their own, which were not kept.
+    pub field_times: FieldTimes,
     /// Libraries of functions.
     pub functions: u64,
     /// What modules keep besides keys, left out.
     pub modules: u64,
     /// Bytes read.
     pub bytes: u64,
+}
+
+impl Loaded {
+    /// What is not as it was in the file, in words. A server that `follows` keeps what is
+    /// past its time until its master deletes it.
+    pub fn losses(&self, follows: bool) -> impl Iterator<Item = String> {
+        let counts = [
+            (self.expired, "keys whose time is over were left out"),
+            (self.empty, "keys without elements were left out"),
+            (self.modules, "pieces of modules' own data were left out"),
+        ];
+        let counted = counts.into_iter().filter(|(count, _)| *count > 0);
+        let times = Some(self.field_times).filter(|times| *times != FieldTimes::default());
+        counted
+            .map(|(count, what)| format!("{count} {what}"))
+            .chain(times.map(move |times| times.told(follows)))
+    }
 }
 
 /// What the one who loads a file has to do with it.
@@ -205,7 +222,8 @@ impl<R: BufRead> Import<'_, R> {
 
     fn load_value(&mut self, key: &[u8], head: Head) -> Result<(), RestoreError> {
         let kind = kind_of(head.kind)?;
-        if head.expire_ms != 0 && head.expire_ms <= self.now_ms {
+        // A replica keeps what its master has not deleted.
+        if head.expire_ms != 0 && head.expire_ms <= self.txn.expiry_now_ms() {
             self.file
                 .value(head.kind, |_: Element<'_>| Ok::<(), RestoreError>(()))?;
             self.loaded.expired += 1;
@@ -242,7 +260,7 @@ impl<R: BufRead> Import<'_, R> {
         })?;
         let taken = building.finish(txn, head.expire_ms)?;
         self.loaded.elements += taken.elements;
-        self.loaded.timed_fields += taken.timed_fields;
+        self.loaded.field_times.count_hash(taken.timed_fields);
         match taken.elements {
             0 => self.loaded.expired += 1,
             _ => self.loaded.keys += 1,

@@ -109,7 +109,7 @@ impl<'k> Building<'k> {
                 },
             ) => {
                 self.taken.timed_fields += u64::from(expire_ms != 0);
-                if expire_ms != 0 && expire_ms <= txn.now_ms() {
+                if expire_ms != 0 && expire_ms <= txn.expiry_now_ms() {
                     return Ok(());
                 }
                 hash.insert(txn, field, value)?

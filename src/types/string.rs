@@ -551,13 +551,27 @@ impl NewValue {
     }
 }
 
-/// Writes the fragments of a value under a new id; its length is still 0.
+/// Writes the fragments of a value under a new id; its length is still 0. Those of a very
+/// long one go ahead of the pending batch, which would hold another copy of them.
 fn new_long(txn: &mut Txn, db: DbIndex, value: &[u8]) -> OpResult<Long> {
     let id = txn.new_id();
-    for (index, part) in (0..).zip(value.chunks(FRAGMENT_LEN as usize)) {
-        if part.iter().any(|b| *b != 0) {
-            txn.put_row(db, &fragment_key(id, index), part)?;
+    let fragments = value.chunks(FRAGMENT_LEN as usize);
+    let mut early = match value.len() >= txn.engine().config.ahead_bytes {
+        true => txn.begin_early(db, Kind::String, id, fragments.len() as u64)?,
+        false => None,
+    };
+    for (index, part) in (0..).zip(fragments) {
+        if part.iter().all(|b| *b == 0) {
+            continue;
         }
+        let key = fragment_key(id, index);
+        match &mut early {
+            Some(early) => txn.put_early(early, &key, part)?,
+            None => txn.put_row(db, &key, part)?,
+        }
+    }
+    if let Some(early) = early {
+        txn.finish_early(early)?;
     }
     Ok(Long(Counted { id, count: 0 }))
 }

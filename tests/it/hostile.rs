@@ -424,9 +424,10 @@ fn stuff(conn: &Conn, wire: &[u8], rounds: usize) {
     }
 }
 
+/// Replies are kept while clients have room for them, and not beyond that.
 #[test]
-fn a_client_that_never_reads_costs_little() {
-    let server = Server::start(&[]);
+fn clients_that_never_read_cost_no_more_than_clients_may() {
+    let server = Server::start(&["--maxmemory-clients", "128mb"]);
     let mut conn = server.connect();
     let set = [b"SET".to_vec(), b"mega".to_vec(), vec![b'm'; 1 << 20]];
     assert_eq!(conn.call(&set), Value::ok());
@@ -517,26 +518,76 @@ fn many_that_never_read_cost_no_more_than_all_may() {
 
 /// Requests were added up once a second: until then one client could fill the memory.
 #[test]
-fn who_sends_too_much_is_closed_before_it_is_there() {
+fn a_request_that_clients_have_no_memory_for_is_refused_before_it_is_there() {
     const LIMIT: usize = 16 << 20;
     let server = Server::start(&["--maxmemory-clients", "16mb"]);
-    let mut queue = Vec::new();
-    for _ in 0..10 {
-        encode(&mut queue, &["SET", "key", &"v".repeat(100_000)]);
-    }
+    let mut greedy = server.connect();
     let value = format!("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n${}\r\n", 512 << 20);
-    for (first, piece) in [("MULTI\r\n", queue), (value.as_str(), vec![b'v'; 1 << 20])] {
-        let mut greedy = server.connect();
-        greedy.send_raw(first.as_bytes()).expect("a request");
-        let mut sent = 0;
-        while sent < 1 << 30 && greedy.send_raw(&piece).is_ok() {
-            sent += piece.len();
-        }
-        assert!(sent > LIMIT / 2, "{sent} bytes");
-        // What the sockets hold, and what comes within some milliseconds.
-        assert!(sent < 8 * LIMIT, "{} MiB", sent >> 20);
+    greedy.send_raw(value.as_bytes()).expect("a request");
+    let (mut sent, piece) = (0, vec![b'v'; 1 << 20]);
+    while sent < 1 << 30 && greedy.send_raw(&piece).is_ok() {
+        sent += piece.len();
     }
-    assert_eq!(server.connect().info_number("stats", "evicted_clients"), 2);
+    // What the sockets hold, and what comes within some milliseconds.
+    assert!(sent < 8 * LIMIT, "{} MiB", sent >> 20);
+    let mut other = server.connect();
+    let refused = other.info_number("stats", "client_query_buffer_limit_disconnections");
+    assert_eq!(refused, 1);
+    assert!(
+        server.log().contains("takes more memory than"),
+        "{}",
+        server.log()
+    );
+    // One that is just as long and of many arguments.
+    let mut many = server.connect();
+    many.send_raw(b"*1000000\r\n$3\r\nDEL\r\n")
+        .expect("a request");
+    let mut piece = Vec::new();
+    for _ in 0..100 {
+        encode(&mut piece, &["k".repeat(10_000)]);
+    }
+    let piece = String::from_utf8(piece).unwrap().replace("*1\r\n", "");
+    let mut sent = 0;
+    while sent < 1 << 30 && many.send_raw(piece.as_bytes()).is_ok() {
+        sent += piece.len();
+    }
+    assert!(sent < 8 * LIMIT, "{} MiB", sent >> 20);
+    other.must("PING");
+}
+
+/// As Redis says when it is over `maxmemory`; nobody is closed for it.
+#[test]
+fn a_transaction_that_clients_have_no_memory_for_is_refused() {
+    let server = Server::start(&["--maxmemory-clients", "16mb"]);
+    let mut conn = server.connect();
+    let set = |n: usize| {
+        [
+            b"SET".to_vec(),
+            format!("k{n}").into_bytes(),
+            vec![b'v'; 500_000],
+        ]
+    };
+    let oom = "OOM command not allowed when used memory > 'maxmemory'.";
+    conn.must("MULTI");
+    let replies: Vec<Value> = (0..100).map(|n| conn.call(&set(n))).collect();
+    assert_eq!(replies[0], Value::simple("QUEUED"));
+    assert!(
+        replies
+            .iter()
+            .any(|reply| reply.error().as_deref() == Some(oom))
+    );
+    let aborted = "EXECABORT Transaction discarded because of previous errors.";
+    assert_eq!(conn.cmd("EXEC").error().as_deref(), Some(aborted));
+    assert_eq!(conn.must("DBSIZE"), Value::Int(0));
+    conn.must("MULTI");
+    for n in 0..4 {
+        assert_eq!(conn.call(&set(n)), Value::simple("QUEUED"));
+    }
+    assert_eq!(conn.must("EXEC").items().len(), 4);
+    assert_eq!(conn.must("DBSIZE"), Value::Int(4));
+    // It was taken; so are the next ones.
+    assert_eq!(conn.call(&set(5)), Value::ok());
+    assert_eq!(conn.info_number("stats", "evicted_clients"), 0);
 }
 
 /// A sparse bitmap takes some kilobytes and half a gigabyte to send: a request of

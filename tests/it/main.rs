@@ -11,8 +11,10 @@
 //! - `oracle`: what neither keys nor chance decide, beside the oracle
 //! - `copies`: copies in memory, against what is stored
 //! - `crash`: kill -9 under load
+//! - `damage`: files that the disk has lost or changed
 //! - `durability`: replies that wait for the disk
 //! - `failure`: writes that fail
+//! - `disk`: a disk that is full, or does not do what it should
 //! - `hostile`: input that no client library sends
 //! - `lifecycle`: start, stop, addresses, configuration
 //! - `process`: the background, signals, file descriptors, the log
@@ -28,6 +30,7 @@
 //! - `notify`: keyspace events
 //! - `streams`: streams over replication, and waits that end by expiry
 //! - `tracking`: client-side caches
+//! - `unread`: replies that their clients do not read
 //! - `lanes`: what takes long, beside clients that write
 //! - `layers`: house rules of the sources
 #![allow(clippy::unwrap_used)]
@@ -36,7 +39,9 @@ mod blocking;
 mod clients;
 mod copies;
 mod crash;
+mod damage;
 mod differential;
+mod disk;
 mod durability;
 mod failure;
 mod hostile;
@@ -57,3 +62,4 @@ mod streams;
 mod support;
 mod tracking;
 mod transactions;
+mod unread;

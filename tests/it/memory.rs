@@ -1,6 +1,8 @@
 //! What the process takes, whatever it holds.
 
-use crate::support::{Conn, Server, Value, wait_within};
+use crate::support::cgroup::Cgroup;
+use crate::support::conn::encode;
+use crate::support::{Conn, Server, Value, wait_for, wait_within};
 use std::time::Duration;
 
 /// Values of a size that stands in the block cache, not among the hot rows.
@@ -75,4 +77,136 @@ fn dbs_with_few_keys_take_little_memory() {
     }
     let used = conn.info_number("memory", "used_memory_memtables") - before;
     assert!(used < DBS * (32 << 10), "{} bytes for each", used / DBS);
+}
+
+/// A container of half a gigabyte, and what the server takes of it by default.
+const CONTAINER: u64 = 512 << 20;
+const BUDGET: u64 = CONTAINER / 2;
+
+/// Runs a server with default settings in a container, has its memory full of what `fill`
+/// does, and says what it took at the most, in percent of the budget.
+fn in_a_container(what: &str, test: impl FnOnce(&Server)) {
+    let server = match Cgroup::new(CONTAINER) {
+        Some(cgroup) => Server::start_within(cgroup, &[]),
+        None => {
+            println!("no cgroup can be made here: the budget is given by --maxmemory");
+            Server::start(&["--maxmemory", &BUDGET.to_string()])
+        }
+    };
+    test(&server);
+    server.connect().must("PING");
+    let percent = server.peak_rss() * 100 / BUDGET;
+    println!("{what}: {percent} % of the budget");
+    assert!(percent <= 110, "{what} took {percent} % of the budget");
+}
+
+fn set(key: &str, bytes: usize) -> Vec<u8> {
+    let value: Vec<u8> = (0..bytes).map(|_| fastrand::u8(..)).collect();
+    let mut wire = Vec::new();
+    encode(&mut wire, &[b"SET", key.as_bytes(), &value]);
+    wire
+}
+
+/// More than caches hold, read again.
+fn fill_caches(server: &Server) {
+    let mut conn = server.connect();
+    for from in (0..VALUES).step_by(BATCH as usize) {
+        let sets: Vec<u8> = (from..from + BATCH)
+            .flat_map(|n| set(&n.to_string(), VALUE_BYTES))
+            .collect();
+        conn.send_raw(&sets).unwrap();
+        for _ in 0..BATCH {
+            assert_eq!(conn.read().unwrap(), Value::ok());
+        }
+    }
+    for from in (0..VALUES).step_by(BATCH as usize) {
+        get(&mut conn, from);
+    }
+}
+
+/// Each of these had the server killed, or at one and a half times its budget.
+#[test]
+fn what_clients_hold_stays_within_the_budget() {
+    in_a_container("a transaction", |server| {
+        let mut conn = server.connect();
+        conn.must("MULTI");
+        let (set, mut refused) = (set("key", 5 << 20), 0);
+        for _ in 0..30 {
+            conn.send_raw(&set).unwrap();
+            refused += usize::from(conn.read().unwrap().error().is_some());
+        }
+        // There is memory for some of it, and a transaction is all or nothing.
+        assert!(refused > 0);
+        let error = conn.cmd("EXEC").error().unwrap_or_default();
+        assert!(error.starts_with("EXECABORT "), "{error}");
+    });
+    in_a_container("pipelines of long values", |server| {
+        let wire = set("key", 10 << 20).repeat(4);
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    let mut conn = server.connect();
+                    conn.send_raw(&wire).unwrap();
+                    for _ in 0..4 {
+                        assert_eq!(conn.read().unwrap(), Value::ok());
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn replies_that_nobody_reads_stay_within_the_budget() {
+    in_a_container("long values that nobody reads", |server| {
+        fill_caches(server);
+        let mut good = server.connect();
+        good.send_raw(&set("big", 10 << 20)).unwrap();
+        assert_eq!(good.read().unwrap(), Value::ok());
+        let mut wire = Vec::new();
+        encode(&mut wire, &["GET", "big"]);
+        let mut never_read: Vec<Conn> = (0..50).map(|_| server.connect()).collect();
+        for conn in &mut never_read {
+            conn.send_raw(&wire.repeat(4)).unwrap();
+        }
+        // A client that reads gets its reply, if need be once one of those has been closed.
+        assert_eq!(good.must("GET big").bytes().len(), 10 << 20);
+    });
+    in_a_container("long lists that nobody reads", |server| {
+        let mut conn = server.connect();
+        // It is no smaller than those that read nothing.
+        conn.must("CLIENT NO-EVICT ON");
+        let elements: Vec<String> = (0..20_000).map(|n| format!("element:{n}")).collect();
+        let push: Vec<&str> = ["RPUSH", "list"]
+            .into_iter()
+            .chain(elements.iter().map(String::as_str))
+            .collect();
+        assert_eq!(conn.call(&push), Value::Int(20_000));
+        let mut wire = Vec::new();
+        encode(&mut wire, &["LRANGE", "list", "0", "-1"]);
+        let mut never_read: Vec<Conn> = (0..2000).map(|_| server.connect()).collect();
+        for other in &mut never_read {
+            other.send_raw(&wire).unwrap();
+        }
+        // Those that do not fit are answered once others that read nothing have been closed.
+        wait_for("all to be answered", || {
+            conn.must("LLEN list");
+            conn.info_number("clients", "blocked_clients") == 0
+        });
+    });
+}
+
+/// It was closed for what it had held while its request ran.
+#[test]
+fn a_client_whose_long_value_was_taken_goes_on() {
+    let server = Server::start(&["--maxmemory", "2gb"]);
+    let mut conn = server.connect();
+    let wire = set("key", 100 << 20);
+    for _ in 0..2 {
+        conn.send_raw(&wire).unwrap();
+        assert_eq!(conn.read().unwrap(), Value::ok());
+        conn.must("PING");
+    }
+    assert_eq!(conn.must("STRLEN key"), Value::Int(100 << 20));
+    assert_eq!(conn.info_number("stats", "evicted_clients"), 0);
 }

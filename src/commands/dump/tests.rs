@@ -4,6 +4,7 @@ use crate::base::hash::crc64;
 use crate::encoding::Kind;
 use crate::exec::testing::{Client, START_MS};
 use crate::rdb::decode::kind_of;
+use crate::rdb::timed_hashes;
 use crate::resp::Value;
 use crate::types::stream::row_of;
 
@@ -362,5 +363,40 @@ fn mutated_payloads_never_leave_half_a_value() {
         }
     }
     assert!(good > 10, "{good}");
+    client.check();
+}
+
+/// RESTORE dropped them without a word.
+#[test]
+fn times_of_fields_are_not_kept_and_counted() {
+    let mut client = Client::new();
+    let names: [&[u8]; 3] = [b"over", b"plain", b"later"];
+    let (over_ms, later_ms) = (START_MS - 1, START_MS + 60_000);
+    let mut restored = 0;
+    for (number, value) in timed_hashes(names, over_ms, later_ms) {
+        let payload = sealed(&[&[number][..], &value].concat());
+        let args: [&[u8]; 5] = [b"RESTORE", b"h", b"0", &payload, b"REPLACE"];
+        assert_eq!(client.args(&args), ok(), "type {number}");
+        restored += 1;
+        assert_eq!(client.run("hlen h"), Value::Int(2), "type {number}");
+        assert_eq!(client.run("hexists h over"), Value::Int(0));
+        let stats = &client.server().stats;
+        let counted = (
+            stats.field_times_hashes.get(),
+            stats.field_times_fields.get(),
+        );
+        assert_eq!(counted, (restored, 2 * restored), "type {number}");
+        // Whoever may write to the log says it once.
+        assert!(stats.has_untold_field_times() && !stats.has_untold_field_times());
+    }
+    // All of them are over: the key is none.
+    for (number, value) in timed_hashes([b"a", b"b", b"c"], over_ms, over_ms) {
+        let payload = sealed(&[&[number][..], &value].concat());
+        client.args(&[b"RESTORE", b"h", b"0", &payload, b"REPLACE"]);
+        assert_eq!(client.run("hlen h"), Value::Int(1), "type {number}");
+    }
+    let info = client.run("info stats");
+    let text = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
+    assert!(text.contains("field_times_not_kept:16\r\n"), "{text}");
     client.check();
 }

@@ -69,6 +69,7 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     text.field("total_commits", server.engine.commits());
     text.field("reclaimed_rows", stats.reclaimed_rows.get());
     text.field("slow_commands", stats.slow_commands.get());
+    text.field("field_times_not_kept", stats.field_times_fields.get());
     text.field(
         "client_query_buffer_limit_disconnections",
         stats.query_limit_disconnections.get(),

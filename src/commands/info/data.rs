@@ -2,6 +2,8 @@
 
 use super::Text;
 use crate::state::Server;
+use crate::storage::{corruptions, tables_aside};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 /// Dead collections are counted up to this many.
@@ -58,13 +60,23 @@ pub(super) fn persistence(text: &mut Text, server: &Server) {
         ("aof_rewrites", "0"),
         ("aof_rewrites_consecutive_failures", "0"),
     ]);
-    let failed = server.engine.has_failed();
-    text.field("aof_last_write_status", status(failed));
+    let engine = &server.engine;
+    let no_room = engine.disk.is_low();
+    text.field(
+        "aof_last_write_status",
+        status(engine.has_failed() || no_room),
+    );
     text.constants(&[
         ("aof_last_cow_size", "0"),
         ("module_fork_in_progress", "0"),
         ("module_fork_last_cow_size", "0"),
     ]);
+    let disk = engine.disk.figures();
+    text.bytes("disk_total_bytes", disk.total);
+    text.bytes("disk_free_bytes", disk.free);
+    text.bytes("disk_reserve_bytes", disk.reserve);
+    text.field("disk_low", u8::from(no_room));
+    text.bytes("wal_bytes", disk.log);
 }
 
 pub(super) fn cluster(text: &mut Text, _server: &Server) {
@@ -83,15 +95,31 @@ pub(super) fn keyspace(text: &mut Text, server: &Server) {
     }
 }
 
+/// Names of files, without their directory, in one line.
+fn names(files: &[PathBuf]) -> String {
+    let names = files.iter().filter_map(|file| file.file_name());
+    let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+    names.join(",")
+}
+
 pub(super) fn storage(text: &mut Text, server: &Server) {
     let engine = &server.engine;
     text.field("storage_dir", engine.config.dir.display());
     text.field("storage_format", crate::encoding::FORMAT_VERSION);
-    text.field("storage_status", status(engine.has_failed()));
+    let corrupt = corruptions().files();
+    let storage_status = match engine.has_failed() {
+        true => "err",
+        false if corruptions().count() > 0 => "corrupt",
+        false => "ok",
+    };
+    text.field("storage_status", storage_status);
+    text.field("storage_corruptions", corruptions().count());
+    text.field("storage_corrupt_files", names(&corrupt));
+    text.field("storage_tables_aside", names(&tables_aside()));
     text.field("storage_keyspaces", engine.all_keyspaces().len());
     let tables = engine.property_sum("rocksdb.total-sst-files-size");
     let blobs = engine.property_sum("rocksdb.total-blob-file-size");
-    text.bytes("storage_bytes", tables + blobs);
+    text.bytes("storage_bytes", tables + blobs + engine.disk.figures().log);
     // A count of −1 says that the rows could not be read.
     let backlog = engine.reclaim_backlog(BACKLOG_COUNTED);
     let backlog = backlog.map_or(-1, |count| count as i64);

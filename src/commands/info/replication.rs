@@ -50,19 +50,25 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
     text.field("master_last_io_seconds_ago", if up { heard } else { -1 });
     let syncing = phase == LinkPhase::Sync;
     text.field("master_sync_in_progress", u8::from(syncing));
-    text.field("slave_read_repl_offset", offset(next));
+    let (next, read) = link.stream().unwrap_or((next, next));
+    text.field("slave_read_repl_offset", offset(read));
     text.field("slave_repl_offset", offset(next));
     if syncing {
         let keys = link.sync_keys.load(Ordering::Relaxed);
         let here = link.sync_keys_here.load(Ordering::Relaxed);
-        // How many bytes a snapshot has is known at its end.
-        text.field("master_sync_total_bytes", -1);
-        text.field(
-            "master_sync_read_bytes",
-            link.sync_bytes_here.load(Ordering::Relaxed),
-        );
-        text.field("master_sync_left_bytes", -1);
-        let percent = here as f64 / keys.max(1) as f64 * 100.0;
+        let read = link.sync_bytes_here.load(Ordering::Relaxed);
+        // How many bytes a Kedis sends is known at the end, and how many keys a Redis.
+        let (total, left, percent) = match link.sync_bytes.load(Ordering::Relaxed) {
+            0 => (-1, -1, here as f64 / keys.max(1) as f64),
+            total => {
+                let left = total.saturating_sub(read);
+                (total as i64, left as i64, read as f64 / total as f64)
+            }
+        };
+        text.field("master_sync_total_bytes", total);
+        text.field("master_sync_read_bytes", read);
+        text.field("master_sync_left_bytes", left);
+        let percent = percent * 100.0;
         text.field("master_sync_perc", format_args!("{percent:.2}"));
         text.field("master_sync_last_io_seconds_ago", heard);
         text.field("master_sync_total_keys", keys);
@@ -72,7 +78,10 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
         let down = seconds_since(link.down_ms.load(Ordering::Relaxed), now_ms);
         text.field("master_link_down_since_seconds", down);
     }
-    let ahead = link.master_next.load(Ordering::Relaxed);
+    let ahead = match link.stream() {
+        Some((_, read)) => read,
+        None => link.master_next.load(Ordering::Relaxed),
+    };
     let behind = ahead.saturating_sub(next);
     text.field("master_link_lag_bytes", behind);
     let lag = match behind {

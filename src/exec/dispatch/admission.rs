@@ -20,6 +20,11 @@ const STALE_IN_SCRIPT: Error = Error::text("ERR Can not execute the command on a
 const NOT_WHILE_WATCHING: Error = Error::text("ERR Replica can't interact with the keyspace");
 const READONLY: Error = Error::text("READONLY You can't write against a read only replica.");
 
+/// Whether a command may add data.
+pub(in crate::exec) fn may_grow(command: &Command) -> bool {
+    command.flags.contains(Flags::DENYOOM)
+}
+
 impl Executor {
     /// The rungs before the command runs.
     pub(in crate::exec) fn admit(
@@ -46,6 +51,12 @@ impl Executor {
         }
         if writes && self.server.engine.has_failed() {
             return refuse(StorageError::Failed.into());
+        }
+        let grows = may_grow(found.command) || queued.is_some_and(|multi| multi.grows);
+        // A script that has written goes on.
+        let goes_on = session.is_script && session.wrote;
+        if grows && !goes_on && self.server.engine.disk.is_low() {
+            return refuse(StorageError::NoRoom.into());
         }
         if self.config.busy_reply_scope == BusyScope::All
             && !session.is_script
@@ -80,7 +91,8 @@ impl Executor {
     /// Between the ladder and the locks the server may have begun to follow; from
     /// the locks to the commit it cannot.
     pub(in crate::exec) fn check_still_master(&self) -> Result<(), Error> {
-        match self.server.engine.is_following() && self.config.replica_read_only {
+        let read_only = self.config.replica_read_only && !self.txn.is_received();
+        match self.server.engine.is_following() && read_only {
             true => Err(READONLY),
             false => Ok(()),
         }
@@ -116,6 +128,10 @@ impl Executor {
         args: &[&[u8]],
         writes: bool,
     ) -> Result<(), Error> {
+        if self.txn.is_received() {
+            // A script of the master's stream does what it did there.
+            return Ok(());
+        }
         let replication = &self.server.replication;
         let config = &self.config;
         let is_replica = match session.is_script {

@@ -157,7 +157,11 @@ impl Executor {
     /// A commit in the middle of a tick failed: so has the tick.
     pub(in crate::exec) fn note_failure(&mut self, error: StorageError) -> Error {
         self.failed = true;
-        error.into()
+        // The log has the reason.
+        match self.server.engine.has_failed() {
+            true => StorageError::Failed.into(),
+            false => error.into(),
+        }
     }
 
     /// Why a command does not get its keys. A script may have them: then it is

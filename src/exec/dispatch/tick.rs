@@ -171,7 +171,7 @@ impl Executor {
     /// Whether it is known how a tick ended that waited for the disk.
     pub fn has_ended(&self, tick: &Parked) -> bool {
         let engine = &self.server.engine;
-        engine.is_durable(tick.seen) || engine.has_failed()
+        engine.is_durable(tick.seen) || engine.is_stuck()
     }
 
     /// Tells others of a tick that waited for the disk; see [`Executor::finish_tick`].
@@ -192,9 +192,12 @@ impl Executor {
     fn commit_tick(&mut self) -> Result<bool, Error> {
         let committed = self.txn.commit();
         let failed_before = std::mem::take(&mut self.failed);
-        committed?;
-        if failed_before {
-            return Err(StorageError::Failed.into());
+        match committed {
+            Err(error @ StorageError::Detached) => return Err(error.into()),
+            // The log has the reason.
+            Err(_) => return Err(StorageError::Failed.into()),
+            Ok(()) if failed_before => return Err(StorageError::Failed.into()),
+            Ok(()) => {}
         }
         let lookups = self.txn.take_lookups();
         if lookups.hits > 0 {

@@ -22,7 +22,8 @@ fn source(answers: Vec<Vec<u8>>) -> Endpoint {
         for answer in answers {
             let (mut socket, _) = listener.accept().expect("a connection");
             socket.set_nodelay(true).expect("an option");
-            socket.write_all(b"+OK\r\n+OK\r\n").expect("a reader");
+            let said = b"+OK\r\n-ERR Unrecognized REPLCONF option: version\r\n";
+            socket.write_all(said).expect("a reader");
             for piece in answer.chunks(7) {
                 socket.write_all(piece).expect("a reader");
                 std::thread::sleep(Duration::from_micros(20));

@@ -205,64 +205,64 @@ pub(super) fn hand_made() -> Vec<(Vec<u8>, u16, Vec<String>)> {
     }
     all.push((texts, 6, words));
 
-    let timed = vec![
-        format!("{}={}@1700000000000", hex(b"f"), hex(b"v")),
-        format!("{}={}", hex(b"g"), hex(b"w")),
-        format!("{}={}@1700000000005", hex(b"h"), hex(b"5")),
-    ];
-    let triples: &[&[u8]] = &[
-        b"f",
-        b"v",
-        b"1700000000000",
-        b"g",
-        b"w",
-        b"0",
-        b"h",
-        b"5",
-        b"1700000000005",
-    ];
-    all.push((
-        one_string(kind::HASH_LISTPACK_EX_PRE_GA, &packed(triples)),
-        12,
-        timed.clone(),
-    ));
-    let mut ex = vec![kind::HASH_LISTPACK_EX];
-    ex.extend_from_slice(&1_700_000_000_000u64.to_le_bytes());
-    encoder.string(&packed(triples), &mut ex);
-    all.push((ex, 12, timed.clone()));
-    let table = |number: u8, first_ms: Option<u64>, times: [u64; 3]| {
-        let mut body = vec![number];
-        body.extend(first_ms.iter().flat_map(|ms| ms.to_le_bytes()));
-        body.push(3);
-        let mut encoder = Encoder::new(false);
-        for (triple, time) in triples.chunks(3).zip(times) {
-            encode::length(time, &mut body);
-            encoder.string(triple[0], &mut body);
-            encoder.string(triple[1], &mut body);
-        }
-        body
-    };
     let first_ms = 1_700_000_000_000;
-    all.push((
-        table(
-            kind::HASH_METADATA_PRE_GA,
-            None,
-            [first_ms, 0, first_ms + 5],
-        ),
-        12,
-        timed.clone(),
-    ));
-    all.push((
-        table(kind::HASH_METADATA, Some(first_ms), [1, 0, 6]),
-        12,
-        timed.clone(),
-    ));
+    let names: [&[u8]; 3] = [b"f", b"g", b"h"];
+    let word = |name: &[u8], time: &str| format!("{}={}{time}", hex(name), hex(b"value"));
+    let timed = vec![
+        word(b"f", "@1700000000000"),
+        word(b"g", ""),
+        word(b"h", "@1700000000005"),
+    ];
+    for (number, value) in timed_hashes(names, first_ms, first_ms + 5) {
+        let body = [&[number][..], &value].concat();
+        all.push((body, 12, timed.clone()));
+    }
     let mut valkey = vec![kind::HASH_METADATA_PRE_GA, 3];
-    for (triple, time) in triples.chunks(3).zip([first_ms, u64::MAX, first_ms + 5]) {
-        encoder.string(triple[0], &mut valkey);
-        encoder.string(triple[1], &mut valkey);
+    for (name, time) in names.into_iter().zip([first_ms, u64::MAX, first_ms + 5]) {
+        encoder.string(name, &mut valkey);
+        encoder.string(b"value", &mut valkey);
         valkey.extend_from_slice(&time.to_le_bytes());
     }
     all.push((valkey, 80, timed));
     all
+}
+
+/// A hash of each type whose fields have times of their own, without its type's
+/// number: three fields, of which the second has no time.
+pub(crate) fn timed_hashes(names: [&[u8]; 3], first_ms: u64, third_ms: u64) -> Vec<(u8, Vec<u8>)> {
+    let mut encoder = Encoder::new(false);
+    let (first, third) = (first_ms.to_string(), third_ms.to_string());
+    let times = [first.as_bytes(), b"0", third.as_bytes()];
+    let triples: Vec<&[u8]> = names
+        .into_iter()
+        .zip(times)
+        .flat_map(|(name, time)| [name, b"value", time])
+        .collect();
+    let lowest_ms = first_ms.min(third_ms);
+    let mut small = Vec::new();
+    encoder.string(&packed(&triples), &mut small);
+    let mut small_ga = lowest_ms.to_le_bytes().to_vec();
+    small_ga.extend_from_slice(&small);
+    let mut table = |head: &[u8], times: [u64; 3]| {
+        let mut body = head.to_vec();
+        body.push(3);
+        for (name, time) in names.into_iter().zip(times) {
+            encode::length(time, &mut body);
+            encoder.string(name, &mut body);
+            encoder.string(b"value", &mut body);
+        }
+        body
+    };
+    let relative = |ms: u64| ms - lowest_ms + 1;
+    let head = lowest_ms.to_le_bytes();
+    let large_ga = table(&head, [relative(first_ms), 0, relative(third_ms)]);
+    vec![
+        (
+            kind::HASH_METADATA_PRE_GA,
+            table(&[], [first_ms, 0, third_ms]),
+        ),
+        (kind::HASH_LISTPACK_EX_PRE_GA, small),
+        (kind::HASH_METADATA, large_ga),
+        (kind::HASH_LISTPACK_EX, small_ga),
+    ]
 }

@@ -3,7 +3,8 @@
 //! Flags are directives: what follows a flag, up to the next one, are its
 //! arguments. The word right after a flag is always one, even if it starts with
 //! `--`, so that a password may. `--save` alone means `--save ""`. `--load-rdb
-//! FILE` is no parameter: it says what to do this once.
+//! FILE`, `--accept-data-loss` and `--repair` are no parameters: they say what to do
+//! this once.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -32,6 +33,10 @@ pub struct Given {
     pub file: Option<PathBuf>,
     /// The RDB file whose data is to be served.
     pub load_rdb: Option<PathBuf>,
+    /// Whether to start although a part of what was acknowledged is lost.
+    pub accept_data_loss: bool,
+    /// Whether to repair the database rather than serve it.
+    pub repair: bool,
     /// Where parameters were set.
     pub places: Places,
 }
@@ -90,20 +95,37 @@ impl Config {
                 Some(path)
             }
         };
-        let mut rdb = None;
+        let mut given = Given {
+            file: path,
+            ..Given::default()
+        };
         for directive in directives {
             if let Some(file) = rdb_file(&directive)? {
-                rdb = Some(std::path::absolute(&file).unwrap_or(file));
+                given.load_rdb = Some(std::path::absolute(&file).unwrap_or(file));
+                continue;
+            }
+            if let Some(flag) = given.flag(&directive.name) {
+                if !directive.arguments.is_empty() {
+                    return Err(stray(&directive.name, Reason::StrayArgument));
+                }
+                *flag = true;
                 continue;
             }
             loader.argument(&directive.name, &directive.arguments)?;
         }
-        let given = Given {
-            file: path,
-            load_rdb: rdb,
-            places: loader.into_places(),
-        };
+        given.places = loader.into_places();
         Ok(Startup::Run(Box::new(config), given))
+    }
+}
+
+impl Given {
+    /// What a flag without arguments sets that is no parameter.
+    fn flag(&mut self, name: &[u8]) -> Option<&mut bool> {
+        match name.to_ascii_lowercase().as_slice() {
+            b"accept-data-loss" => Some(&mut self.accept_data_loss),
+            b"repair" => Some(&mut self.repair),
+            _ => None,
+        }
     }
 }
 
@@ -130,7 +152,8 @@ fn parse(args: Vec<Vec<u8>>) -> Result<Parsed, ConfigError> {
             (false, b"-h" | b"--help") => return Ok(Parsed::Help),
             (false, [b'-', b'-', flag @ ..]) => {
                 let directive = flag_words(flag)?;
-                hungry = directive.arguments.is_empty();
+                let is_bare = Given::default().flag(&directive.name).is_some();
+                hungry = directive.arguments.is_empty() && !is_bare;
                 let next_is_flag = args.peek().is_none_or(|next| next.starts_with(b"--"));
                 let bare_save = hungry && directive.name.eq_ignore_ascii_case(b"save");
                 directives.push(directive);

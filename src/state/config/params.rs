@@ -123,6 +123,8 @@ params! {
     dir: Directory = Directory::new(Path::new(".")) => "dir", Kind::Text, Guarded, Located;
     /// Name of the database's directory inside `dir`.
     db_name: FileName = FileName("kedis-db".into()) => "db-name", Kind::Text, Start;
+    /// Disk space, really allocated, that deletions and expiry live on when the disk is full; at most a twentieth of the disk. Commands that add data are refused while it is not there. 0 is none.
+    disk_reserve_bytes: u64 = 128 * MIB => "disk-reserve", BYTES;
     /// When writes reach the disk itself: before the reply, once a second, or when the system likes.
     appendfsync: AppendFsync = AppendFsync::Everysec => "appendfsync", Kind::Choice(AppendFsync::NAMES);
     /// Name, inside `dir`, of what SAVE and BGSAVE write.
@@ -147,7 +149,7 @@ params! {
     maxmemory_samples: u32 = 5 => "maxmemory-samples", int(1, INT), Inert;
     /// Effort that Redis spends on eviction.
     maxmemory_eviction_tenacity: u32 = 10 => "maxmemory-eviction-tenacity", int(0, 100), Inert;
-    /// Memory of all clients together, beyond which the largest are closed, and replies are refused that do not fit; 0 is a quarter of the memory budget, or a gigabyte of it if that is more.
+    /// Memory of all clients together, beyond which the largest are closed; requests and replies wait, or are refused, before that. 0 is a quarter of the memory budget, or a gigabyte of it if that is more; it is never more than caches can leave.
     maxmemory_clients: MemoryOrPercent = MemoryOrPercent::Bytes(0) => "maxmemory-clients", Kind::MemoryOrPercent;
     /// Bytes that may wait to be sent, by class of client.
     client_output_buffer_limit: BufferLimits = BufferLimits::default() => "client-output-buffer-limit", LIMITS;

@@ -3,10 +3,18 @@
 
 use super::open::is_family;
 use super::{BINLOG, ColumnFamily, Db, Engine, Keyspace};
-use crate::storage::Result;
+use crate::storage::options::SMALL_START;
+use crate::storage::wal::marks;
+use crate::storage::{Result, rot};
 use rocksdb::FlushOptions;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+
+/// One part of so many of the block cache is for blocks, whatever clients need.
+const BLOCKS_AT_LEAST: u64 = 16;
+
+/// A memtable of more bytes may become a file before it is full.
+const WORTH_A_FILE: u64 = 1 << 20;
 
 /// Whether a directory is what [`Engine::checkpoint`] writes, and nothing besides.
 pub fn is_copy(path: &Path) -> bool {
@@ -25,11 +33,11 @@ pub fn is_copy(path: &Path) -> bool {
 }
 
 /// Whether RocksDB calls a file of a checkpoint so.
-fn is_file_of_copy(name: &str) -> bool {
+pub(super) fn is_file_of_copy(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let numbered = ["MANIFEST-", "OPTIONS-"];
     let of_kind = [".sst", ".blob", ".log"];
-    ["CURRENT", "IDENTITY"].contains(&name)
+    ["CURRENT", "IDENTITY", marks::NAME].contains(&name)
         || numbered
             .iter()
             .any(|head| name.strip_prefix(head).is_some_and(is_number))
@@ -43,13 +51,41 @@ impl Engine {
     pub fn checkpoint(&self, path: &Path) -> Result<()> {
         self.sync_wal()?;
         let checkpoint = rocksdb::checkpoint::Checkpoint::new(&self.db)?;
-        Ok(checkpoint.create_checkpoint(path)?)
+        checkpoint.create_checkpoint(path)?;
+        // So that a copy of it that is not whole is known for one.
+        marks::add_to_copy(path)
+    }
+
+    /// Has the disk take how far the log is synced, which the next start relies on.
+    ///
+    /// # Errors
+    /// The disk does not.
+    pub fn sync_marks(&self) -> Result<()> {
+        self.marks.sync()
     }
 
     /// Flushes all memtables, so that the next start has no WAL to replay.
     pub fn flush_memtables(&self) -> Result<()> {
         self.sync_wal()?;
         self.flush_families(&self.all_families())
+    }
+
+    /// Begins to write memtables out, without waiting, if they take more than their share.
+    pub fn relieve_memtables(&self) -> Result<()> {
+        let (used, share) = self.memtable_usage();
+        if used <= share {
+            return Ok(());
+        }
+        let mut begin = FlushOptions::default();
+        begin.set_wait(false);
+        for cf in self.all_families() {
+            let active = "rocksdb.cur-size-active-mem-table";
+            let bytes = self.db.property_int_value_cf(&cf, active)?;
+            if bytes.is_some_and(|bytes| bytes > WORTH_A_FILE) {
+                self.db.flush_cf_opt(&cf, &begin)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the memtables of one keyspace out.
@@ -82,6 +118,9 @@ impl Engine {
 
     /// Compacts a range of rows, what is in the memtable included.
     pub(in crate::storage) fn compact_rows(&self, keyspace: &Keyspace, from: &[u8], to: &[u8]) {
+        let Some(_may) = rot::compaction_of(&self.config.dir) else {
+            return;
+        };
         let mut options = rocksdb::CompactOptions::default();
         // Others may go on meanwhile.
         options.set_exclusive_manual_compaction(false);
@@ -93,6 +132,10 @@ impl Engine {
 
     /// Compacts everything.
     pub fn compact(&self) {
+        let Some(_may) = rot::compaction_of(&self.config.dir) else {
+            log::warn!("nothing is compacted: a table is put aside, as it cannot be read");
+            return;
+        };
         for cf in self.families() {
             let all = None::<&[u8]>;
             self.db.compact_range_cf(&cf, all, all);
@@ -159,12 +202,32 @@ impl Engine {
         let memtables = self.config.memtable_bytes(bytes);
         self.options.memtables.set_buffer_size(memtables as usize);
         self.limit_cache(u64::MAX);
-        let size = self.config.memtable_size(bytes).to_string();
-        let options = [("write_buffer_size", size.as_str())];
-        for cf in self.families() {
-            self.db.set_options_cf(&cf, &options)?;
+        let size = self.config.memtable_size(bytes) as usize;
+        self.set_memtables(&self.families(), size)
+    }
+
+    fn set_memtables(&self, cfs: &[ColumnFamily], bytes: usize) -> Result<()> {
+        let size = bytes.to_string();
+        for cf in cfs {
+            self.db
+                .set_options_cf(cf, &[("write_buffer_size", size.as_str())])?;
         }
         Ok(())
+    }
+
+    /// After a start that had no room for tables, memtables get their usual size once
+    /// there is some.
+    pub(super) fn settle(&self) -> Result<()> {
+        // RocksDB writes its options down.
+        if self.disk.is_low() || self.disk.figures().free < SMALL_START {
+            return Ok(());
+        }
+        let Some([own, binlog, dbs]) = self.options.end_little_room(self.memory_budget()) else {
+            return Ok(());
+        };
+        self.set_memtables(std::slice::from_ref(&self.own_cf), own)?;
+        self.set_memtables(std::slice::from_ref(&self.binlog_cf), binlog)?;
+        self.set_memtables(&self.families(), dbs)
     }
 
     /// The memory budget of caches and memtables, in bytes.
@@ -182,6 +245,28 @@ impl Engine {
         // Clones are handles of the one cache.
         let mut cache = self.options.cache.clone();
         cache.set_capacity(limit as usize);
+    }
+
+    /// Keeps so many bytes of the block cache's memory for clients.
+    pub fn reserve_for_clients(&self, bytes: u64) {
+        self.reserved_for_clients.set(bytes as usize);
+    }
+
+    /// How much of its share of the budget the block cache can leave to clients, in bytes:
+    /// all but what memtables may take, and some for blocks.
+    pub fn spare_cache_bytes(&self) -> u64 {
+        self.spare_beside(self.config.memtable_bytes(self.memory_budget()))
+    }
+
+    /// The same as long as memtables take what they take now, which may be more.
+    pub fn spare_cache_now(&self) -> u64 {
+        let may = self.config.memtable_bytes(self.memory_budget());
+        self.spare_beside(may.max(self.memtable_usage().0 as u64))
+    }
+
+    fn spare_beside(&self, memtables: u64) -> u64 {
+        let share = self.cache_size();
+        share.saturating_sub(memtables + share / BLOCKS_AT_LEAST)
     }
 
     /// How large it may be now, in bytes.
@@ -202,7 +287,14 @@ impl Engine {
 
     /// Bytes in the block cache, and its share of the budget.
     pub fn cache_usage(&self) -> (u64, u64) {
-        (self.options.cache.get_usage() as u64, self.cache_size())
+        let usage = self.options.cache.get_usage() as u64;
+        let reserved = self.reserved_for_clients.bytes();
+        (usage.saturating_sub(reserved), self.cache_size())
+    }
+
+    /// Bytes in the block cache and those that it keeps for clients.
+    pub fn cache_taken(&self) -> u64 {
+        self.options.cache.get_usage() as u64
     }
 
     /// The block cache's share of the budget, in bytes.

@@ -1,9 +1,10 @@
 //! Opening a database: is it one of ours, of a format that is known, and whole?
 
-use super::{BINLOG, ColumnFamily, DEFAULT, Db, Keyspace, handle, hex, random_bytes};
+use super::{BINLOG, ColumnFamily, DEFAULT, Db, Keyspace, handle, hex, random_bytes, whole};
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
 use crate::encoding::{Corrupt, FORMAT_VERSION};
 use crate::storage::options::{RocksOptions, StorageConfig};
+use crate::storage::wal::marks;
 use crate::storage::{Result, StorageError};
 use rocksdb::{ColumnFamilyDescriptor, DBRawIteratorWithThreadMode, IteratorMode, WriteBatch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 pub(super) fn open_in_background(
     config: &StorageConfig,
     options: &RocksOptions,
-) -> Result<(Db, Vec<String>)> {
+) -> Result<(Db, Vec<String>, marks::Keeper)> {
     let open = || {
         if let Err(error) = rustix::process::nice(config.background_nice as i32) {
             log::warn!("background threads keep their priority: {error}");
@@ -29,13 +30,19 @@ pub(super) fn open_in_background(
 }
 
 /// Opens the database with all column families it has; returns their names.
-fn open_db(config: &StorageConfig, options: &RocksOptions) -> Result<(Db, Vec<String>)> {
+fn open_db(
+    config: &StorageConfig,
+    options: &RocksOptions,
+) -> Result<(Db, Vec<String>, marks::Keeper)> {
     let dir = config.dir.as_path();
-    let existing = match dir.join("CURRENT").exists() {
-        true => Db::list_cf(&options.db, dir)?,
-        false => Vec::new(),
+    let found = whole::look(config)?;
+    let existing = match found.is_new {
+        false => Db::list_cf(&options.db, dir).map_err(|error| whole::unreadable(dir, error))?,
+        true => Vec::new(),
     };
     check_families(&existing, options, dir)?;
+    found.cut(dir)?;
+    let marks = marks::Keeper::new(dir)?;
     let mut names = vec![DEFAULT.to_owned(), BINLOG.to_owned()];
     names.extend(existing.into_iter().filter(|n| n != DEFAULT && n != BINLOG));
     let mut descriptors = Vec::with_capacity(names.len());
@@ -47,15 +54,16 @@ fn open_db(config: &StorageConfig, options: &RocksOptions) -> Result<(Db, Vec<St
         };
         descriptors.push(ColumnFamilyDescriptor::new(name, cf_options));
     }
-    let db = Db::open_cf_descriptors(&options.db, dir, descriptors).map_err(|error| match error
-        .as_ref()
-        .contains("/LOCK:")
-    {
+    let mut db_options = options.db.clone();
+    db_options.create_if_missing(found.is_new);
+    let opened = Db::open_cf_descriptors(&db_options, dir, descriptors);
+    let db = opened.map_err(|error| match error.as_ref().contains("/LOCK:") {
         true => StorageError::Format(format!("another server uses {}", dir.display())),
-        false => error.into(),
+        false => whole::unreadable(dir, error),
     })?;
     tell_of_losses(dir);
-    Ok((db, names))
+    marks.forget_missing()?;
+    Ok((db, names, marks))
 }
 
 /// What RocksDB cannot read of the log ahead, because the disk has changed or never got
@@ -88,13 +96,15 @@ fn check_families(existing: &[String], options: &RocksOptions, dir: &Path) -> Re
         return Err(not_ours(&format!("column family {name}")));
     }
     let has_binlog = existing.iter().any(|name| name == BINLOG);
-    if !existing.is_empty() && !has_binlog && existing != [DEFAULT] {
+    let may_lack_it = existing == [DEFAULT] || whole::is_unmended(dir);
+    if !existing.is_empty() && !has_binlog && !may_lack_it {
         return Err(not_ours(&format!("it has no column family {BINLOG}")));
     }
     // A start that was broken off may have left no more than an empty one. A database of
     // some other program may look the same.
     if existing == [DEFAULT] {
-        let db = Db::open_for_read_only(&options.db, dir, false)?;
+        let db = Db::open_for_read_only(&options.db, dir, false)
+            .map_err(|error| whole::unreadable(dir, error))?;
         if db.iterator(IteratorMode::Start).next().is_some() {
             return Err(not_ours("it has rows that Kedis does not write"));
         }
@@ -218,6 +228,7 @@ pub(super) fn load_keyspaces(
     names: &[String],
     state: &mut State,
     databases: u16,
+    is_unmended: bool,
 ) -> Result<Vec<Option<Arc<Keyspace>>>> {
     let counts = read_counts(state, db.raw_iterator_cf(own_cf))?;
     let mut keyspaces: Vec<Option<Arc<Keyspace>>> = vec![None; usize::from(databases)];
@@ -234,6 +245,12 @@ pub(super) fn load_keyspaces(
             .map(u32::from_be_bytes)
             .map_err(|_| Corrupt("DB map"))?;
         let name = KeyspaceId(id).column_family();
+        if is_unmended && db.cf_handle(&name).is_none() {
+            log::warn!("DB {index} is lost: nothing is left of its column family {name}");
+            batch.delete_cf(own_cf, key);
+            rows.next();
+            continue;
+        }
         let keyspace = Keyspace::new(KeyspaceId(id), handle(db, &name)?);
         keyspace.set_counts(counts.get(&id).copied().unwrap_or_default());
         match keyspaces.get_mut(usize::from(index)) {

@@ -32,6 +32,10 @@ impl Txn {
     /// [`StorageError::Held`].
     pub fn begin(&mut self, now_ms: u64) -> Result<()> {
         self.now_ms = now_ms;
+        if self.staging.is_some() {
+            // Nobody else reads or writes what it does.
+            return Ok(());
+        }
         if self.pass.is_none() {
             self.pass = Some(self.enter(Wish::Inside, Gate::enter)?);
         }

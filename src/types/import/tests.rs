@@ -4,6 +4,7 @@ use super::*;
 use crate::encoding::Kind;
 use crate::exec::testing::{Client, START_MS};
 use crate::rdb::file::FileWriter;
+use crate::rdb::timed_hashes;
 use crate::resp::Value;
 
 /// Counts reports; libraries have their texts for names.
@@ -220,5 +221,47 @@ fn empty_collections_are_passed_over() {
     let loaded = load(&client, &bytes).expect("a file");
     assert_eq!((loaded.keys, loaded.empty), (1, 1));
     assert_eq!(client.run("dbsize"), Value::Int(1));
+    client.check();
+}
+
+#[test]
+fn times_of_fields_are_counted_and_those_past_them_left_out() {
+    let mut client = Client::new();
+    let mut hashes = timed_hashes(
+        [b"over", b"plain", b"later"],
+        START_MS - 1,
+        START_MS + 60_000,
+    );
+    hashes.extend(timed_hashes([b"a", b"b", b"c"], START_MS + 1, START_MS + 2));
+    let bytes = file(|writer| {
+        writer.select_db(0, 8, 0);
+        for (n, (number, value)) in hashes.iter().enumerate() {
+            writer.buffer.push(*number);
+            let key = format!("h{n}");
+            writer.encoder.string(key.as_bytes(), &mut writer.buffer);
+            writer.buffer.extend_from_slice(value);
+        }
+    });
+    let loaded = load(&client, &bytes).expect("a file");
+    let lost = FieldTimes {
+        hashes: 8,
+        fields: 16,
+    };
+    assert_eq!(
+        (loaded.keys, loaded.elements, loaded.field_times),
+        (8, 20, lost)
+    );
+    assert_eq!(
+        lost.to_string(),
+        "16 fields of 8 hashes had times of their own, which are not kept: those past their time were left out, the others do not expire"
+    );
+    for n in 0..8 {
+        let fields = if n < 4 { 2 } else { 3 };
+        assert_eq!(
+            client.run(&format!("hlen h{n}")),
+            Value::Int(fields),
+            "h{n}"
+        );
+    }
     client.check();
 }

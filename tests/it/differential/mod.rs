@@ -11,6 +11,7 @@
 //! - `compare`: when two replies count as the same, and the argued differences
 //! - `run`: one sequence on both servers
 //! - `shrink`: the smallest sequence that still differs
+//! - `replicated`: the commands go to the oracle alone, and our server follows it
 //!
 //! Without settings these are the same sequences each time, so that a change is
 //! judged by itself and not by its luck.
@@ -26,7 +27,8 @@ mod compare;
 mod families;
 mod grammar;
 mod pools;
-mod run;
+mod replicated;
+pub mod run;
 mod shrink;
 
 use std::collections::BTreeSet;

@@ -330,68 +330,85 @@ impl Pair {
         }
     }
 
-    /// Compares everything that both hold. What expired may be counted until
-    /// it is removed, so DBSIZE gets time to come right.
+    /// Compares everything that both hold.
     fn compare_state(&mut self, at: usize) -> Option<Difference> {
-        for db in 0..DATABASES {
-            let differ = |command: &[Vec<u8>], ours: &Value, theirs: &Value| {
-                let line = format!("SELECT {db}, {}", cli::line(command));
-                Some(Difference::new(at, line, ours, theirs))
-            };
-            let opening = [args(&format!("SELECT {db}")), args("KEYS *")];
-            let replies = self.both(&opening);
-            let (our_keys, their_keys) = &replies[1];
-            if !agree(Judge::Unordered, &opening[1], our_keys, their_keys) {
-                return differ(&opening[1], our_keys, their_keys);
-            }
-            let keys = their_keys.flat().unwrap_or_default();
-            let commands: Vec<Vec<Vec<u8>>> = keys
-                .iter()
-                .flat_map(|key| self.content_of(key.bytes()))
-                .collect();
-            for (command, (ours, theirs)) in commands.iter().zip(self.both(&commands)) {
-                if !agree(judge(command), command, &ours, &theirs) {
-                    return differ(command, &ours, &theirs);
-                }
-            }
-            let mut sizes = (Value::Null, Value::Null);
-            let equal = wait_within(Duration::from_secs(5), || {
-                sizes = (self.ours.cmd("DBSIZE"), self.theirs.cmd("DBSIZE"));
-                sizes.0 == sizes.1 || matches!(sizes.0, Value::Lost(_))
-            });
-            if !equal || matches!(sizes.0, Value::Lost(_)) {
-                return differ(&args("DBSIZE"), &sizes.0, &sizes.1);
+        compare_state(&mut self.ours, &mut self.theirs, DATABASES, at)
+    }
+}
+
+/// Compares everything that both hold. What expired may be counted until
+/// it is removed, so DBSIZE gets time to come right.
+pub fn compare_state(
+    ours: &mut Conn,
+    theirs: &mut Conn,
+    databases: i64,
+    at: usize,
+) -> Option<Difference> {
+    for db in 0..databases {
+        let differ = |command: &[Vec<u8>], ours: &Value, theirs: &Value| {
+            let line = format!("SELECT {db}, {}", cli::line(command));
+            Some(Difference::new(at, line, ours, theirs))
+        };
+        let select = format!("SELECT {db}");
+        let all_keys = args("KEYS *");
+        let [our_keys, their_keys] = [&mut *ours, &mut *theirs].map(|conn| {
+            conn.must(&select);
+            conn.call(&all_keys)
+        });
+        if !agree(Judge::Unordered, &all_keys, &our_keys, &their_keys) {
+            return differ(&all_keys, &our_keys, &their_keys);
+        }
+        let keys = their_keys.flat().unwrap_or_default();
+        let commands: Vec<Vec<Vec<u8>>> = keys
+            .iter()
+            .flat_map(|key| content_of(theirs, key.bytes()))
+            .collect();
+        let replies = ours.pipeline(&commands).into_iter();
+        let replies = replies.zip(theirs.pipeline(&commands));
+        for (command, (ours, theirs)) in commands.iter().zip(replies) {
+            if !agree(judge(command), command, &ours, &theirs) {
+                return differ(command, &ours, &theirs);
             }
         }
-        None
+        let mut sizes = (Value::Null, Value::Null);
+        let equal = wait_within(Duration::from_secs(5), || {
+            sizes = (ours.cmd("DBSIZE"), theirs.cmd("DBSIZE"));
+            sizes.0 == sizes.1 || matches!(sizes.0, Value::Lost(_))
+        });
+        if !equal || matches!(sizes.0, Value::Lost(_)) {
+            return differ(&args("DBSIZE"), &sizes.0, &sizes.1);
+        }
     }
+    None
+}
 
-    /// The commands that show all of a key, by the oracle's idea of its type.
-    fn content_of(&mut self, key: &[u8]) -> Vec<Vec<Vec<u8>>> {
-        let with_key = |before: &str, after: &str| {
-            let mut command = args(before);
-            command.push(key.to_vec());
-            command.extend(args(after));
-            command
-        };
-        let mut commands = vec![with_key("TYPE", ""), with_key("PTTL", "")];
-        let kind = self.theirs.call(&with_key("TYPE", "")).text();
-        let content: &[(&str, &str)] = match kind.as_str() {
-            "string" => &[("GET", ""), ("STRLEN", "")],
-            "hash" => &[("HGETALL", ""), ("HLEN", "")],
-            "list" => &[("LRANGE", "0 -1"), ("LLEN", "")],
-            "set" => &[("SMEMBERS", ""), ("SCARD", "")],
-            "zset" => &[("ZRANGE", "0 -1 WITHSCORES"), ("ZCARD", "")],
-            "stream" => &[
-                ("XRANGE", "- +"),
-                ("XINFO STREAM", "FULL COUNT 0"),
-                ("XLEN", ""),
-            ],
-            other => panic!("the oracle has a {other}"),
-        };
-        commands.extend(content.iter().map(|(name, rest)| with_key(name, rest)));
-        commands
-    }
+/// The commands that show all of a key, by the oracle's idea of its type.
+fn content_of(oracle: &mut Conn, key: &[u8]) -> Vec<Vec<Vec<u8>>> {
+    let with_key = |before: &str, after: &str| {
+        let mut command = args(before);
+        command.push(key.to_vec());
+        command.extend(args(after));
+        command
+    };
+    let mut commands = vec![with_key("TYPE", ""), with_key("PTTL", "")];
+    let kind = oracle.call(&with_key("TYPE", "")).text();
+    let content: &[(&str, &str)] = match kind.as_str() {
+        "string" => &[("GET", ""), ("STRLEN", "")],
+        "hash" => &[("HGETALL", ""), ("HLEN", "")],
+        "list" => &[("LRANGE", "0 -1"), ("LLEN", "")],
+        "set" => &[("SMEMBERS", ""), ("SCARD", "")],
+        "zset" => &[("ZRANGE", "0 -1 WITHSCORES"), ("ZCARD", "")],
+        "stream" => &[
+            ("XRANGE", "- +"),
+            ("XINFO STREAM", "FULL COUNT 0"),
+            ("XLEN", ""),
+        ],
+        // Its time was over meanwhile.
+        "none" => &[],
+        other => panic!("the oracle has a {other}"),
+    };
+    commands.extend(content.iter().map(|(name, rest)| with_key(name, rest)));
+    commands
 }
 
 /// What a random command may pick from, in units of one or two values.

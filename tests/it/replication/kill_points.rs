@@ -2,6 +2,7 @@
 //! replica has the old data or the new, and begins again by itself.
 
 use super::load::Load;
+use super::redis_master::{assert_equal, redis};
 use super::{assert_same, families, flags, follow, follow_from_start, is_caught_up};
 use crate::support::{Server, Value, seed, wait_for};
 
@@ -16,7 +17,7 @@ const OF_THE_REPLICA: &[(&str, Option<bool>)] = &[
     ("before-commit:60", Some(false)),
     ("before-write:60", Some(false)),
     ("after-write:60", Some(false)),
-    ("before-flush:60", Some(false)),
+    ("while-writing:60", Some(false)),
     ("after-commit:60", Some(false)),
 ];
 
@@ -114,5 +115,36 @@ fn the_master_dies_at_every_step() {
         master.spawn();
         load.stop();
         check(&master, &mut replica);
+    }
+}
+
+/// As for a Kedis master; the offset of the stream is a part of each step.
+#[test]
+fn the_replica_of_a_redis_dies_at_every_step() {
+    let seed = seed("KEDIS_REPLICATION_SEED");
+    for (point, old_is_there) in OF_THE_REPLICA {
+        println!("{point}");
+        let master = redis(&["--repl-backlog-size", "256mb"]);
+        let mut conn = master.connect();
+        conn.must("SELECT 8");
+        // Several slices of a load.
+        conn.must("DEBUG POPULATE 20000 key 2500");
+        let load = Load::start_on_redis(&master, 2, seed);
+        let mut replica = Server::start_failing(&flags(&[]), point);
+        replica.connect().must("SET old data");
+        follow(&replica, &master);
+        assert!(!replica.wait_exit().success());
+        // By itself, before it meets its master again.
+        replica.spawn();
+        let old = has_old_data(&replica);
+        assert!(old_is_there.is_none_or(|there| old == there), "at {point}");
+        let report = replica.connect().must("DEBUG KEDIS-CHECK").text();
+        assert!(report.starts_with("keys: "), "{report}");
+        replica.terminate();
+        follow_from_start(&mut replica, &master);
+        replica.spawn();
+        load.stop();
+        assert_equal(&master, &replica);
+        assert!(!has_old_data(&replica));
     }
 }

@@ -8,6 +8,7 @@
 //! - `sync`: full and partial syncs, kills, trims, what a replica refuses
 //! - `chaos`: whatever can happen, at random
 //! - `kill_points`: either side dies at every step
+//! - `redis_master`: replicas of a Redis
 //! - `redis_peers`: replicas that are Redis, older or smaller than their master
 //! - `peers`: who asks to be fed and behaves as no server does
 //! - `sentinel`: Redis' Sentinel over them
@@ -19,6 +20,7 @@ mod chaos;
 mod kill_points;
 pub mod load;
 mod peers;
+mod redis_master;
 mod redis_peers;
 mod sentinel;
 mod sync;

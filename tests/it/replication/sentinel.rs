@@ -1,10 +1,10 @@
-//! Redis' own Sentinel, unmodified, over a master and two replicas.
+//! Redis' own Sentinel, unmodified, over a master and replicas.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::{assert_same, info, is_caught_up, syncs};
-use crate::support::server::sentinel;
+use crate::support::server::{oracle_with_file, sentinel};
 use crate::support::{Conn, Server, Value, wait_for, wait_within};
 
 /// A server with a configuration file, as CONFIG REWRITE wants one.
@@ -16,6 +16,13 @@ fn configured(dir: &Path, name: &str, master: Option<&Server>) -> Server {
     }
     std::fs::write(&file, text).unwrap();
     Server::start(&[&file.display().to_string()])
+}
+
+/// A Redis master with a configuration file.
+fn configured_redis(dir: &Path) -> Server {
+    let file = dir.join("redis.conf");
+    std::fs::write(&file, "save \"\"\nrepl-diskless-sync-delay 0\n").unwrap();
+    oracle_with_file(&file.display().to_string())
 }
 
 fn watcher(dir: &Path, name: &str, master: &Server) -> Server {
@@ -110,4 +117,39 @@ fn sentinel_moves_the_master_and_takes_the_old_one_back() {
         let is_new = (name == "b") == std::ptr::eq(new, &others[0]) && name != "a";
         assert_eq!(follows, !is_new, "{name}.conf:\n{text}");
     }
+}
+
+/// The Kedis replica of a Redis is a replica as any other to Sentinel.
+#[test]
+fn sentinel_chooses_the_replica_of_a_redis() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut old = configured_redis(dir.path());
+    let new = configured(dir.path(), "b", Some(&old));
+    let sentinels = ["s1", "s2", "s3"].map(|name| watcher(dir.path(), name, &old));
+    wait_for("all know each other", || {
+        sentinels.iter().all(|sentinel| {
+            field(sentinel, "num-slaves") == "1" && field(sentinel, "num-other-sentinels") == "2"
+        })
+    });
+    for _ in 0..100 {
+        count(&sentinels[0]).expect("a number");
+    }
+    let numbers = |server: &Server| server.connect().cmd("GET counter");
+    wait_for("the replica has everything", || {
+        numbers(&new) == Value::bulk("100")
+    });
+    old.kill9();
+    wait_for("another master", || {
+        sentinels.iter().all(|s| master_port(s) == new.port())
+    });
+    let mut next = None;
+    let went_on = wait_within(Duration::from_secs(30), || {
+        next = count(&sentinels[0]);
+        next.is_some()
+    });
+    assert!(went_on && next == Some(101), "{next:?}");
+    // The Redis comes back as its replica.
+    old.spawn();
+    wait_for("the Redis follows", || numbers(&old) == Value::bulk("101"));
+    assert_eq!(info(&old, "replication", "role"), "slave");
 }

@@ -2,7 +2,7 @@
 
 use super::load::Load;
 use super::{assert_same, figure, follow, follow_from_start, info, is_caught_up, server, syncs};
-use crate::support::{Conn, Server, Value, wait_for, wait_within};
+use crate::support::{Conn, Server, Value, oracle, wait_for, wait_within};
 use socket2::{Domain, Socket, Type};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -390,4 +390,30 @@ fn a_shutdown_waits_no_longer_than_it_may() {
     assert!(stop(short, &ask("SHUTDOWN")) >= short);
     assert!(stop(long, &ask("SHUTDOWN NOW")) < long);
     assert!(stop(long, &|master| master.signal("INT")) < long);
+}
+
+/// Between two writes nothing is sent to it that it would count.
+#[test]
+fn a_redis_behind_a_replica_counts_what_its_master_counts() {
+    let ping = ["--repl-ping-replica-period", "1"];
+    let (master, middle, last) = (server(&ping), server(&ping), oracle(&[]));
+    linked(&master, &middle);
+    // The first write begins a history.
+    master.connect().must("SET n first");
+    wait_for("it is there", || is_caught_up(&master, &middle));
+    follow(&last, &middle);
+    let at = |server: &Server, name| figure(server, "replication", name);
+    let caught_up = || {
+        info(&last, "replication", "master_link_status") == "up"
+            && at(&last, "slave_repl_offset") == at(&middle, "master_repl_offset")
+    };
+    for n in 0..3 {
+        master.connect().must(&format!("SET n {n}"));
+        wait_for("the write", || {
+            last.connect().cmd("GET n") == Value::bulk(n.to_string()) && caught_up()
+        });
+        let until = Instant::now() + Duration::from_millis(2500);
+        wait_within(Duration::from_secs(5), || Instant::now() >= until);
+    }
+    assert_eq!(syncs(&middle), (1, 0));
 }

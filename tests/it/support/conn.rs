@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::resp::{Value, read_value};
 
-/// How long a reply may take before the test counts it as lost.
+/// How long a reply, or room for a request, may take before the test counts it as lost.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 enum Stream {
@@ -24,6 +24,13 @@ impl Stream {
         match self {
             Stream::Tcp(s) => s.set_read_timeout(Some(limit)),
             Stream::Unix(s) => s.set_read_timeout(Some(limit)),
+        }
+    }
+
+    fn set_write_timeout(&self, limit: Duration) -> io::Result<()> {
+        match self {
+            Stream::Tcp(s) => s.set_write_timeout(Some(limit)),
+            Stream::Unix(s) => s.set_write_timeout(Some(limit)),
         }
     }
 }
@@ -88,6 +95,7 @@ impl Conn {
 
     fn over(stream: Stream) -> io::Result<Conn> {
         stream.set_read_timeout(REPLY_TIMEOUT)?;
+        stream.set_write_timeout(REPLY_TIMEOUT)?;
         Ok(Conn {
             input: BufReader::with_capacity(64 << 10, stream),
         })
@@ -149,11 +157,16 @@ impl Conn {
 
     /// A number that INFO tells.
     pub fn info_number(&mut self, section: &str, field: &str) -> u64 {
+        let text = self.info_text(section, field);
+        text.parse().expect("a number")
+    }
+
+    /// What INFO tells.
+    pub fn info_text(&mut self, section: &str, field: &str) -> String {
         let info = self.must(&format!("INFO {section}")).text();
         let prefix = format!("{field}:");
         let text = info.lines().find_map(|line| line.strip_prefix(&prefix));
-        text.and_then(|number| number.parse().ok())
-            .expect("a number")
+        text.expect("a field").to_owned()
     }
 
     /// Sends all commands in one write and then reads all replies.

@@ -3,6 +3,7 @@
 //! Everything that waits has a deadline, and everything that fails says what
 //! it saw. Nothing here judges a reply; that is the tests' business.
 
+pub mod cgroup;
 pub mod checks;
 pub mod cli;
 pub mod conn;

@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use super::cgroup::Cgroup;
 use super::conn::Conn;
 use super::resp::Value;
 use super::{DEADLINE, wait_within};
@@ -22,9 +23,15 @@ pub struct Server {
     dir: tempfile::TempDir,
     port: Port,
     pub flags: Vec<String>,
+    /// Environment variables besides those of the test.
+    pub env: Vec<(String, String)>,
+    /// Where its data are, if not in its own directory.
+    pub data: Option<PathBuf>,
     /// For the next start only: see [`Server::restart_failing`].
     fail_point: Option<String>,
     child: Option<Child>,
+    /// What it runs in.
+    cgroup: Option<Cgroup>,
 }
 
 /// A loopback port that no other test of this process is given while this lives:
@@ -65,10 +72,15 @@ impl Drop for Port {
     }
 }
 
-/// Where redis-server, the reference for behaviour, is looked for besides PATH:
+/// Where redis-server, the reference for behaviour, is looked for: `KEDIS_ORACLE` names
+/// the program itself, of another version or a Valkey (not all tests are for those). Else
+/// besides PATH:
 /// Debian's package redis-tools holds the program under another name, and
 /// tools/env makes a link to it in the cache folder.
 fn oracle_binary() -> PathBuf {
+    if let Some(program) = std::env::var_os("KEDIS_ORACLE") {
+        return program.into();
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
@@ -89,6 +101,11 @@ pub fn oracle(extra: &[&str]) -> Server {
     let mut flags = vec!["--save", "", "--appendonly", "no", "--loglevel", "warning"];
     flags.extend_from_slice(extra);
     Server::start_binary(oracle_binary(), &flags)
+}
+
+/// Starts the oracle with this configuration file.
+pub fn oracle_with_file(file: &str) -> Server {
+    Server::start_binary(oracle_binary(), &[file])
 }
 
 /// Starts Redis' Sentinel with this configuration file.
@@ -121,9 +138,25 @@ impl Server {
             dir: tempfile::tempdir().unwrap(),
             port: free_port(),
             flags: flags.iter().map(|f| f.to_string()).collect(),
+            env: Vec::new(),
+            data: None,
             child: None,
             fail_point: None,
+            cgroup: None,
         }
+    }
+
+    /// Our server, to be started with [`Server::spawn`].
+    pub fn prepare(flags: &[&str]) -> Server {
+        Server::new(binary(), flags)
+    }
+
+    /// Starts our server in a memory cgroup.
+    pub fn start_within(cgroup: Cgroup, flags: &[&str]) -> Server {
+        let mut server = Server::new(binary(), flags);
+        server.cgroup = Some(cgroup);
+        server.spawn();
+        server
     }
 
     /// Starts our server on an empty directory so that it fails at a step
@@ -178,7 +211,15 @@ impl Server {
         let port = self.port.to_string();
         let data = self.data_dir();
         fs::create_dir_all(&data).unwrap();
-        let mut command = Command::new(&self.binary);
+        let mut command = match &self.cgroup {
+            None => Command::new(&self.binary),
+            Some(cgroup) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]);
+                shell.arg(cgroup.processes()).arg(&self.binary);
+                shell
+            }
+        };
         // A flag without dashes in front is a configuration file: it goes first.
         let file = self.flags.first().filter(|flag| !flag.starts_with('-'));
         command
@@ -190,12 +231,17 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log);
+        command.envs(self.env.iter().cloned());
         if let Some(point) = &self.fail_point {
             command.env("KEDIS_FAIL_POINT", point);
         }
         let says = |name: &str| self.flags.iter().any(|flag| flag == name);
         if !says("--bind") {
             command.args(["--bind", "127.0.0.1"]);
+        }
+        // Many servers run beside each other.
+        if file.is_none() && self.binary == binary() && !says("--disk-reserve") {
+            command.args(["--disk-reserve", "1mb"]);
         }
         // Also on a machine where there would be one.
         if file.is_none() && self.binary == binary() && !says("--io-threads") {
@@ -262,7 +308,8 @@ impl Server {
 
     /// Where the server keeps its data.
     pub fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
+        let own = || self.dir.path().join("data");
+        self.data.clone().unwrap_or_else(own)
     }
 
     fn log_path(&self) -> PathBuf {
@@ -371,8 +418,17 @@ impl Server {
 
     /// Resident memory in bytes.
     pub fn rss(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most resident memory that it has had, in bytes.
+    pub fn peak_rss(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+        let line = status.lines().find(|l| l.starts_with(name)).unwrap();
         let kb: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
         kb * 1024
     }

@@ -1,0 +1,53 @@
+//! Names of files that must outlive a crash of the machine.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// Syncs a directory: what was made, renamed or removed in it is so from now on.
+///
+/// # Errors
+/// It cannot be opened or synced.
+pub fn sync_dir(dir: &Path) -> io::Result<()> {
+    // The name of a file alone is one in the working directory.
+    let here = dir.as_os_str().is_empty();
+    File::open(if here { Path::new(".") } else { dir })?.sync_all()
+}
+
+/// Makes a directory and those above it, for good. Those that exist are left alone.
+///
+/// # Errors
+/// One of them cannot be made, or the one above it cannot be synced.
+pub fn create_dir_all(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let above = dir.parent().unwrap_or(Path::new("/"));
+    create_dir_all(if above.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        above
+    })?;
+    match std::fs::create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+        done => done?,
+    }
+    sync_dir(above)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b/c");
+        create_dir_all(&deep).unwrap();
+        create_dir_all(&deep).unwrap();
+        assert!(deep.is_dir());
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        assert!(create_dir_all(&dir.path().join("file/d")).is_err());
+        assert!(create_dir_all(&dir.path().join("file")).is_err());
+    }
+}

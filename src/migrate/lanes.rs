@@ -1,0 +1,327 @@
+//! The connections that a copy is written over, each with a thread. What goes over
+//! one of them is run in order; between two of them there is no order.
+
+use super::Stop;
+use super::conn::{Conn, Dbs};
+use super::elements::{Abilities, Maker};
+use super::error::{Error, Result, shown_command};
+use super::options::{Endpoint, Options};
+use super::stats::Stats;
+use crate::resp::{Limits, Parser, Progress, Value};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+/// Bytes of a batch, but for its last command.
+const BATCH_BYTES: usize = 128 << 10;
+/// Batches that wait for a connection.
+const WAITING_BATCHES: usize = 2;
+
+/// Where and how to write.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// The target.
+    pub target: Endpoint,
+    /// What it can do.
+    pub abilities: Abilities,
+    /// Connections.
+    pub parallel: u16,
+    /// Commands of a batch.
+    pub pipeline: u32,
+    /// Of all connections together.
+    pub mb_per_s: Option<f64>,
+    /// Whether refused commands are reported and no more.
+    pub keep_going: bool,
+}
+
+impl Route {
+    /// What these flags say, to a target that can do that.
+    pub fn new(options: &Options, abilities: Abilities) -> Route {
+        Route {
+            target: options.target(),
+            abilities,
+            parallel: options.parallel,
+            pipeline: options.pipeline,
+            mb_per_s: options.network_limit,
+            keep_going: options.keep_going,
+        }
+    }
+}
+
+struct Batch {
+    bytes: Vec<u8>,
+    commands: usize,
+    /// All keys of the lane that end before this byte of the file are in this
+    /// batch or the ones before.
+    to: u64,
+    /// Hears when all of it was answered.
+    done: Option<Sender<()>>,
+}
+
+/// What a lane's connection has answers to.
+#[derive(Default)]
+struct Answered {
+    batches: AtomicU64,
+    /// [`Batch::to`] of the last one.
+    to: AtomicU64,
+}
+
+/// A connection with its thread.
+pub struct Lane {
+    /// Makes the commands of the next batch.
+    pub maker: Maker,
+    pipeline: usize,
+    db: Option<u64>,
+    batches: Option<Sender<Batch>>,
+    thread: Option<JoinHandle<Result<()>>>,
+    /// Where the last key that it was given ends in the file.
+    pub to: u64,
+    sent: u64,
+    answered: Arc<Answered>,
+}
+
+impl Lane {
+    /// What the thread failed with; the thread has ended.
+    fn failure(&mut self) -> Error {
+        self.batches = None;
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => error,
+            Some(Err(_)) => Error::Refused("a writing thread had panicked".into()),
+            _ => Error::Stopped,
+        }
+    }
+
+    /// All keys of the lane that end before this byte of the file are at the
+    /// target; nothing if that is all it was given.
+    pub fn answered(&self) -> Option<u64> {
+        let is_all =
+            self.maker.commands == 0 && self.answered.batches.load(Ordering::Acquire) == self.sent;
+        (!is_all).then(|| self.answered.to.load(Ordering::Acquire))
+    }
+
+    /// What follows is meant for this DB.
+    pub fn select(&mut self, db: u64) {
+        if self.db != Some(db) {
+            let mut digits = itoa::Buffer::new();
+            self.maker
+                .command(&[b"SELECT", digits.format(db).as_bytes()]);
+            self.db = Some(db);
+        }
+    }
+
+    /// Sends what waits within a value if it is as long as a batch.
+    pub fn flush_long(&mut self) -> Result<()> {
+        match self.maker.out.len() >= BATCH_BYTES {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends what waits if it is a batch.
+    pub fn flush_full(&mut self) -> Result<()> {
+        match self.maker.commands >= self.pipeline {
+            true => self.flush(),
+            false => self.flush_long(),
+        }
+    }
+
+    /// Sends what waits.
+    pub fn flush(&mut self) -> Result<()> {
+        if self.maker.commands == 0 {
+            return Ok(());
+        }
+        let batch = Batch {
+            done: None,
+            bytes: std::mem::replace(&mut self.maker.out, Vec::with_capacity(BATCH_BYTES)),
+            commands: std::mem::take(&mut self.maker.commands),
+            to: self.to,
+        };
+        self.send(batch)
+    }
+
+    fn send(&mut self, batch: Batch) -> Result<()> {
+        self.sent += 1;
+        let sent = self.batches.as_ref().map(|to| to.send(batch));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.failure()),
+        }
+    }
+
+    /// Waits until everything was answered.
+    pub fn drain(&mut self) -> Result<()> {
+        self.flush()?;
+        let (done, answered) = bounded(1);
+        self.send(Batch {
+            bytes: Vec::new(),
+            commands: 0,
+            to: self.to,
+            done: Some(done),
+        })?;
+        answered.recv().map_err(|_| self.failure())
+    }
+
+    /// Sends what waits; there is no more.
+    pub fn finish(&mut self) -> Result<()> {
+        self.flush()?;
+        self.batches = None;
+        Ok(())
+    }
+
+    /// Waits for the end of the thread, after [`Lane::finish`].
+    pub fn join(&mut self) -> Result<()> {
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(done)) => done,
+            _ => Err(Error::Refused("a writing thread had panicked".into())),
+        }
+    }
+}
+
+/// Nothing that a lane has under way comes after what is done next.
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.batches = None;
+        if let Some(thread) = self.thread.take() {
+            // Why it failed does not matter any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Opens the connections.
+pub fn open(route: &Route, stop: &Stop, stats: &Arc<Stats>) -> Result<Vec<Lane>> {
+    (0..route.parallel)
+        .map(|n| lane(n, route, stop, stats))
+        .collect()
+}
+
+fn lane(n: u16, route: &Route, stop: &Stop, stats: &Arc<Stats>) -> Result<Lane> {
+    let mut conn = Conn::new(&route.target, stop)?;
+    let share = |rate: f64| rate / f64::from(route.parallel);
+    conn.limit(route.mb_per_s.map(share));
+    let (send, batches) = bounded(WAITING_BATCHES);
+    let (stats, keep_going) = (stats.clone(), route.keep_going);
+    let answered = Arc::new(Answered::default());
+    let answers = answered.clone();
+    let thread = std::thread::Builder::new().name(format!("write-{n}"));
+    let thread = thread.spawn(move || write(&mut conn, &batches, keep_going, &answers, &stats));
+    Ok(Lane {
+        maker: Maker::new(route.abilities),
+        pipeline: route.pipeline as usize,
+        db: None,
+        batches: Some(send),
+        thread: Some(thread.map_err(Error::Target)?),
+        to: 0,
+        sent: 0,
+        answered,
+    })
+}
+
+/// Sends one batch while the replies to the one before are under way.
+fn write(
+    conn: &mut Conn,
+    batches: &Receiver<Batch>,
+    keep_going: bool,
+    answered: &Answered,
+    stats: &Stats,
+) -> Result<()> {
+    let mut under_way: Option<Batch> = None;
+    loop {
+        let next = match under_way {
+            // Replies that nobody waits for yet are read when there is time.
+            Some(_) => batches.try_recv().ok(),
+            None => match batches.recv() {
+                Ok(batch) => Some(batch),
+                Err(_) => return Ok(()),
+            },
+        };
+        if let Some(batch) = &next {
+            let before = conn.sent;
+            conn.send(&batch.bytes)?;
+            let sent = conn.sent - before;
+            stats.bytes_out.fetch_add(sent, Ordering::Relaxed);
+        }
+        if let Some(batch) = under_way.take() {
+            read_replies(conn, &batch, keep_going, stats)?;
+            answered.to.store(batch.to, Ordering::Release);
+            answered.batches.fetch_add(1, Ordering::AcqRel);
+            if let Some(done) = batch.done {
+                // Who waited for it may have gone.
+                let _ = done.send(());
+            }
+        }
+        under_way = next;
+    }
+}
+
+fn read_replies(conn: &mut Conn, batch: &Batch, keep_going: bool, stats: &Stats) -> Result<()> {
+    let mut read = 0;
+    while read < batch.commands {
+        read += conn.pass(b"+OK\r\n", batch.commands - read)?;
+        if read == batch.commands {
+            break;
+        }
+        if let Value::Error(error) = conn.reply()? {
+            let command = nth_command(&batch.bytes, read);
+            refused(command, error, false, keep_going, stats)?;
+        }
+        read += 1;
+    }
+    Ok(())
+}
+
+/// A command that the target refused: the end of everything, or a report.
+pub fn refused(
+    command: String,
+    error: String,
+    is_partial: bool,
+    keep_going: bool,
+    stats: &Stats,
+) -> Result<()> {
+    let error = Error::Command {
+        command,
+        error,
+        is_partial,
+    };
+    if !keep_going {
+        return Err(error);
+    }
+    stats.errors.fetch_add(1, Ordering::Relaxed);
+    log::error!("{error}");
+    Ok(())
+}
+
+/// Whether the target does not have a DB: then that is a refused command.
+pub fn is_refused(dbs: &mut Dbs, db: u64, keep_going: bool, stats: &Stats) -> Result<bool> {
+    let Some(error) = dbs.refusal(db)? else {
+        return Ok(false);
+    };
+    let (command, error) = (format!("\"SELECT {db}\""), error.to_owned());
+    refused(command, error, false, keep_going, stats)?;
+    Ok(true)
+}
+
+/// The nth command in these bytes, for a human.
+pub fn nth_command(bytes: &[u8], n: usize) -> String {
+    let limits = Limits {
+        max_bulk_len: usize::MAX,
+        authenticated: true,
+    };
+    let mut rest = bytes;
+    let mut parser = Parser::new();
+    for at in 0..=n {
+        match parser.advance(rest, &limits) {
+            Ok(Progress::Complete { consumed }) => {
+                if at == n {
+                    let args: Vec<&[u8]> = parser.args_of(rest).collect();
+                    return shown_command(&args);
+                }
+                rest = rest.get(consumed..).unwrap_or_default();
+            }
+            _ => break,
+        }
+        parser.reset();
+    }
+    "a command".into()
+}

@@ -1,0 +1,219 @@
+//! What would end a copy in its middle, as far as that can be known before it
+//! begins: DBs that the target does not have, times of fields that it does not
+//! keep, and, in append-only files, commands that cannot be carried over.
+//!
+//! A server says in INFO what it has; files are read once more than otherwise.
+//! What comes later, in the stream or under a prefix, ends the tool when it comes.
+
+use super::Stop;
+use super::aof::{self, AofFeed};
+use super::conn::{Conn, Dbs};
+use super::copy::{MAX_STRING, field_times_refused};
+use super::error::{Error, Result, shown_command};
+use super::follow::MAX_ARG_LEN;
+use super::options::Options;
+use super::peers::keyspaces;
+use super::psync::Feed;
+use super::rewrite::{Rewriter, Rewritten};
+use super::stats::Stats;
+use crate::base::{clock, num};
+use crate::rdb::file::{Entry, FileReader};
+use crate::rdb::{self, Element};
+use crate::resp::{Limits, Parser, Progress};
+use std::collections::BTreeSet;
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Looks before a copy. With `--keep-going` there is nothing to look for.
+pub struct Survey<'s> {
+    /// What is copied, and where it goes. Its figures are not those of the copy.
+    rewriter: Rewriter,
+    dbs: Dbs,
+    /// DBs of the target that it has.
+    known: BTreeSet<u64>,
+    stop: &'s Stop,
+}
+
+impl<'s> Survey<'s> {
+    /// Nothing if nobody asks for it.
+    pub fn new(options: &Options, rewriter: &Rewriter, stop: &'s Stop) -> Option<Survey<'s>> {
+        (!options.keep_going).then(|| Survey {
+            rewriter: Rewriter {
+                stats: Arc::new(Stats::default()),
+                ..rewriter.clone()
+            },
+            dbs: Dbs::new(&options.target(), stop),
+            known: BTreeSet::new(),
+            stop,
+        })
+    }
+
+    /// # Errors
+    /// The target does not have the DB where keys of the source's go.
+    fn check_db(&mut self, from: u64, to: u64) -> Result<()> {
+        if !self.known.insert(to) {
+            return Ok(());
+        }
+        match self.dbs.refusal(to)? {
+            None => Ok(()),
+            Some(error) => Err(Error::Refused(format!(
+                "DB {from} of the source goes to DB {to}, and the target refused \"SELECT {to}\": {error}; nothing was copied"
+            ))),
+        }
+    }
+
+    /// Looks at what a server has.
+    pub fn server(&mut self, source: &mut Conn) -> Result<()> {
+        let mapping = self.rewriter.mapping.clone();
+        for (from, to) in mapping.dbs().into_iter().flatten() {
+            source.ask(&["SELECT", &from.to_string()])?;
+            self.check_db(*from, *to)?;
+        }
+        for found in keyspaces(source)? {
+            let Some(to) = mapping.db(found.db) else {
+                continue;
+            };
+            self.check_db(found.db, to)?;
+            let (db, hashes) = (found.db, found.timed_hashes);
+            let is_lossy = hashes > 0 && !self.rewriter.abilities.field_times;
+            // Which keys they are INFO does not say.
+            if is_lossy && mapping.has_all_keys() {
+                return Err(Error::Refused(format!(
+                    "in DB {db} of the source, fields of {hashes} hashes have times of their own, which the target does not keep: nothing was copied; --keep-going takes such hashes without these times"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at what files hold; the first may begin with an RDB file.
+    pub fn files(&mut self, files: &[PathBuf]) -> Result<()> {
+        let (mut first, mut rest) = (None, files);
+        if let [base, others @ ..] = files
+            && aof::begins_with_rdb(base)?
+        {
+            (first, rest) = (Some(self.rdb_file(aof::open(base)?)?), others);
+        }
+        if first.is_none() && rest.is_empty() {
+            return Ok(());
+        }
+        let stats = self.rewriter.stats.clone();
+        self.commands(&mut AofFeed::new(first, rest, &stats))
+    }
+
+    /// Looks at an RDB file; returns what follows it.
+    fn rdb_file<R: BufRead>(&mut self, source: R) -> Result<R> {
+        let mut at = 0;
+        let failed = |error, at| Error::Rdb {
+            what: format!("RDB file, byte {at}"),
+            error,
+        };
+        let file = FileReader::open(source, MAX_STRING);
+        let mut file = file.map_err(|error| failed(error, at))?;
+        let mut db = 0;
+        loop {
+            self.stop.check()?;
+            at = file.position();
+            match file.next().map_err(|error| failed(error, at))? {
+                Entry::SelectDb(next) => db = next,
+                Entry::Key(head) => {
+                    let to = self.rewriter.mapping.db(db);
+                    let is_copied = self.rewriter.mapping.key(file.key()).is_some();
+                    if let Some(to) = to.filter(|_| is_copied) {
+                        self.check_db(db, to)?;
+                    }
+                    let keeps = self.rewriter.abilities.field_times;
+                    let looks = to.is_some() && is_copied && !keeps;
+                    let mut is_lossy = false;
+                    let read = file.value(head.kind, |element: Element<'_>| {
+                        let timed = |element| {
+                            matches!(element, Element::Field { expire_ms, .. } if expire_ms != 0)
+                        };
+                        is_lossy |= looks && timed(element);
+                        Ok::<(), rdb::Error>(())
+                    });
+                    match read {
+                        Ok(_) | Err(rdb::Error::Empty) => {}
+                        Err(error) => return Err(failed(error, at)),
+                    }
+                    if is_lossy {
+                        return Err(field_times_refused(file.key()));
+                    }
+                }
+                Entry::End => return Ok(file.into_inner()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Looks at commands: what each would be at the target.
+    fn commands(&mut self, feed: &mut AofFeed) -> Result<()> {
+        let limits = Limits {
+            max_bulk_len: MAX_ARG_LEN,
+            authenticated: true,
+        };
+        let (mut parser, mut db) = (Parser::new(), 0);
+        loop {
+            self.stop.check()?;
+            match parser.advance(feed.waiting(), &limits) {
+                Ok(Progress::Complete { consumed }) => {
+                    let bytes = feed.waiting().get(..consumed).unwrap_or_default();
+                    let args: Vec<&[u8]> = parser.args_of(bytes).collect();
+                    self.command(&mut db, &args)?;
+                    parser.reset();
+                    feed.consume(consumed);
+                }
+                Ok(Progress::Incomplete) => {
+                    if !feed.fill()? {
+                        return Ok(());
+                    }
+                }
+                // Whoever replays it says where it is broken.
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    fn command(&mut self, db: &mut u64, args: &[&[u8]]) -> Result<()> {
+        let word = |word: &[u8]| args.first().is_some_and(|n| n.eq_ignore_ascii_case(word));
+        if word(b"multi") || word(b"exec") {
+            return Ok(());
+        }
+        if word(b"select") {
+            if let Some(next) = args.get(1).and_then(|next| num::parse_u64(next)) {
+                *db = next;
+            }
+            return Ok(());
+        }
+        let rewritten = self.rewriter.rewrite(*db, args, clock::unix_ms());
+        let rewritten = rewritten.map_err(|why| Error::Unmappable {
+            command: shown_command(args),
+            why,
+        })?;
+        match rewritten {
+            Rewritten::Same(to) | Rewritten::Command(to, _) | Rewritten::Commands(to, _, _) => {
+                self.check_db(*db, to)
+            }
+            Rewritten::Nothing | Rewritten::Clear(_) | Rewritten::Swap(..) => Ok(()),
+        }
+    }
+}
+
+/// Says so if the source can get keys in DBs that the target does not have.
+pub fn compare_databases(source: &mut Conn, target: &mut Conn) -> Result<()> {
+    let databases = |conn: &mut Conn| -> Result<Option<u64>> {
+        let answer = conn.ask_maybe(&["CONFIG", "GET", "databases"])?;
+        let answer = answer.as_ref().and_then(|answer| answer.as_slice());
+        let number = answer.and_then(|pair| pair.get(1)?.as_bytes());
+        Ok(number.and_then(num::parse_u64))
+    };
+    if let (Some(here), Some(there)) = (databases(source)?, databases(target)?)
+        && here > there
+    {
+        log::warn!(
+            "the source has {here} databases and the target {there}: the first write to one beyond ends the tool"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,497 @@
+//! Follows a Redis, a Valkey, or what else speaks their dialect as a master.
+//!
+//! ```text
+//! SELECT n                        more DBs than here? then not at all
+//! PSYNC id offset ──→ +CONTINUE [id]         the stream from there on
+//!                ├──→ +FULLRESYNC id offset  a file, then the stream from there on
+//!                └──→ -ERR: SYNC ──→         a file, then the stream; never again from there
+//! file: \n … $length ‖ RDB   or   $EOF:mark ‖ RDB ‖ mark
+//! ```
+//!
+//! The file goes into a staged data set as it comes, and takes the place of the old one
+//! when it is whole. The stream's commands are run as a client's are, several to a
+//! batch, a transaction as a whole; the batch says how far the stream is (see
+//! [`crate::storage`]'s `upstream`), so a link, a process or a machine that dies costs
+//! no more than the way back. What cannot be run here ends the link in words.
+
+use super::link::{Course, Follower, MAX_ARG_LEN};
+use super::peer::{End, Peer};
+use super::wire;
+use crate::base::{clock, num};
+use crate::commands::add_library;
+use crate::encoding::own::Upstream;
+use crate::resp::{Limits, Parser, Progress};
+use crate::state::replication::LinkPhase;
+use crate::state::scripts::Libraries;
+use crate::state::{ClientInfo, Server};
+use crate::storage::staging::Staging;
+use crate::storage::{DbIndex, Txn};
+use crate::types::import::{Load, Loaded, import};
+use smallvec::SmallVec;
+use std::io::{self, BufRead, Read, Write};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How often a master that waits for its file to be loaded hears that it is.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Length of the mark around a file whose length nobody knows beforehand.
+const MARK_LEN: usize = 40;
+/// Bytes that a transaction may have: it is kept until its EXEC comes.
+const MAX_TRANSACTION: usize = 1 << 30;
+
+/// The words of a command.
+type Words<'a> = SmallVec<[&'a [u8]; 8]>;
+
+/// Where a Redis master's stream is.
+pub(super) struct Stream {
+    /// Offset of the next byte to apply.
+    next: u64,
+    /// Bytes behind that which belong to a transaction whose EXEC has not come.
+    begun: usize,
+    in_transaction: bool,
+    parser: Parser,
+    /// Up to which offset the data are synced to the disk here.
+    synced: u64,
+    /// The master understands how far this is.
+    hears: bool,
+}
+
+impl Stream {
+    fn new(next: u64, hears: bool) -> Stream {
+        Stream {
+            next,
+            begun: 0,
+            in_transaction: false,
+            parser: Parser::new(),
+            synced: 0,
+            hears,
+        }
+    }
+}
+
+/// How the end of a file is found.
+enum Transfer {
+    /// After so many bytes.
+    Length(u64),
+    /// By this mark.
+    Mark([u8; MARK_LEN]),
+}
+
+impl Follower<'_> {
+    /// Follows a Redis master until the link ends.
+    pub(super) fn follow_redis(
+        &mut self,
+        peer: &mut Peer<'_>,
+    ) -> Result<std::convert::Infallible, End> {
+        self.refuse_more_databases(peer)?;
+        let stream = self.psync(peer)?;
+        let link = &self.server.replication.link;
+        link.stream_next.store(stream.next, Ordering::Relaxed);
+        peer.begin_to_listen();
+        self.enter(LinkPhase::Connected);
+        self.obey(peer, Course::Stream(stream))
+    }
+
+    /// A command for a DB that is not here could not be run. Who may not ask for a DB is
+    /// told of that when such a command comes.
+    fn refuse_more_databases(&self, peer: &mut Peer<'_>) -> Result<(), End> {
+        let databases = self.server.engine.config.databases;
+        let first = databases.to_string();
+        match peer.ask(&[b"SELECT", first.as_bytes()])?.as_str() {
+            "+OK" => Err(End::Databases(databases)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks for the stream, from where it is here if that is known, and takes the data
+    /// set if the master cannot go on there.
+    fn psync(&mut self, peer: &mut Peer<'_>) -> Result<Stream, End> {
+        let engine = &self.server.engine;
+        let upstream = engine.upstream();
+        // A Redis that was this server's replica has its history, and its offsets.
+        let here = upstream.clone().unwrap_or_else(|| Upstream {
+            id: engine.replication_id(),
+            next: engine.binlog.range().next_position,
+            db: 0,
+        });
+        let next = here.next.to_string();
+        let answer = match self.distrusted {
+            true => peer.ask(&[b"PSYNC", b"?", b"-1"])?,
+            false => self.ask_to_go_on(peer, &here.id, &next)?,
+        };
+        let words: Vec<&str> = answer.split(' ').collect();
+        // Who knows PSYNC knows what a replica says.
+        let mut hears = true;
+        let at = match words.as_slice() {
+            ["+CONTINUE", id @ ..] if !self.distrusted => {
+                let id = id
+                    .first()
+                    .map_or(Some(here.id.clone()), |id| wire::history_id(id.as_bytes()));
+                let id = id.ok_or(End::Malformed)?;
+                if upstream.is_none() {
+                    // What is logged from here on is in no other server's binlog.
+                    engine.begin_history_on_write();
+                }
+                self.session.select(DbIndex(here.db));
+                let addr = &self.session.info.addr;
+                log::info!("link to {addr}: the stream goes on at offset {next}");
+                (Some(id), here.next)
+            }
+            ["+FULLRESYNC", id, offset] => {
+                let id = wire::history_id(id.as_bytes());
+                let offset = num::parse_u64(offset.as_bytes());
+                let (Some(id), Some(offset)) = (id, offset) else {
+                    return Err(End::Malformed);
+                };
+                let at = (Some(id), offset.saturating_add(1));
+                self.load(peer, &at)?;
+                at
+            }
+            // It is not ready.
+            [
+                "-NOMASTERLINK" | "-LOADING" | "-NOAUTH" | "-NOPERM" | "-BUSY",
+                ..,
+            ] => {
+                return Err(refused("PSYNC", &answer));
+            }
+            [error, ..] if error.starts_with('-') => {
+                log::info!(
+                    "link to {}: PSYNC answered with {answer:?}, asking for SYNC",
+                    self.session.info.addr
+                );
+                peer.say(&[b"SYNC"])?;
+                let at = (None, 1);
+                // And who marks the end of its file waits for it before the stream.
+                hears = matches!(self.load(peer, &at)?, Transfer::Mark(_));
+                at
+            }
+            _ => return Err(refused("PSYNC", &answer)),
+        };
+        self.executor.receive_stream(self.following, at.0.clone());
+        Ok(Stream::new(at.1, hears))
+    }
+
+    /// Takes the data set of a master whose stream goes on at this offset.
+    fn load(&mut self, peer: &mut Peer<'_>, at: &(Option<String>, u64)) -> Result<Transfer, End> {
+        let server = self.server;
+        let link = &server.replication.link;
+        link.begin_sync();
+        self.enter(LinkPhase::Sync);
+        log::info!("link to {}: full sync", self.session.info.addr);
+        let transfer = transfer(peer)?;
+        if let Transfer::Length(length) = transfer {
+            link.sync_bytes.store(length, Ordering::Relaxed);
+        }
+        let mut staging = Staging::new(server.engine.clone());
+        staging.upstream = at.0.clone().map(|id| Upstream {
+            id,
+            next: at.1,
+            db: 0,
+        });
+        let mut txn = Txn::staged(staging);
+        let mut file = File {
+            left: match transfer {
+                Transfer::Length(length) => length,
+                Transfer::Mark(_) => u64::MAX,
+            },
+            peer,
+            follower: self,
+            told: Instant::now(),
+            end: None,
+        };
+        let mut loading = Loading {
+            server,
+            info: &file.follower.session.info,
+            libraries: Libraries::default(),
+        };
+        let max_string = MAX_ARG_LEN as u64;
+        let loaded = import(
+            &mut txn,
+            &mut file,
+            max_string,
+            clock::unix_ms(),
+            &mut loading,
+        );
+        let libraries = loading.libraries;
+        if let Some(end) = file.end.take() {
+            return Err(end);
+        }
+        let loaded = loaded.map_err(End::Import)?;
+        file.expect_end(&transfer)?;
+        let staging = txn.into_staging().ok_or(End::Malformed)?;
+        let data_set = server.engine.new_data_set()?;
+        self.executor
+            .install(staging, &data_set, libraries, self.following)?;
+        self.session.select(DbIndex(0));
+        self.distrusted = false;
+        let addr = &self.session.info.addr;
+        log::info!(
+            "link to {addr}: full sync done: {} keys with {} elements, {} bytes",
+            loaded.keys,
+            loaded.elements,
+            loaded.bytes
+        );
+        for loss in loaded.losses(true) {
+            log::warn!("link to {addr}: {loss}");
+        }
+        Ok(transfer)
+    }
+
+    /// Runs all whole commands and transactions that have arrived; says whether the
+    /// master asked for an answer.
+    pub(super) fn obey_stream(
+        &mut self,
+        peer: &mut Peer<'_>,
+        stream: &mut Stream,
+    ) -> Result<bool, End> {
+        self.executor.start_tick();
+        let mut input = std::mem::take(&mut peer.input);
+        let mut used = 0;
+        let done = self.run_stream(stream, input.waiting(), &mut used);
+        input.consume(used);
+        let waiting = input.waiting().len() as u64;
+        peer.input = input;
+        let asked = done?;
+        self.commit_stream(stream)?;
+        let link = &self.server.replication.link;
+        link.stream_read
+            .store(stream.next + waiting, Ordering::Relaxed);
+        Ok(asked)
+    }
+
+    fn commit_stream(&mut self, stream: &Stream) -> Result<(), End> {
+        self.executor.note_reached(&self.session, stream.next)?;
+        self.commit()?;
+        let link = &self.server.replication.link;
+        link.stream_next.store(stream.next, Ordering::Relaxed);
+        link.applied_ms.store(clock::unix_ms(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn run_stream(
+        &mut self,
+        stream: &mut Stream,
+        input: &[u8],
+        used: &mut usize,
+    ) -> Result<bool, End> {
+        let mut asked = false;
+        loop {
+            let rest = input.get(*used + stream.begun..).unwrap_or_default();
+            let consumed = match stream.parser.advance(rest, &LIMITS) {
+                Ok(Progress::Complete { consumed }) => consumed,
+                Ok(Progress::Incomplete) if input.len() - *used > MAX_TRANSACTION => {
+                    // One command may be longer.
+                    return match stream.in_transaction {
+                        true => Err(End::Transaction(MAX_TRANSACTION)),
+                        false => Ok(asked),
+                    };
+                }
+                Ok(Progress::Incomplete) => return Ok(asked),
+                Err(_) => return Err(End::Malformed),
+            };
+            let args: Words<'_> = stream.parser.args_of(rest).collect();
+            stream.parser.reset();
+            stream.begun += consumed;
+            let is = |word: &[u8]| {
+                args.first()
+                    .is_some_and(|name| name.eq_ignore_ascii_case(word))
+            };
+            if stream.in_transaction && !is(b"exec") {
+                continue;
+            }
+            let next = stream.next + stream.begun as u64;
+            if is(b"multi") {
+                stream.in_transaction = true;
+                continue;
+            } else if is(b"exec") {
+                stream.in_transaction = false;
+                let whole = input.get(*used..*used + stream.begun).unwrap_or_default();
+                self.run_transaction(whole, next)?;
+            } else if is(b"replconf") {
+                asked = true;
+            } else if is(b"ping") {
+                if self.server.replication.has_replicas() {
+                    self.executor.log_ping(&self.session)?;
+                }
+            } else if !args.is_empty() {
+                let session = &mut self.session;
+                self.executor.apply_commands(session, &[&args], next)?;
+            }
+            *used += std::mem::take(&mut stream.begun);
+            stream.next = next;
+            if self.executor.is_full() {
+                self.commit_stream(stream)?;
+                self.executor.start_tick();
+            }
+        }
+    }
+
+    /// Runs the commands of a transaction, from its MULTI to its EXEC.
+    fn run_transaction(&mut self, whole: &[u8], next: u64) -> Result<(), End> {
+        let mut parser = Parser::new();
+        let mut commands: Vec<Words<'_>> = Vec::new();
+        let mut rest = whole;
+        while let Ok(Progress::Complete { consumed }) = parser.advance(rest, &LIMITS) {
+            commands.push(parser.args_of(rest).collect());
+            parser.reset();
+            rest = rest.get(consumed..).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
+        }
+        // An EXEC alone is what no master says.
+        let [_multi, inner @ .., _exec] = commands.as_slice() else {
+            return Err(End::Malformed);
+        };
+        let inner: Vec<&[&[u8]]> = inner.iter().map(SmallVec::as_slice).collect();
+        Ok(self
+            .executor
+            .apply_commands(&mut self.session, &inner, next)?)
+    }
+
+    /// Tells the master how far its stream is applied, and how far that is on the disk.
+    pub(super) fn acknowledge_stream(
+        &self,
+        peer: &mut Peer<'_>,
+        stream: &mut Stream,
+    ) -> Result<(), End> {
+        if !stream.hears {
+            return Ok(());
+        }
+        let engine = &self.server.engine;
+        if engine.synced_position() >= engine.binlog.range().next_position {
+            stream.synced = stream.next;
+        }
+        let mut out = Vec::new();
+        let ack = wire::Ack {
+            applied: stream.next,
+            synced: Some(stream.synced),
+        };
+        wire::ack(&mut out, &ack);
+        Ok(peer.socket.write_all(&out)?)
+    }
+}
+
+/// What a stream's commands may be.
+const LIMITS: Limits = Limits {
+    max_bulk_len: MAX_ARG_LEN,
+    authenticated: true,
+};
+
+/// A refusal in the words that the master used.
+pub(super) fn refused(what: &'static str, answer: &str) -> End {
+    End::Refused(what, answer.trim_start_matches('-').to_owned())
+}
+
+/// Waits until the master begins to send its file.
+fn transfer(peer: &mut Peer<'_>) -> Result<Transfer, End> {
+    let line = peer.line()?;
+    let Some(length) = line.strip_prefix('$') else {
+        return Err(refused("a full sync", &line));
+    };
+    if let Some(mark) = length.strip_prefix("EOF:") {
+        let mark = mark.as_bytes().try_into().map_err(|_| End::Malformed)?;
+        return Ok(Transfer::Mark(mark));
+    }
+    let length = num::parse_u64(length.as_bytes()).ok_or(End::Malformed)?;
+    Ok(Transfer::Length(length))
+}
+
+/// The master's file, as it comes.
+struct File<'f, 'p, 's> {
+    peer: &'f mut Peer<'p>,
+    follower: &'f Follower<'s>,
+    /// Bytes that it has still, at the most.
+    left: u64,
+    /// When the master was last told that it is being read.
+    told: Instant,
+    /// Why there is no more of it.
+    end: Option<End>,
+}
+
+impl File<'_, '_, '_> {
+    fn fill(&mut self) -> Result<(), End> {
+        while self.peer.input.waiting().is_empty() {
+            self.follower.check_wanted()?;
+            if self.told.elapsed() >= TELL_EVERY {
+                self.told = Instant::now();
+                self.peer.socket.write_all(b"\n")?;
+            }
+            if self.peer.read()? {
+                self.follower.note_heard();
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing but what marks its end follows the data set.
+    fn expect_end(&mut self, transfer: &Transfer) -> Result<(), End> {
+        let Transfer::Mark(mark) = transfer else {
+            return match self.left {
+                0 => Ok(()),
+                _ => Err(End::Malformed),
+            };
+        };
+        let mut end = [0; MARK_LEN];
+        if let Err(error) = self.read_exact(&mut end) {
+            return Err(self.end.take().unwrap_or_else(|| error.into()));
+        }
+        match end == *mark {
+            true => Ok(()),
+            false => Err(End::Malformed),
+        }
+    }
+}
+
+impl Read for File<'_, '_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.fill_buf()?.read(buffer)?;
+        self.consume(n);
+        Ok(n)
+    }
+}
+
+impl BufRead for File<'_, '_, '_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.left == 0 {
+            return Ok(&[]);
+        }
+        if let Err(end) = self.fill() {
+            self.end = Some(end);
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        let waiting = self.peer.input.waiting();
+        let n = waiting
+            .len()
+            .min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        Ok(waiting.get(..n).unwrap_or_default())
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.peer.input.consume(n);
+        self.left = self.left.saturating_sub(n as u64);
+    }
+}
+
+/// A data set under way.
+struct Loading<'l> {
+    server: &'l Server,
+    info: &'l ClientInfo,
+    libraries: Libraries,
+}
+
+impl Load for Loading<'_> {
+    fn report(&mut self, so_far: &Loaded) {
+        let link = &self.server.replication.link;
+        link.sync_bytes_here.store(so_far.bytes, Ordering::Relaxed);
+        link.sync_keys_here.store(so_far.keys, Ordering::Relaxed);
+        self.info
+            .active_ms
+            .store(clock::unix_ms(), Ordering::Relaxed);
+    }
+
+    fn add_library(&mut self, code: &[u8]) -> Result<Vec<u8>, String> {
+        let name = add_library(&mut self.libraries, code);
+        name.map_err(|error| error.to_string())
+    }
+}

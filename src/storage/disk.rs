@@ -1,0 +1,413 @@
+//! The disk under the database: how much of it is free, the reserve that deletions live
+//! on when nothing is, and what the operating system could not do.
+//!
+//! The reserve is a file in the database's directory with space that is really allocated
+//! (`disk-reserve`). While the disk has little free space besides it, it is *low*: what
+//! adds data is refused ([`StorageError::NoRoom`](super::StorageError::NoRoom)), and the
+//! larger part of the reserve is given up, so that deletions, expiry, flushes and the
+//! compactions that free the space of deleted rows go on. The rest goes when a file that
+//! cannot wait, the write-ahead log before all, could otherwise not be written. Once there
+//! is room for the whole reserve and some more it is allocated again, and the disk is not
+//! low any more. [`Disk::look`] decides; a thread calls it several times a second.
+//!
+//! `disk/files.cc` is RocksDB's file system. It asks for that rest, cuts off what a failed
+//! write left in a file, and reports errors to RocksDB as such that can go away:
+//! [`Engine::heal`](super::Engine::heal) sees to that.
+
+use rocksdb::Env;
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::io::Errno;
+use std::ffi::c_void;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// The reserve's file.
+const RESERVE: &str = "RESERVE";
+/// What the names of RocksDB's own old logs begin with.
+const OLD_LOG: &str = "LOG.old.";
+/// The reserve takes this part of the whole disk at the most.
+const MOST_OF_DISK: u64 = 20;
+/// The part of the reserve that the disk has free besides it, or is low; the same part of
+/// the reserve is given up last.
+const PART: u64 = 8;
+/// Files allocate so many bytes ahead also where little is free.
+const LITTLE: u64 = 256 << 10;
+/// Who asks for room this soon after it was made may have it, too.
+const JUST_NOW: Duration = Duration::from_secs(1);
+
+/// A disk that is full again and again is in the log once in this time.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// What only one thread at a time sees and changes.
+#[derive(Debug, Default)]
+struct Turn {
+    /// When the last of the reserve was given up.
+    given_up: Option<Instant>,
+    /// When it was said that the disk is low, and whether that was this time.
+    told: Option<Instant>,
+    is_told: bool,
+}
+
+/// What the disk has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskFigures {
+    /// Bytes of the whole file system.
+    pub total: u64,
+    /// Bytes of it that are free, without the reserve.
+    pub free: u64,
+    /// Bytes that the reserve has now.
+    pub reserve: u64,
+    /// Bytes of the write-ahead log.
+    pub log: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Disk {
+    dir: PathBuf,
+    /// `disk-reserve`, in bytes.
+    configured: AtomicU64,
+    total: AtomicU64,
+    free: AtomicU64,
+    log: AtomicU64,
+    held: AtomicU64,
+    low: AtomicBool,
+    /// Changes of the reserve take turns.
+    turn: Mutex<Turn>,
+    /// What could not be done last, and how often something could not.
+    failure: Mutex<String>,
+    failures: AtomicU64,
+}
+
+impl Disk {
+    /// The disk that holds this directory, with a reserve of so many bytes, or less on
+    /// a small one. Nothing is allocated before [`Disk::look`]: the directory may turn out
+    /// to be somebody else's. But a full disk needs the room to open the database.
+    pub(super) fn open(dir: &Path, reserve: u64) -> Arc<Disk> {
+        let disk = Disk {
+            dir: dir.to_owned(),
+            configured: AtomicU64::new(reserve),
+            total: AtomicU64::new(0),
+            free: AtomicU64::new(u64::MAX),
+            log: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            low: AtomicBool::new(false),
+            turn: Mutex::default(),
+            failure: Mutex::default(),
+            failures: AtomicU64::new(0),
+        };
+        let found = dir.join(RESERVE).metadata();
+        disk.held.store(
+            found.map_or(0, |file| file.blocks() * 512),
+            Ordering::Relaxed,
+        );
+        disk.measure();
+        disk.measure_log();
+        if disk.is_short() {
+            disk.begin_low(&mut disk.turn.lock());
+        }
+        Arc::new(disk)
+    }
+
+    /// RocksDB's environment over it.
+    #[allow(unsafe_code)]
+    pub(super) fn env(self: &Arc<Self>) -> Env {
+        // SAFETY: the environment takes over this share and gives it back with
+        // `kedis_disk_free`; what it returns is a new environment of RocksDB's C interface.
+        unsafe { Env::from_raw(kedis_disk_env(Arc::into_raw(self.clone()).cast()).cast()) }
+    }
+
+    /// Whether what adds data is refused.
+    pub fn is_low(&self) -> bool {
+        self.low.load(Ordering::Acquire)
+    }
+
+    /// What it had when somebody looked last.
+    pub fn figures(&self) -> DiskFigures {
+        DiskFigures {
+            total: self.total.load(Ordering::Relaxed),
+            free: self.free.load(Ordering::Relaxed),
+            reserve: self.held.load(Ordering::Relaxed),
+            log: self.log.load(Ordering::Relaxed),
+        }
+    }
+
+    /// How often the system could not do what RocksDB asked for, and what that was last.
+    pub fn failures(&self) -> (u64, String) {
+        let count = self.failures.load(Ordering::Acquire);
+        (count, self.failure.lock().clone())
+    }
+
+    /// How much of `wanted` bytes a file may allocate before it needs them.
+    fn preallocation(&self, wanted: u64) -> u64 {
+        let most = match self.is_low() {
+            true => 0,
+            false => self.free.load(Ordering::Relaxed) / PART,
+        };
+        wanted.min(most.max(LITTLE))
+    }
+
+    /// Changes the size of the reserve, in bytes; 0 is none.
+    pub fn set_reserve(&self, bytes: u64) {
+        self.configured.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Looks how much is free, and gives up or takes back the reserve.
+    pub fn look(&self) {
+        self.measure();
+        let mut turn = self.turn.lock();
+        let wanted = self.wanted();
+        if self.is_low() {
+            let free = self.free.load(Ordering::Relaxed);
+            let room = free.saturating_add(self.held.load(Ordering::Relaxed));
+            if room >= wanted + 2 * (wanted / PART) && self.hold(wanted) {
+                turn.given_up = None;
+                self.low.store(false, Ordering::Release);
+                if turn.is_told {
+                    log::info!("the disk has room again: what adds data is taken");
+                }
+            }
+        } else if self.is_short() {
+            self.begin_low(&mut turn);
+        } else if self.held.load(Ordering::Relaxed) != wanted {
+            self.hold(wanted);
+        }
+    }
+
+    /// Whether there is too little free besides the reserve, or for it.
+    fn is_short(&self) -> bool {
+        let (wanted, held) = (self.wanted(), self.held.load(Ordering::Relaxed));
+        let (free, least) = (self.free.load(Ordering::Relaxed), wanted / PART);
+        free < least || held < wanted && free < wanted - held + 2 * least
+    }
+
+    /// Bytes that the reserve is to have.
+    fn wanted(&self) -> u64 {
+        let most = self.total.load(Ordering::Relaxed) / MOST_OF_DISK;
+        self.configured.load(Ordering::Relaxed).min(most)
+    }
+
+    fn measure(&self) {
+        match statvfs(&self.dir) {
+            Ok(found) => {
+                self.total
+                    .store(found.f_blocks * found.f_frsize, Ordering::Relaxed);
+                self.free
+                    .store(found.f_bavail * found.f_frsize, Ordering::Relaxed);
+            }
+            Err(error) => log::debug!("{}: {error}", self.dir.display()),
+        }
+    }
+
+    /// Adds up the files of the write-ahead log.
+    pub fn measure_log(&self) {
+        let Ok(files) = self.dir.read_dir() else {
+            return;
+        };
+        let is_log = |path: &Path| path.extension().is_some_and(|end| end == "log");
+        let logs = files.filter_map(|file| Some(file.ok()?.path()));
+        let logs = logs.filter(|path| is_log(path));
+        let bytes = logs.filter_map(|path| Some(path.metadata().ok()?.len()));
+        self.log.store(bytes.sum(), Ordering::Relaxed);
+    }
+
+    /// Makes the reserve so large; says whether it is. The caller holds its lock.
+    fn hold(&self, bytes: u64) -> bool {
+        match self.resize(bytes) {
+            Ok(()) => {
+                self.held.store(bytes, Ordering::Release);
+                true
+            }
+            Err(error) => {
+                self.held.store(0, Ordering::Release);
+                log::debug!("the reserve of {bytes} bytes: {error}");
+                // Where nothing can be allocated, space that is free has to do.
+                error.kind() == io::ErrorKind::Unsupported
+            }
+        }
+    }
+
+    /// On an error nothing is allocated.
+    fn resize(&self, bytes: u64) -> io::Result<()> {
+        let path = self.dir.join(RESERVE);
+        if bytes == 0 {
+            return match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        let mut open = OpenOptions::new();
+        let file = open.write(true).create(true).truncate(false).open(path)?;
+        if file.metadata()?.len() > bytes {
+            return file.set_len(bytes);
+        }
+        let allocated = allocate(&file, bytes);
+        if allocated.is_err() {
+            file.set_len(0)?;
+        }
+        allocated
+    }
+
+    /// Gives up what is left of the reserve; says whether there is room now that was not
+    /// there before.
+    fn make_room(&self) -> bool {
+        let mut turn = self.turn.lock();
+        if self.held.load(Ordering::Relaxed) == 0 {
+            let just_now = turn.given_up.is_some_and(|when| when.elapsed() < JUST_NOW);
+            return just_now || self.remove_old_logs();
+        }
+        turn.given_up = Some(Instant::now());
+        if !self.is_low() {
+            self.begin_low(&mut turn);
+        }
+        self.hold(0)
+    }
+
+    /// What adds data is refused from now on, and the larger part of the reserve is given
+    /// up. Who fills up what becomes free again and again is told so now and then.
+    fn begin_low(&self, turn: &mut Turn) {
+        self.low.store(true, Ordering::Release);
+        let held = self.held.load(Ordering::Relaxed);
+        self.hold(held.min(self.wanted() / PART));
+        turn.is_told = turn.told.is_none_or(|told| told.elapsed() >= TELL_EVERY);
+        if turn.is_told {
+            turn.told = Some(Instant::now());
+            log::warn!(
+                "the disk of {} is full: what adds data is refused (MISCONF); reads, deletions \
+                 and expiry go on. Make room there or delete keys, then writes are taken again \
+                 without a restart",
+                self.dir.display()
+            );
+        }
+    }
+
+    /// RocksDB's logs of earlier starts are worth less than what cannot be written; a start
+    /// without a reserve has no other room. Says whether there were any.
+    fn remove_old_logs(&self) -> bool {
+        let Ok(files) = self.dir.read_dir() else {
+            return false;
+        };
+        let is_old = |name: &str| name.starts_with(OLD_LOG);
+        let files = files.filter_map(|file| Some(file.ok()?.path()));
+        let old = files.filter(|path| {
+            path.file_name()
+                .and_then(|n| n.to_str())
+                .is_some_and(is_old)
+        });
+        old.filter(|path| std::fs::remove_file(path).is_ok())
+            .count()
+            > 0
+    }
+}
+
+/// Allocates a file's first bytes.
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    loop {
+        match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+            Err(Errno::INTR) => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+unsafe extern "C" {
+    fn kedis_disk_env(disk: *const c_void) -> *mut c_void;
+}
+
+/// What `files.cc` calls, with the share that [`Disk::env`] gave it.
+#[allow(unsafe_code)]
+mod calls {
+    use super::*;
+    use std::slice;
+
+    #[unsafe(no_mangle)]
+    extern "C" fn kedis_disk_make_room(disk: &Disk) -> bool {
+        disk.make_room()
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn kedis_disk_preallocation(disk: &Disk, wanted: u64) -> u64 {
+        disk.preallocation(wanted)
+    }
+
+    /// # Safety
+    /// There are as many bytes.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn kedis_disk_failed(disk: &Disk, text: *const u8, len: usize) {
+        // SAFETY: by the contract.
+        let text = unsafe { slice::from_raw_parts(text, len) };
+        *disk.failure.lock() = String::from_utf8_lossy(text).into_owned();
+        disk.failures.fetch_add(1, Ordering::Release);
+    }
+
+    /// # Safety
+    /// It is the share of the environment, which ends.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn kedis_disk_free(disk: *const Disk) {
+        // SAFETY: by the contract.
+        drop(unsafe { Arc::from_raw(disk) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allocated(dir: &Path) -> u64 {
+        let file = dir.join(RESERVE).metadata();
+        file.map_or(0, |file| file.blocks() * 512)
+    }
+
+    #[test]
+    fn the_reserve_is_allocated_and_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::open(dir.path(), 1 << 20);
+        assert!(!disk.is_low());
+        assert_eq!(allocated(dir.path()), 0, "it may be somebody else's");
+        disk.look();
+        assert_eq!(allocated(dir.path()), 1 << 20);
+        assert_eq!(disk.figures().reserve, 1 << 20);
+        assert!(disk.make_room());
+        assert!(disk.is_low());
+        assert_eq!(allocated(dir.path()), 0);
+        assert!(disk.make_room(), "there is room that just was made");
+        disk.look();
+        assert!(!disk.is_low());
+        assert_eq!(allocated(dir.path()), 1 << 20);
+        disk.set_reserve(0);
+        disk.look();
+        assert!(!disk.is_low());
+        assert_eq!(allocated(dir.path()), 0);
+        assert!(!disk.make_room());
+    }
+
+    #[test]
+    fn files_take_little_ahead_of_a_disk_that_has_little() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::open(dir.path(), 0);
+        disk.free.store(80 << 20, Ordering::Relaxed);
+        assert_eq!(disk.preallocation(100 << 20), 10 << 20);
+        assert_eq!(disk.preallocation(1 << 20), 1 << 20);
+        disk.free.store(0, Ordering::Relaxed);
+        assert_eq!(disk.preallocation(100 << 20), LITTLE);
+    }
+
+    #[test]
+    fn a_reserve_of_before_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        Disk::open(dir.path(), 2 << 20).look();
+        let disk = Disk::open(dir.path(), 1 << 20);
+        assert_eq!(disk.figures().reserve, 2 << 20);
+        disk.look();
+        assert_eq!(disk.figures().reserve, 1 << 20);
+        assert_eq!(allocated(dir.path()), 1 << 20);
+    }
+}

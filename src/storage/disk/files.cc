@@ -1,0 +1,264 @@
+// RocksDB's file system as `../disk.rs` wants it: what the operating system cannot do now
+// may go well later, and a log that could not be written has no torn end.
+//
+// RocksDB gives up for good ("fatal") after most errors of files, and for each errno in
+// another way. Marked as retryable and as an error of one file, every error leads to the
+// same state: writes are refused until `DB::Resume` has written the memtables to new files
+// and has begun a new log. RocksDB never writes to a file again that had an error.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "db/column_family.h"
+#include "db/db_impl/db_impl.h"
+#include "rocksdb/env.h"
+#include "rocksdb/file_system.h"
+
+using rocksdb::Env;
+using rocksdb::FileOptions;
+using rocksdb::FileSystem;
+using rocksdb::FSDirectory;
+using rocksdb::FSRandomAccessFile;
+using rocksdb::FSReadRequest;
+using rocksdb::FSWritableFile;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+using rocksdb::Slice;
+using rocksdb::Status;
+
+namespace kedis {
+
+// That of `../wal/files.cc`.
+std::shared_ptr<FileSystem> FilesWithMarks();
+
+}  // namespace kedis
+
+// Those of `../disk.rs`.
+extern "C" {
+// Whether room was made by giving up the rest of the reserve.
+bool kedis_disk_make_room(const void* disk);
+// How many bytes a file may allocate before it needs them, of those that it asks for.
+uint64_t kedis_disk_preallocation(const void* disk, uint64_t wanted);
+void kedis_disk_failed(const void* disk, const char* text, size_t len);
+void kedis_disk_free(const void* disk);
+}
+
+namespace {
+
+class Disk final {
+ public:
+  explicit Disk(const void* rust) : rust_(rust) {}
+  ~Disk() { kedis_disk_free(rust_); }
+
+  bool MakeRoom() const { return kedis_disk_make_room(rust_); }
+  size_t Preallocation(size_t wanted) const { return kedis_disk_preallocation(rust_, wanted); }
+
+  // An error as RocksDB is to see it.
+  IOStatus Seen(IOStatus status) const {
+    if (!status.IsIOError() || status.IsPathNotFound()) return status;
+    const std::string text = status.ToString();
+    kedis_disk_failed(rust_, text.data(), text.size());
+    // Without the code of a full disk: RocksDB would wait for room in a way of its own.
+    const char* state = status.getState();
+    IOStatus seen = status.IsNoSpace() ? IOStatus::IOError(state == nullptr ? "" : state)
+                                       : std::move(status);
+    seen.SetRetryable(true);
+    seen.SetScope(IOStatus::IOErrorScope::kIOErrorScopeFile);
+    return seen;
+  }
+
+ private:
+  const void* const rust_;
+};
+
+using DiskRef = std::shared_ptr<const Disk>;
+
+class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
+ public:
+  WritableFile(std::unique_ptr<FSWritableFile>&& file, DiskRef disk, uint64_t size)
+      : FSWritableFileOwnerWrapper(std::move(file)), disk_(std::move(disk)), size_(size) {}
+
+  IOStatus Append(const Slice& data, const IOOptions& options, IODebugContext* debug) override {
+    IOStatus done = target()->Append(data, options, debug);
+    if (!done.ok()) {
+      // A part of it may stand there.
+      IOStatus cut = target()->Truncate(size_, options, debug);
+      // Compactions can wait for room.
+      const bool waits = options.io_activity == Env::IOActivity::kCompaction;
+      if (done.IsNoSpace() && cut.ok() && !waits && disk_->MakeRoom()) {
+        done = target()->Append(data, options, debug);
+        if (!done.ok()) cut = target()->Truncate(size_, options, debug);
+      }
+      cut.PermitUncheckedError();
+    }
+    if (done.ok()) size_ += data.size();
+    return disk_->Seen(std::move(done));
+  }
+  IOStatus Append(const Slice& data, const IOOptions& options,
+                  const rocksdb::DataVerificationInfo&, IODebugContext* debug) override {
+    return Append(data, options, debug);
+  }
+  IOStatus Truncate(uint64_t size, const IOOptions& options, IODebugContext* debug) override {
+    IOStatus done = target()->Truncate(size, options, debug);
+    if (done.ok()) size_ = size;
+    return disk_->Seen(std::move(done));
+  }
+  IOStatus Close(const IOOptions& options, IODebugContext* debug) override {
+    return disk_->Seen(target()->Close(options, debug));
+  }
+  IOStatus Flush(const IOOptions& options, IODebugContext* debug) override {
+    return disk_->Seen(target()->Flush(options, debug));
+  }
+  IOStatus Sync(const IOOptions& options, IODebugContext* debug) override {
+    return disk_->Seen(target()->Sync(options, debug));
+  }
+  IOStatus Fsync(const IOOptions& options, IODebugContext* debug) override {
+    return disk_->Seen(target()->Fsync(options, debug));
+  }
+  IOStatus RangeSync(uint64_t offset, uint64_t bytes, const IOOptions& options,
+                     IODebugContext* debug) override {
+    return disk_->Seen(target()->RangeSync(offset, bytes, options, debug));
+  }
+  void SetPreallocationBlockSize(size_t size) override {
+    target()->SetPreallocationBlockSize(disk_->Preallocation(size));
+  }
+
+ private:
+  const DiskRef disk_;
+  uint64_t size_;
+};
+
+// What a compaction cannot read now must not stop it for good either.
+class RandomAccessFile final : public rocksdb::FSRandomAccessFileOwnerWrapper {
+ public:
+  RandomAccessFile(std::unique_ptr<FSRandomAccessFile>&& file, DiskRef disk)
+      : FSRandomAccessFileOwnerWrapper(std::move(file)), disk_(std::move(disk)) {}
+
+  IOStatus Read(uint64_t offset, size_t n, const IOOptions& options, Slice* result,
+                char* scratch, IODebugContext* debug) const override {
+    return disk_->Seen(target()->Read(offset, n, options, result, scratch, debug));
+  }
+  IOStatus MultiRead(FSReadRequest* requests, size_t n, const IOOptions& options,
+                     IODebugContext* debug) override {
+    IOStatus done = disk_->Seen(target()->MultiRead(requests, n, options, debug));
+    for (size_t i = 0; i < n; ++i) requests[i].status = disk_->Seen(std::move(requests[i].status));
+    return done;
+  }
+
+ private:
+  const DiskRef disk_;
+};
+
+class Directory final : public rocksdb::FSDirectoryWrapper {
+ public:
+  Directory(std::unique_ptr<FSDirectory>&& directory, DiskRef disk)
+      : FSDirectoryWrapper(std::move(directory)), disk_(std::move(disk)) {}
+
+  IOStatus Fsync(const IOOptions& options, IODebugContext* debug) override {
+    return disk_->Seen(FSDirectoryWrapper::Fsync(options, debug));
+  }
+  IOStatus FsyncWithDirOptions(const IOOptions& options, IODebugContext* debug,
+                               const rocksdb::DirFsyncOptions& what) override {
+    return disk_->Seen(FSDirectoryWrapper::FsyncWithDirOptions(options, debug, what));
+  }
+
+ private:
+  const DiskRef disk_;
+};
+
+class Files final : public rocksdb::FileSystemWrapper {
+ public:
+  Files(const std::shared_ptr<FileSystem>& target, DiskRef disk)
+      : FileSystemWrapper(target), disk_(std::move(disk)) {}
+
+  const char* Name() const override { return "kedis.Files"; }
+
+  IOStatus NewWritableFile(const std::string& name, const FileOptions& options,
+                           std::unique_ptr<FSWritableFile>* file,
+                           IODebugContext* debug) override {
+    IOStatus made = target()->NewWritableFile(name, options, file, debug);
+    if (made.IsNoSpace() && disk_->MakeRoom()) {
+      made = target()->NewWritableFile(name, options, file, debug);
+    }
+    return Wrap(std::move(made), file, 0);
+  }
+  IOStatus ReopenWritableFile(const std::string& name, const FileOptions& options,
+                              std::unique_ptr<FSWritableFile>* file,
+                              IODebugContext* debug) override {
+    IOStatus opened = target()->ReopenWritableFile(name, options, file, debug);
+    const uint64_t size = opened.ok() ? (*file)->GetFileSize(IOOptions(), debug) : 0;
+    return Wrap(std::move(opened), file, size);
+  }
+  IOStatus NewRandomAccessFile(const std::string& name, const FileOptions& options,
+                               std::unique_ptr<FSRandomAccessFile>* file,
+                               IODebugContext* debug) override {
+    IOStatus opened = disk_->Seen(target()->NewRandomAccessFile(name, options, file, debug));
+    if (opened.ok()) file->reset(new RandomAccessFile(std::move(*file), disk_));
+    return opened;
+  }
+  IOStatus NewSequentialFile(const std::string& name, const FileOptions& options,
+                             std::unique_ptr<rocksdb::FSSequentialFile>* file,
+                             IODebugContext* debug) override {
+    return disk_->Seen(target()->NewSequentialFile(name, options, file, debug));
+  }
+  IOStatus NewDirectory(const std::string& name, const IOOptions& options,
+                        std::unique_ptr<FSDirectory>* directory,
+                        IODebugContext* debug) override {
+    IOStatus opened = disk_->Seen(target()->NewDirectory(name, options, directory, debug));
+    if (opened.ok()) directory->reset(new Directory(std::move(*directory), disk_));
+    return opened;
+  }
+  IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions& options,
+                      IODebugContext* debug) override {
+    return disk_->Seen(target()->RenameFile(from, to, options, debug));
+  }
+  IOStatus LinkFile(const std::string& from, const std::string& to, const IOOptions& options,
+                    IODebugContext* debug) override {
+    // Where that is not supported RocksDB copies.
+    return target()->LinkFile(from, to, options, debug);
+  }
+  IOStatus SyncFile(const std::string& name, const FileOptions& file_options,
+                    const IOOptions& options, bool use_fsync, IODebugContext* debug) override {
+    return disk_->Seen(target()->SyncFile(name, file_options, options, use_fsync, debug));
+  }
+
+ private:
+  IOStatus Wrap(IOStatus made, std::unique_ptr<FSWritableFile>* file, uint64_t size) {
+    if (made.ok()) file->reset(new WritableFile(std::move(*file), disk_, size));
+    return disk_->Seen(std::move(made));
+  }
+
+  const DiskRef disk_;
+};
+
+// As in RocksDB's C interface, which frees it.
+struct CEnv {
+  Env* rep;
+  bool is_default;
+};
+struct CColumnFamily {
+  rocksdb::ColumnFamilyHandle* rep;
+};
+
+}  // namespace
+
+// An environment with these files. Takes over `disk`.
+extern "C" void* kedis_disk_env(const void* disk) {
+  auto shared = std::make_shared<const Disk>(disk);
+  auto files = std::make_shared<Files>(kedis::FilesWithMarks(), std::move(shared));
+  return new CEnv{rocksdb::NewCompositeEnv(files).release(), false};
+}
+
+// `DB::Resume` of the database that has this column family. Returns whether it went well;
+// why not is written to `text`, up to `len` bytes, which then says how many there are.
+extern "C" bool kedis_disk_resume(CColumnFamily* family, char* text, size_t* len) {
+  auto* handle = static_cast<rocksdb::ColumnFamilyHandleImpl*>(family->rep);
+  const Status resumed = handle->db()->Resume();
+  const std::string why = resumed.ok() ? "" : resumed.ToString();
+  *len = why.copy(text, *len);
+  return resumed.ok();
+}

@@ -1,0 +1,107 @@
+//! A database that has lost a part of its log or of its files: what its rows say of each
+//! other is made true again.
+//!
+//! Column families are written out at different times, so one may be ahead of another
+//! then. The counts of keys are counted anew, ids of collections that stand in some row are
+//! not given away again, every key with an expiry gets its row in the index; the binlog is
+//! emptied and a new history begins, so that replicas copy everything anew.
+
+use super::{ColumnFamily, Db, Keyspace, hex, random_bytes};
+use crate::encoding::own::{self, Counts, State};
+use crate::encoding::reader::Reader;
+use crate::encoding::{MetaView, keys, tag};
+use crate::storage::Result;
+use rocksdb::{ReadOptions, WriteBatch};
+use std::sync::Arc;
+
+/// Rows of the index of expiries that are written at a time.
+const BATCH_ROWS: usize = 10_000;
+
+/// Begins a new history, with nothing logged before. No one else uses the database.
+pub(super) fn begin_anew(db: &Db, own_cf: &ColumnFamily, binlog_cf: &ColumnFamily) -> Result<()> {
+    let mut batch = WriteBatch::default();
+    let id = hex(&random_bytes::<20>()?);
+    batch.put_cf(own_cf, own::REPLICATION_ID, id);
+    batch.delete_cf(own_cf, own::ANCESTORS);
+    batch.delete_range_cf(binlog_cf, [0u8; 8], [0xFFu8; 8]);
+    db.write(batch)?;
+    Ok(db.flush_wal(true)?)
+}
+
+/// Makes the state row and the counts those of the rows.
+pub(super) fn recount(
+    db: &Db,
+    own_cf: &ColumnFamily,
+    keyspaces: &[Option<Arc<Keyspace>>],
+    state: &mut State,
+) -> Result<()> {
+    log::warn!("the database has lost something: its keys are counted anew");
+    let mut batch = WriteBatch::default();
+    for (index, keyspace) in keyspaces.iter().enumerate() {
+        let Some(keyspace) = keyspace else { continue };
+        let (counts, last_id) = count(db, keyspace)?;
+        let before = keyspace.counts();
+        if counts != before && before != Counts::default() {
+            log::warn!(
+                "DB {index} has {} keys, {} with an expiry; before, {} and {} were stated",
+                counts.keys,
+                counts.expires,
+                before.keys,
+                before.expires
+            );
+        }
+        keyspace.set_counts(counts);
+        state.next_id = state.next_id.max(last_id.saturating_add(1));
+        match own::counts_row(keyspace.id) {
+            Some(row) => batch.put_cf(own_cf, row, counts.encode()),
+            None => state.set_counts(keyspace.id, counts),
+        }
+    }
+    let mut row = Vec::new();
+    state.encode(&mut row);
+    batch.put_cf(own_cf, own::STATE, row);
+    db.write(batch)?;
+    Ok(db.flush_wal(true)?)
+}
+
+/// Counts the keys of a DB and adds what its index of expiries lacks; returns the highest
+/// id of a collection, too.
+fn count(db: &Db, keyspace: &Keyspace) -> Result<(Counts, u64)> {
+    let (mut counts, mut last_id) = (Counts::default(), 0);
+    let mut index = WriteBatch::default();
+    let mut read = ReadOptions::default();
+    read.set_total_order_seek(true);
+    read.fill_cache(false);
+    let mut rows = db.raw_iterator_cf_opt(&keyspace.cf, read);
+    rows.seek_to_first();
+    while let Some((key, value)) = rows.item() {
+        match key.first().copied() {
+            Some(tag::META) => {
+                let found = MetaView::decode(value)?;
+                counts.keys += 1;
+                if found.meta.rows {
+                    last_id = last_id.max(found.id()?.0);
+                }
+                if found.meta.expire_ms != 0 {
+                    counts.expires += 1;
+                    let user_key = keys::user_key_of_meta(key)?;
+                    let row = keys::ttl(found.meta.expire_ms, user_key);
+                    index.put_cf(&keyspace.cf, row, [found.meta.kind as u8]);
+                }
+            }
+            Some(tag::TTL) => {}
+            _ => {
+                let mut r = Reader::new(key, "element");
+                r.u8()?;
+                last_id = last_id.max(r.u64()?);
+            }
+        }
+        if index.len() >= BATCH_ROWS {
+            db.write(std::mem::take(&mut index))?;
+        }
+        rows.next();
+    }
+    rows.status()?;
+    db.write(index)?;
+    Ok((counts, last_id))
+}

@@ -1,0 +1,120 @@
+//! Making a database whose files are damaged one that can be opened: see
+//! [`repair`](crate::storage::repair).
+
+use super::Db;
+use super::whole::{
+    has_current, keep, look_at_log, refuse_if_locked, remove_if_there, set_unmended,
+};
+use crate::base::files::sync_dir;
+use crate::storage::options::RocksOptions;
+use crate::storage::wal::marks;
+use crate::storage::{Result, StorageError};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+/// A directory with the files of a database that nobody has open.
+pub(in crate::storage) struct Salvage<'a> {
+    dir: &'a Path,
+}
+
+impl Salvage<'_> {
+    /// What stands in this directory.
+    ///
+    /// # Errors
+    /// It does not exist, or a server uses it.
+    pub fn new(dir: &Path) -> Result<Salvage<'_>> {
+        if !dir.is_dir() {
+            let text = format!("there is no database {}", dir.display());
+            return Err(StorageError::Format(text));
+        }
+        refuse_if_locked(dir)?;
+        Ok(Salvage { dir })
+    }
+
+    /// Has the next start make the rows agree with each other.
+    pub fn set_unmended(&self) -> Result<()> {
+        Ok(set_unmended(self.dir)?)
+    }
+
+    /// Makes it one that can be opened; returns what is lost.
+    pub fn run(&self, options: &RocksOptions) -> Result<Vec<String>> {
+        let log = look_at_log(self.dir)?;
+        log.cut(self.dir)?;
+        let mut lost = log.losses;
+        let current = match has_current(self.dir) {
+            Ok(true) => self.try_open(options),
+            Ok(false) => Err(StorageError::Damaged("there is no CURRENT".to_owned())),
+            Err(error) => Err(error),
+        };
+        let Err(error) = current else {
+            return Ok(lost);
+        };
+        log::warn!("{error}");
+        if self.use_newest_manifest(options)? {
+            return Ok(lost);
+        }
+        self.set_unmended()?;
+        let tables = self.names(".sst")?;
+        // RocksDB turns the log into tables, and puts it aside.
+        remove_if_there(&self.dir.join(marks::NAME))?;
+        Db::repair(&options.own_rows(), self.dir)?;
+        lost.push(format!(
+            "what the manifest alone knew of the tables, since {error}"
+        ));
+        let left = self.names(".sst")?;
+        let gone = tables.iter().filter(|name| !left.contains(*name));
+        lost.extend(gone.map(|name| format!("{name}, a table that cannot be read")));
+        self.try_open(options)?;
+        Ok(lost)
+    }
+
+    /// Whether RocksDB takes it.
+    fn try_open(&self, options: &RocksOptions) -> Result<()> {
+        let names = Db::list_cf(&options.db, self.dir)?;
+        let opened = Db::open_cf_for_read_only(&options.db, self.dir, names, false)?;
+        drop(opened);
+        Ok(())
+    }
+
+    /// Points `CURRENT` at the newest manifest that is good for that, if there is one.
+    fn use_newest_manifest(&self, options: &RocksOptions) -> Result<bool> {
+        let mut names: Vec<String> = self.names("")?.into_iter().collect();
+        names.retain(|name| name.starts_with("MANIFEST-"));
+        names.sort_by_key(|name| name.trim_start_matches("MANIFEST-").parse::<u64>().ok());
+        let current = self.dir.join("CURRENT");
+        if current.exists() {
+            keep(self.dir, &current)?;
+        }
+        for name in names.iter().rev() {
+            let next = self.dir.join("CURRENT.dbtmp");
+            let mut file = File::create(&next)?;
+            writeln!(file, "{name}")?;
+            file.sync_all()?;
+            std::fs::rename(&next, &current)?;
+            sync_dir(self.dir)?;
+            match has_current(self.dir).and_then(|_| self.try_open(options)) {
+                Ok(()) => {
+                    log::warn!("CURRENT names {name} again");
+                    return Ok(true);
+                }
+                Err(error) => log::warn!("{name} is of no use: {error}"),
+            }
+        }
+        remove_if_there(&current)?;
+        Ok(false)
+    }
+
+    /// Names of files that end like this.
+    fn names(&self, ending: &str) -> Result<BTreeSet<String>> {
+        let mut names = BTreeSet::new();
+        for entry in self.dir.read_dir()? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name.ends_with(ending) {
+                names.insert(name);
+            }
+        }
+        Ok(names)
+    }
+}

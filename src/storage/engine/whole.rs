@@ -1,0 +1,369 @@
+//! Before a database is opened: is it one, is it whole, would opening it lose something?
+//!
+//! RocksDB makes a new database where it finds no `CURRENT`, and then removes the tables
+//! that it does not know; it leaves out what it cannot read of the write-ahead log, with
+//! all that follows, and removes the log. So this is looked at before, and what would lose
+//! something that was acknowledged is refused in words. Nothing is changed by looking.
+//!
+//! What a crash leaves of the log is no loss: a last record that is not whole was told to
+//! nobody, nor, if the machine has been started anew, was what was not synced promised to
+//! stay. It is cut off, so that nothing stands behind a gap.
+
+use super::files::is_file_of_copy;
+use crate::base::files::sync_dir;
+use crate::storage::options::StorageConfig;
+use crate::storage::wal::{self, marks};
+use crate::storage::{Result, StorageError};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Directory, in the one of the database, that takes what a start gave up.
+const LOST: &str = "lost";
+/// A file that stands while a database that has lost something is not yet
+/// [mended](super::mend).
+const UNMENDED: &str = "UNMENDED";
+/// No database whose first start was broken off has a longer `MANIFEST-000001`.
+const FIRST_MANIFEST_MAX_BYTES: u64 = 1024;
+
+const RESTORE: &str = "Put a backup or the copy of a replica in its place";
+
+/// What was found, and what is to be done before the database is opened.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// There is no database yet.
+    pub is_new: bool,
+    /// What is to be cut off of files of the log.
+    cuts: Vec<Cut>,
+    /// What is lost by that, in words.
+    pub losses: Vec<String>,
+}
+
+/// What is to be left of a file of the log.
+#[derive(Debug, PartialEq, Eq)]
+struct Cut {
+    path: PathBuf,
+    len: u64,
+    why: String,
+    /// Somebody may want to look for what is cut off.
+    keep_whole: bool,
+}
+
+/// Looks at the directory of a database that this process has not opened.
+///
+/// # Errors
+/// [`StorageError::Damaged`] if it was a database and is not whole, or a start would lose
+/// what was acknowledged and [`StorageConfig::accept_data_loss`] does not say that it may;
+/// [`StorageError::Format`] if another process has it open.
+pub(super) fn look(config: &StorageConfig) -> Result<Found> {
+    let dir = config.dir.as_path();
+    refuse_if_locked(dir)?;
+    if !has_current(dir)? {
+        refuse_remains(dir)?;
+        return Ok(Found {
+            is_new: true,
+            ..Found::default()
+        });
+    }
+    let found = look_at_log(dir)?;
+    if !found.losses.is_empty() && !config.accept_data_loss {
+        return Err(StorageError::Damaged(format!(
+            "{} has lost a part of what was acknowledged: {}. {RESTORE}, or start once with \
+             --accept-data-loss to go on without what is lost",
+            dir.display(),
+            found.losses.join("; "),
+        )));
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// Cuts off what is to be cut off; nobody has the database open.
+    pub fn cut(&self, dir: &Path) -> Result<()> {
+        if !self.losses.is_empty() {
+            log::warn!(
+                "the database goes on without a part of what was acknowledged: {}",
+                self.losses.join("; ")
+            );
+            set_unmended(dir)?;
+        }
+        for cut in &self.cuts {
+            log::warn!("{}: {}", cut.path.display(), cut.why);
+            if cut.keep_whole {
+                keep(dir, &cut.path)?;
+            }
+            let file = OpenOptions::new().write(true).open(&cut.path)?;
+            file.set_len(cut.len)?;
+            file.sync_all()?;
+        }
+        if !self.losses.is_empty() {
+            // They speak of what is given up.
+            remove_if_there(&dir.join(marks::NAME))?;
+            sync_dir(dir)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the database is to be mended before it is used.
+pub(super) fn is_unmended(dir: &Path) -> bool {
+    dir.join(UNMENDED).exists()
+}
+
+/// Notes that it is to be mended.
+pub(super) fn set_unmended(dir: &Path) -> io::Result<()> {
+    File::create(dir.join(UNMENDED))?.sync_all()?;
+    sync_dir(dir)
+}
+
+/// Notes that it is mended.
+pub(super) fn set_mended(dir: &Path) -> io::Result<()> {
+    remove_if_there(&dir.join(UNMENDED))?;
+    sync_dir(dir)
+}
+
+/// Copies a file to where lost ones are kept.
+pub(super) fn keep(dir: &Path, path: &Path) -> io::Result<()> {
+    let lost = dir.join(LOST);
+    std::fs::create_dir_all(&lost)?;
+    let to = lost.join(path.file_name().unwrap_or_default());
+    std::fs::copy(path, &to)?;
+    log::warn!("all of {} is kept as {}", path.display(), to.display());
+    sync_dir(&lost)
+}
+
+pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// RocksDB takes this lock for as long as the database is open.
+pub(super) fn refuse_if_locked(dir: &Path) -> Result<()> {
+    let used = || StorageError::Format(format!("another server uses {}", dir.display()));
+    // A process does not lock itself out.
+    if marks::is_open(dir) {
+        return Err(used());
+    }
+    let file = match OpenOptions::new().write(true).open(dir.join("LOCK")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Err(used()),
+        // A file system without locks: RocksDB says so.
+        _ => Ok(()),
+    }
+}
+
+fn damaged(dir: &Path, what: &str) -> StorageError {
+    StorageError::Damaged(format!(
+        "{} is damaged: {}. {RESTORE}, or save what can be read with kedis-server --repair",
+        dir.display(),
+        what.trim_end_matches('.'),
+    ))
+}
+
+/// Says what to do about a database that RocksDB cannot open because of what is in it.
+pub(super) fn unreadable(dir: &Path, error: rocksdb::Error) -> StorageError {
+    match error.kind() {
+        rocksdb::ErrorKind::Corruption => damaged(dir, error.as_ref()),
+        _ => error.into(),
+    }
+}
+
+/// Whether there is a database, as far as the two files say that lead to all others.
+pub(super) fn has_current(dir: &Path) -> Result<bool> {
+    let text = match std::fs::read(dir.join("CURRENT")) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error.into()),
+    };
+    let name = std::str::from_utf8(&text).unwrap_or_default();
+    let name = name.strip_suffix('\n').unwrap_or_default();
+    if text.is_empty() {
+        return Err(damaged(dir, "CURRENT is empty"));
+    }
+    if !name.starts_with("MANIFEST-") || !is_file_of_copy(name) {
+        return Err(damaged(dir, "CURRENT names no manifest"));
+    }
+    match dir.join(name).metadata() {
+        Ok(manifest) if manifest.len() > 0 => look_at_manifest(dir, name).map(|()| true),
+        Ok(_) => Err(damaged(dir, &format!("{name} is empty"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let what = format!("{name}, which CURRENT names, is missing");
+            Err(damaged(dir, &what))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// RocksDB would take a manifest that was cut for a shorter one, and remove the tables that
+/// it does not know.
+fn look_at_manifest(dir: &Path, name: &str) -> Result<()> {
+    let path = dir.join(name);
+    let scan = wal::scan(&path)?;
+    let number = marks::manifest_number(&path);
+    // What the marks are worth is judged with the log.
+    let marks = marks::read(dir).ok().flatten().unwrap_or_default();
+    let mark = marks.iter().find(|mark| Some(mark.number) == number);
+    let is_whole = match mark {
+        Some(mark) => scan.intact >= mark.required,
+        None => scan.fault.is_none(),
+    };
+    let why = scan.fault.map(|fault| fault.to_string());
+    let why = why.unwrap_or_else(|| "it ends too early".to_owned());
+    match is_whole {
+        true => Ok(()),
+        false => Err(damaged(
+            dir,
+            &format!("{name} cannot be read from byte {} on: {why}", scan.intact),
+        )),
+    }
+}
+
+/// Without `CURRENT` a directory is empty only if nothing in it is of a database. A first
+/// start that was broken off may have left a little.
+fn refuse_remains(dir: &Path) -> Result<()> {
+    let mut remains = Vec::new();
+    for entry in dir.read_dir()? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let of_first_start = match name.as_str() {
+            "IDENTITY" => true,
+            "MANIFEST-000001" => entry.metadata()?.len() <= FIRST_MANIFEST_MAX_BYTES,
+            _ => false,
+        };
+        let of_first_start = of_first_start || name == marks::NAME;
+        let is_ours = is_file_of_copy(&name) || name == UNMENDED;
+        if is_ours && !of_first_start {
+            remains.push(name);
+        }
+    }
+    let marks = marks::read(dir)?.unwrap_or_default();
+    let had_log = marks.iter().any(|mark| !mark.is_manifest());
+    if had_log && remains.is_empty() {
+        remains.push(marks::NAME.to_owned());
+    }
+    remains.sort();
+    let what = match remains.as_slice() {
+        [] => return Ok(()),
+        [one] => format!("it has {one}, but no CURRENT"),
+        [first, others @ ..] => {
+            let others = others.len();
+            format!("it has {first} and {others} more files of a database, but no CURRENT")
+        }
+    };
+    Err(damaged(dir, &what))
+}
+
+/// Reads the log as far as it can be read.
+pub(super) fn look_at_log(dir: &Path) -> Result<Found> {
+    let files = wal::files(dir)?;
+    let marks = match marks::read(dir) {
+        Ok(marks) => marks.unwrap_or_default(),
+        Err(StorageError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            let mut found = Found::default();
+            found.losses.push(error.to_string());
+            return Ok(found);
+        }
+        Err(error) => return Err(error),
+    };
+    let mut marks: BTreeMap<u64, marks::Mark> = marks
+        .into_iter()
+        .filter(|mark| !mark.is_manifest())
+        .map(|mark| (mark.number, mark))
+        .collect();
+    let newest_mark = marks.keys().next_back().copied();
+    if newest_mark.is_some_and(|newest| files.iter().any(|(number, _)| *number > newest)) {
+        // A build that keeps no marks was here.
+        marks.clear();
+    }
+    let mut found = Found::default();
+    for (number, mark) in &marks {
+        if mark.required > 0 && files.iter().all(|(there, _)| there != number) {
+            let bytes = mark.required;
+            let what = format!("{number:06}.log, with {bytes} bytes, is missing");
+            found.losses.push(what);
+        }
+    }
+    let missing_from = marks
+        .values()
+        .find(|mark| mark.required > 0 && files.iter().all(|(there, _)| *there != mark.number))
+        .map(|mark| mark.number);
+    let mut row = Row::default();
+    for (number, path) in &files {
+        row.is_broken |= missing_from.is_some_and(|missing| missing < *number);
+        let scan = wal::scan(path)?;
+        found.judge(&mut row, path, &scan, marks.get(number));
+    }
+    Ok(found)
+}
+
+/// How far the files of the log follow on each other.
+#[derive(Default)]
+struct Row {
+    /// The sequence number that comes next.
+    next: Option<u64>,
+    /// The file before does not lead there.
+    is_broken: bool,
+}
+
+impl Found {
+    fn judge(&mut self, row: &mut Row, path: &Path, scan: &wal::Scan, mark: Option<&marks::Mark>) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let cut = |len, why: String, keep_whole| Cut {
+            path: path.to_owned(),
+            len,
+            why,
+            keep_whole,
+        };
+        let first = scan.sequences.map(|(first, _)| first);
+        if row.is_broken && first.is_some() && first != row.next {
+            // It goes on after what is gone, which it may need.
+            let may_go = mark.is_some_and(|mark| mark.required == 0);
+            if !may_go {
+                let what = format!("{name} goes on after what is missing");
+                self.losses.push(what);
+            }
+            let why = "left out, it goes on after what is missing".to_owned();
+            self.cuts.push(cut(0, why, !may_go));
+            return;
+        }
+        if let Some((_, next)) = scan.sequences {
+            row.next = Some(next);
+        }
+        let is_lost = match mark {
+            Some(mark) => scan.intact < mark.required,
+            // What cannot be read is not the end.
+            None => scan.records_after > 0,
+        };
+        let why = scan.fault.map(|fault| fault.to_string());
+        if is_lost {
+            let why = why.unwrap_or_else(|| "it ends too early".to_owned());
+            let at = scan.intact;
+            let after = match (scan.records_after, mark) {
+                (0, Some(mark)) => format!("{} bytes were written", mark.required),
+                (0, None) => String::new(),
+                (records, _) => format!("{records} whole records follow"),
+            };
+            let what = format!("{name} cannot be read from byte {at} on: {why}; {after}");
+            self.losses.push(what);
+        }
+        if let Some(fault) = scan.fault {
+            let left_out = scan.size - scan.intact;
+            let why = format!("its last {left_out} bytes are left out, {fault}");
+            self.cuts.push(cut(scan.intact, why, is_lost));
+        }
+        row.is_broken = is_lost
+            || match mark {
+                // A record that could not be written whole was written again elsewhere.
+                Some(mark) => scan.intact < mark.written,
+                None => scan.fault.is_some(),
+            };
+    }
+}

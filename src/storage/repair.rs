@@ -1,0 +1,254 @@
+//! `kedis-server --repair`: saves what can be read of a database that is damaged, and says
+//! what is lost. Nothing that it takes out of use is removed: it goes to `lost` in the
+//! directory of the database.
+//!
+//! What is tried, in this order, and as little of it as will do: the log is cut where it
+//! cannot be read on; the newest manifest whose files are all there is used; without one,
+//! RocksDB makes a manifest of the tables that it can read. Then all rows are read: a DB
+//! with blocks that cannot be read is copied without them. At last the rows are made to
+//! agree with each other.
+
+use super::corruption::corruptions;
+use super::disk::Disk;
+use super::engine::{ColumnFamily, Db, Engine, Keyspace, Salvage};
+use super::options::{RocksOptions, StorageConfig};
+use super::{DbIndex, Result};
+use crate::encoding::own::{self, KeyspaceId};
+use crate::encoding::{keys, tag};
+use rocksdb::{DBRawIteratorWithThreadMode, ErrorKind, ReadOptions, WriteBatch, WriteOptions};
+
+/// Bytes of rows that are copied at a time.
+const BATCH_BYTES: usize = 4 << 20;
+/// Faults of rows that are told of.
+const FAULTS_TOLD: usize = 20;
+
+/// Repairs the database; returns what is lost, in words: nothing, if it is whole.
+///
+/// # Errors
+/// There is no database, a server has it open, or its own rows cannot be read: then only a
+/// backup or a replica helps.
+pub fn repair(config: &StorageConfig) -> Result<Vec<String>> {
+    let disk = Disk::open(&config.dir, 0);
+    let options = RocksOptions::new(config, &disk)?;
+    let mut lost = Salvage::new(&config.dir)?.run(&options)?;
+    let config = StorageConfig {
+        accept_data_loss: true,
+        ..config.clone()
+    };
+    let engine = match Engine::open(config.clone()) {
+        Ok(engine) => engine,
+        Err(error) => {
+            // What is read at a start is the binlog, and that is emptied then.
+            log::warn!("{error}");
+            Salvage::new(&config.dir)?.set_unmended()?;
+            Engine::open(config.clone())?
+        }
+    };
+    let before = lost.len();
+    for (db, keyspace) in engine.all_keyspaces() {
+        if !is_readable(&engine.db, &keyspace.cf)? {
+            lost.extend(copy_readable(&engine, db, &keyspace)?);
+        }
+    }
+    if !is_readable(&engine.db, &engine.binlog_cf)? {
+        lost.push("the binlog: replicas copy everything anew".to_owned());
+        let (first, last) = (&[0u8; 8][..], &[0xFFu8; 8][..]);
+        let mut batch = WriteBatch::default();
+        batch.delete_range_cf(&engine.binlog_cf, first, last);
+        engine.db.write(batch)?;
+        engine.flush_memtables()?;
+        engine
+            .db
+            .delete_file_in_range_cf(&engine.binlog_cf, first, last)?;
+    }
+    engine.flush_memtables()?;
+    drop(engine);
+    let is_unmended = lost.len() > before;
+    if is_unmended {
+        Salvage::new(&config.dir)?.set_unmended()?;
+    }
+    let engine = Engine::open(config)?;
+    let report = engine.check()?;
+    let faults = report.faults.len();
+    if faults > 0 {
+        lost.push(format!(
+            "{faults} rows or collections do not agree with others"
+        ));
+    }
+    for fault in report.faults.iter().take(FAULTS_TOLD) {
+        log::warn!("{fault}");
+    }
+    engine.flush_memtables()?;
+    Ok(lost)
+}
+
+fn rows_of<'a>(db: &'a Db, cf: &ColumnFamily) -> DBRawIteratorWithThreadMode<'a, Db> {
+    let mut read = ReadOptions::default();
+    read.set_total_order_seek(true);
+    read.fill_cache(false);
+    db.raw_iterator_cf_opt(cf, read)
+}
+
+/// Whether all rows can be read.
+fn is_readable(db: &Db, cf: &ColumnFamily) -> Result<bool> {
+    let mut rows = rows_of(db, cf);
+    rows.seek_to_first();
+    while rows.valid() {
+        rows.next();
+    }
+    is_sound(&rows)
+}
+
+/// Whether a walk has met nothing that cannot be read.
+fn is_sound(rows: &DBRawIteratorWithThreadMode<'_, Db>) -> Result<bool> {
+    match rows.status() {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::Corruption => {
+            corruptions().note(&error);
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Copies what can be read of a DB to a new column family, which takes its place; returns
+/// what is lost.
+fn copy_readable(engine: &Engine, db: DbIndex, keyspace: &Keyspace) -> Result<Vec<String>> {
+    let (id, cf) = engine.create_family()?;
+    log::warn!("DB {}: what can be read is copied", db.0);
+    let mut lost = Vec::new();
+    let mut from = Vec::new();
+    loop {
+        let last = copy_from(engine, keyspace, &cf, &from)?;
+        let Some(bad) = last else { break };
+        let next = first_readable_after(&engine.db, &keyspace.cf, &bad)?;
+        lost.push(format!(
+            "DB {}: what stands from {} to {}",
+            db.0,
+            shown(&bad),
+            next.as_deref().map_or("its end".to_owned(), shown)
+        ));
+        match next {
+            Some(next) => from = next,
+            None => break,
+        }
+    }
+    engine.flush_families(std::slice::from_ref(&cf))?;
+    install(engine, db, id)?;
+    Ok(lost)
+}
+
+fn install(engine: &Engine, db: DbIndex, id: KeyspaceId) -> Result<()> {
+    let mut batch = WriteBatch::default();
+    batch.put_cf(&engine.own_cf, own::db_row(db.0), id.0.to_be_bytes());
+    engine.db.write(batch)?;
+    Ok(engine.db.flush_wal(true)?)
+}
+
+/// Copies rows from a place on. Returns the last key before what cannot be read, if it met
+/// such.
+fn copy_from(
+    engine: &Engine,
+    keyspace: &Keyspace,
+    to: &ColumnFamily,
+    from: &[u8],
+) -> Result<Option<Vec<u8>>> {
+    let mut unlogged = WriteOptions::default();
+    unlogged.disable_wal(true);
+    let mut batch = WriteBatch::default();
+    let mut last = from.to_vec();
+    let mut rows = rows_of(&engine.db, &keyspace.cf);
+    rows.seek(from);
+    while let Some((key, value)) = rows.item() {
+        batch.put_cf(to, key, value);
+        last.clear();
+        last.extend_from_slice(key);
+        if batch.size_in_bytes() >= BATCH_BYTES {
+            engine.db.write_opt(std::mem::take(&mut batch), &unlogged)?;
+        }
+        rows.next();
+    }
+    engine.db.write_opt(batch, &unlogged)?;
+    Ok((!is_sound(&rows)?).then_some(last))
+}
+
+/// The first key after `bad` from which on rows can be read again; `None` if there is none.
+///
+/// Which block a walk begins with depends on the place alone, so the place where blocks
+/// can be read again is found by halving.
+fn first_readable_after(db: &Db, cf: &ColumnFamily, bad: &[u8]) -> Result<Option<Vec<u8>>> {
+    let seek = |place: &[u8]| -> Result<Option<Option<Vec<u8>>>> {
+        let mut rows = rows_of(db, cf);
+        rows.seek(place);
+        let key = rows.key().map(<[u8]>::to_vec);
+        Ok(is_sound(&rows)?.then_some(key))
+    };
+    // Behind all that begins like it, with ever less of it: the first that can be read.
+    let mut low = [bad, &[0]].concat();
+    let mut high = None;
+    for len in (0..=bad.len()).rev() {
+        let after = keys::after_prefix(&bad[..len]);
+        let place = after.map_or_else(|| vec![0xFF; 2], |after| after.to_vec());
+        if seek(&place)?.is_some() {
+            high = Some(place);
+            break;
+        }
+        low = place;
+    }
+    let Some(mut high) = high else {
+        return Ok(None);
+    };
+    let len = low.len().max(high.len()) + size_of::<u64>();
+    while let Some(place) = between(&low, &high, len) {
+        match seek(&place)?.is_some() {
+            true => high = place,
+            false => low = place,
+        }
+    }
+    Ok(seek(&high)?.flatten())
+}
+
+/// The place in the middle between two, as numbers of `len` bytes; `None` if there is none.
+fn between(low: &[u8], high: &[u8], len: usize) -> Option<Vec<u8>> {
+    let digit = |of: &[u8], at: usize| u16::from(of.get(at).copied().unwrap_or(0));
+    let mut sum = vec![0; len + 1];
+    let mut carry = 0;
+    for at in (0..len).rev() {
+        let digits = digit(low, at) + digit(high, at) + carry;
+        sum[at + 1] = digits & 0xFF;
+        carry = digits >> 8;
+    }
+    sum[0] = carry;
+    let halves = sum
+        .windows(2)
+        .map(|pair| ((pair[0] & 1) << 7 | pair[1] >> 1) as u8);
+    let middle: Vec<u8> = halves.collect();
+    let is_low = (0..len).all(|at| u16::from(middle[at]) == digit(low, at));
+    (!is_low).then_some(middle)
+}
+
+/// A row's key as a person can read it.
+fn shown(key: &[u8]) -> String {
+    match key.split_first() {
+        Some((&tag::META, user_key)) => format!("the key \"{}\"", user_key.escape_ascii()),
+        Some((tag, rest)) => format!("the row {tag:02x} {}", rest.escape_ascii()),
+        None => "its beginning".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_halved() {
+        assert_eq!(between(&[0], &[2], 1), Some(vec![1]));
+        assert_eq!(between(&[1], &[2], 1), None);
+        assert_eq!(between(&[1], &[2], 2), Some(vec![1, 0x80]));
+        assert_eq!(between(&[0xFF], &[0xFF, 2], 2), Some(vec![0xFF, 1]));
+        assert_eq!(
+            between(&[0xFE, 0xFF], &[0xFF, 0xFF], 2),
+            Some(vec![0xFF, 0x7F])
+        );
+    }
+}

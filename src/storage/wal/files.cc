@@ -1,0 +1,106 @@
+// A file system of RocksDB that tells `marks.rs` how far each file of the write-ahead
+// log is written and synced. Everything else goes to the default file system unchanged.
+// That of `../disk/files.cc` stands on it.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "rocksdb/file_system.h"
+#include "util/crc32c.h"
+
+// Those of `marks.rs`.
+extern "C" {
+void* kedis_wal_created(const char* path, size_t len);
+void kedis_wal_closed(void* log);
+void kedis_wal_appended(void* log, const char* data, size_t len);
+uint64_t kedis_wal_written(const void* log);
+void kedis_wal_synced(const void* log, uint64_t up_to, bool ok);
+void kedis_wal_removed(const char* path, size_t len);
+}
+
+namespace {
+
+using rocksdb::DataVerificationInfo;
+using rocksdb::FileOptions;
+using rocksdb::FileSystem;
+using rocksdb::FSWritableFile;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+using rocksdb::Slice;
+
+class LogFile final : public rocksdb::FSWritableFileOwnerWrapper {
+ public:
+  LogFile(std::unique_ptr<FSWritableFile>&& file, void* log)
+      : FSWritableFileOwnerWrapper(std::move(file)), log_(log) {}
+  ~LogFile() override { kedis_wal_closed(log_); }
+
+  IOStatus Append(const Slice& data, const IOOptions& options, IODebugContext* dbg) override {
+    return Appended(data, target()->Append(data, options, dbg));
+  }
+  IOStatus Append(const Slice& data, const IOOptions& options,
+                  const DataVerificationInfo& verification, IODebugContext* dbg) override {
+    return Appended(data, target()->Append(data, options, verification, dbg));
+  }
+  IOStatus Sync(const IOOptions& options, IODebugContext* dbg) override {
+    const uint64_t up_to = kedis_wal_written(log_);
+    return Synced(up_to, target()->Sync(options, dbg));
+  }
+  IOStatus Fsync(const IOOptions& options, IODebugContext* dbg) override {
+    const uint64_t up_to = kedis_wal_written(log_);
+    return Synced(up_to, target()->Fsync(options, dbg));
+  }
+
+ private:
+  IOStatus Appended(const Slice& data, IOStatus done) {
+    if (done.ok()) kedis_wal_appended(log_, data.data(), data.size());
+    return done;
+  }
+  IOStatus Synced(uint64_t up_to, IOStatus done) {
+    kedis_wal_synced(log_, up_to, done.ok());
+    return done;
+  }
+
+  void* const log_;
+};
+
+class Files final : public rocksdb::FileSystemWrapper {
+ public:
+  explicit Files(const std::shared_ptr<FileSystem>& base) : FileSystemWrapper(base) {}
+  const char* Name() const override { return "kedis.FilesWithMarks"; }
+
+  IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
+                           std::unique_ptr<FSWritableFile>* file, IODebugContext* dbg) override {
+    IOStatus made = target()->NewWritableFile(path, options, file, dbg);
+    if (made.ok()) {
+      if (void* log = kedis_wal_created(path.data(), path.size())) {
+        file->reset(new LogFile(std::move(*file), log));
+      }
+    }
+    return made;
+  }
+  IOStatus DeleteFile(const std::string& path, const IOOptions& options,
+                      IODebugContext* dbg) override {
+    // Before: nobody may look for a file that RocksDB does not need any more.
+    kedis_wal_removed(path.data(), path.size());
+    return target()->DeleteFile(path, options, dbg);
+  }
+};
+
+}  // namespace
+
+namespace kedis {
+
+std::shared_ptr<FileSystem> FilesWithMarks() {
+  return std::make_shared<Files>(FileSystem::Default());
+}
+
+}  // namespace kedis
+
+// The checksum that records of the log carry.
+extern "C" uint32_t kedis_wal_checksum(const char* data, size_t len) {
+  return rocksdb::crc32c::Mask(rocksdb::crc32c::Value(data, len));
+}

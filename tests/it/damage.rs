@@ -1,0 +1,714 @@
+//! Files that the disk has lost or changed. Each test damages a fresh database itself.
+//!
+//! What broke once: a byte of the write-ahead log that had changed took thousands of
+//! acknowledged keys with it, and the server started; without the log it did not even say
+//! so. A directory without `CURRENT` was taken for an empty one, and its tables removed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::support::server::free_port;
+use crate::support::{Conn, DEADLINE, Server, Value, wait_for, wait_within};
+
+const KEYS: i64 = 2000;
+
+/// The database of a server.
+fn db(server: &Server) -> PathBuf {
+    server.data_dir().join("kedis-db")
+}
+
+fn with_ending(dir: &Path, ending: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = entries
+        .filter(|path| path.extension().is_some_and(|end| end == ending))
+        .collect();
+    files.sort();
+    files
+}
+
+/// The file of the log that holds most.
+fn log(dir: &Path) -> PathBuf {
+    let logs = with_ending(dir, "log");
+    let size = |path: &PathBuf| path.metadata().unwrap().len();
+    logs.into_iter().max_by_key(size).unwrap()
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x40;
+    fs::write(path, bytes).unwrap();
+}
+
+fn flip_middle(path: &Path) {
+    flip(path, path.metadata().unwrap().len() as usize / 2);
+}
+
+fn set_keys(conn: &mut Conn, from: i64, to: i64) {
+    for n in from..to {
+        conn.must(&format!("SET key{n} value{n}"));
+    }
+}
+
+/// So that the database can be checked.
+const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
+
+/// A server with keys in the log alone, killed.
+fn killed(flags: &[&str]) -> Server {
+    let mut server = Server::start(&[DEBUG, flags].concat());
+    set_keys(&mut server.connect(), 0, KEYS);
+    server.kill9();
+    server
+}
+
+/// A server with keys in tables alone, stopped.
+fn stopped(flags: &[&str]) -> Server {
+    let mut server = Server::start(&[DEBUG, flags].concat());
+    set_keys(&mut server.connect(), 0, KEYS);
+    server.terminate();
+    server
+}
+
+fn run(server: &Server, flags: &[&str]) -> Output {
+    let port = free_port();
+    run_to_its_end(Server::command(&server.data_dir(), *port, flags))
+}
+
+fn run_to_its_end(mut command: Command) -> Output {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    if !wait_within(DEADLINE, || child.try_wait().unwrap().is_some()) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        panic!("it started: {command:?}");
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// A start is refused, in words that hold these, and changes nothing.
+fn assert_refused(server: &Server, words: &[&str]) {
+    let before = contents(&db(server));
+    for _ in 0..2 {
+        let output = run(server, &[]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "it started: {text}");
+        for word in words {
+            assert!(text.contains(word), "{word:?} is not in: {text}");
+        }
+    }
+    assert!(
+        contents(&db(server)) == before,
+        "the refusal changed something"
+    );
+}
+
+fn name_of(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
+/// Everything but what RocksDB logs of its own.
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let files = entries.filter(|path| path.is_file() && !name_of(path).starts_with("LOG"));
+    let mut all: Vec<_> = files
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect();
+    all.sort();
+    all
+}
+
+fn assert_has_keys(server: &Server, keys: i64) {
+    let mut conn = server.connect();
+    assert_eq!(conn.must("DBSIZE"), Value::Int(keys));
+    for n in 0..keys {
+        let value = Value::bulk(format!("value{n}"));
+        assert_eq!(conn.must(&format!("GET key{n}")), value);
+    }
+    assert_sound(&mut conn);
+}
+
+fn assert_sound(conn: &mut Conn) {
+    conn.must("DEBUG KEDIS-CHECK");
+}
+
+const ACCEPT: &str = "--accept-data-loss";
+
+/// Starts it once although something is lost; returns how many of the keys are there:
+/// the first ones.
+fn accept_loss(server: &mut Server) -> i64 {
+    server.flags.push(ACCEPT.into());
+    server.spawn();
+    server.flags.pop();
+    let keys = server.connect().must("DBSIZE").int();
+    assert!(keys < KEYS, "{keys}");
+    assert_has_keys(server, keys);
+    set_keys(&mut server.connect(), keys, KEYS);
+    server.kill9();
+    server.spawn();
+    assert_has_keys(server, KEYS);
+    keys
+}
+
+#[test]
+fn a_log_with_a_changed_byte_is_not_started_over() {
+    for flags in [
+        &[][..],
+        &["--appendfsync", "always"],
+        &["--appendfsync", "no"],
+    ] {
+        let mut server = killed(flags);
+        let log = log(&db(&server));
+        flip_middle(&log);
+        let name = log.file_name().unwrap().to_str().unwrap();
+        assert_refused(&server, &[name, "lost a part", "backup", ACCEPT]);
+        let kept = accept_loss(&mut server);
+        assert!(kept > 0, "what stood before the damage is there");
+        let lost = db(&server).join("lost").join(name);
+        assert!(lost.exists(), "what was cut off is kept");
+    }
+}
+
+#[test]
+fn a_changed_byte_at_the_very_end_of_the_log_is_noticed() {
+    let server = killed(&[]);
+    let log = log(&db(&server));
+    let len = log.metadata().unwrap().len() as usize;
+    flip(&log, len - 1);
+    assert_refused(&server, &["lost a part"]);
+    flip(&log, len - 1);
+    // The length of the last record.
+    let bytes = fs::read(&log).unwrap();
+    let last = bytes.len() - bytes.len() % 32768;
+    assert!(last > 0);
+    let mut at = last;
+    while at + 7 + usize::from(u16::from_le_bytes([bytes[at + 4], bytes[at + 5]])) < bytes.len() {
+        at += 7 + usize::from(u16::from_le_bytes([bytes[at + 4], bytes[at + 5]]));
+    }
+    flip(&log, at + 5);
+    assert_refused(&server, &["lost a part"]);
+}
+
+#[test]
+fn a_log_that_is_gone_or_cut_is_missed() {
+    let mut server = killed(&[]);
+    let log = log(&db(&server));
+    let whole = fs::read(&log).unwrap();
+    fs::remove_file(&log).unwrap();
+    assert_refused(&server, &["is missing", ACCEPT]);
+    fs::write(&log, &whole[..whole.len() - 1]).unwrap();
+    assert_refused(&server, &["lost a part"]);
+    fs::write(&log, &whole).unwrap();
+    server.spawn();
+    assert_has_keys(&server, KEYS);
+    server.kill9();
+    let log = self::log(&db(&server));
+    assert!(
+        log.metadata().unwrap().len() < 1000,
+        "written out at the start"
+    );
+    server.spawn();
+    set_keys(&mut server.connect(), 0, 10);
+    server.kill9();
+    fs::remove_file(self::log(&db(&server))).unwrap();
+    assert_refused(&server, &["is missing"]);
+    server.flags.push(ACCEPT.into());
+    server.spawn();
+    assert_has_keys(&server, KEYS);
+}
+
+/// What a kill or a crash of the machine leaves behind the last record is no damage.
+#[test]
+fn a_torn_tail_is_no_damage() {
+    let mut server = killed(&[]);
+    for tail in [
+        &[0; 100_000][..],
+        &[1, 2, 3],
+        &[9, 9, 9, 9, 200, 0, 1, 5, 5, 5],
+        &[0, 0, 0, 0, 0, 0, 0, 0, 7],
+    ] {
+        let log = log(&db(&server));
+        let mut bytes = fs::read(&log).unwrap();
+        bytes.extend_from_slice(tail);
+        fs::write(&log, bytes).unwrap();
+        server.spawn();
+        assert_has_keys(&server, KEYS);
+        // So that the log has something again.
+        server.connect().must("SET key0 value0");
+        server.kill9();
+    }
+}
+
+/// The marks as they were kept on another run of the machine: only what was synced must
+/// be there.
+#[test]
+fn after_a_crash_of_the_machine_only_what_was_synced_must_be_there() {
+    let mut server = Server::start(&[DEBUG, &["--appendfsync", "no"]].concat());
+    let mut conn = server.connect();
+    set_keys(&mut conn, 0, 1000);
+    conn.must("CONFIG SET appendfsync always");
+    conn.must("SET synced yes");
+    conn.must("CONFIG SET appendfsync no");
+    set_keys(&mut conn, 1000, KEYS);
+    server.kill9();
+    let marks = db(&server).join("WAL-MARKS");
+    let mut bytes = fs::read(&marks).unwrap();
+    let slots = bytes[32..].chunks_exact_mut(32);
+    for slot in slots.filter(|slot| slot[..8] != [0; 8]) {
+        slot[8..16].fill(0x55);
+    }
+    fs::write(&marks, bytes).unwrap();
+    let log = log(&db(&server));
+    let len = log.metadata().unwrap().len() as usize;
+    let whole = fs::read(&log).unwrap();
+    flip(&log, len / 4);
+    assert_refused(&server, &["lost a part"]);
+    // Pages of what was not synced, written out in another order.
+    let mut torn = whole;
+    torn[len * 3 / 4..][..4096].fill(0);
+    fs::write(&log, torn).unwrap();
+    server.spawn();
+    let mut conn = server.connect();
+    let keys = conn.must("DBSIZE").int();
+    assert!((1001..KEYS).contains(&keys), "{keys}");
+    assert_eq!(conn.must("GET synced"), Value::bulk("yes"));
+    assert_eq!(conn.must("GET key999"), Value::bulk("value999"));
+    assert_sound(&mut conn);
+}
+
+#[test]
+fn a_directory_that_was_a_database_is_not_taken_for_an_empty_one() {
+    for prepare in [killed, stopped] {
+        let mut server = prepare(&[]);
+        let current = db(&server).join("CURRENT");
+        let text = fs::read(&current).unwrap();
+        fs::remove_file(&current).unwrap();
+        assert_refused(&server, &["no CURRENT", "backup", "--repair"]);
+        fs::write(&current, "").unwrap();
+        assert_refused(&server, &["CURRENT is empty"]);
+        fs::write(&current, "MANIFEST-999999\n").unwrap();
+        assert_refused(&server, &["MANIFEST-999999", "is missing"]);
+        fs::write(&current, "nonsense\n").unwrap();
+        assert_refused(&server, &["names no manifest"]);
+        fs::write(&current, text).unwrap();
+        server.spawn();
+        assert_has_keys(&server, KEYS);
+    }
+}
+
+/// Each single file of a database, left alone, is enough.
+#[test]
+fn whatever_is_left_of_a_database_is_refused() {
+    let server = stopped(&[]);
+    let dir = db(&server);
+    let files = fs::read_dir(&dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let is_left = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.ends_with(".sst") || name.ends_with(".log") || name.starts_with("MANIFEST-")
+    };
+    let files: Vec<PathBuf> = files.filter(is_left).collect();
+    assert!(files.len() >= 3, "{files:?}");
+    for file in files {
+        let data = tempfile::tempdir().unwrap();
+        let copy = data.path().join("kedis-db");
+        fs::create_dir(&copy).unwrap();
+        fs::copy(&file, copy.join(file.file_name().unwrap())).unwrap();
+        let port = free_port();
+        let output = run_to_its_end(Server::command(data.path(), *port, &[]));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && text.contains("no CURRENT"),
+            "{text}"
+        );
+        assert!(copy.join(file.file_name().unwrap()).exists());
+    }
+}
+
+#[test]
+fn an_empty_directory_is_one_also_if_a_file_system_or_a_start_left_something() {
+    let mut server = Server::start(&[]);
+    server.terminate();
+    let dir = db(&server);
+    let identity = fs::read(dir.join("IDENTITY")).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    fs::create_dir_all(dir.join("lost+found")).unwrap();
+    fs::write(dir.join("LOCK"), "").unwrap();
+    fs::write(dir.join("LOG"), "").unwrap();
+    // As a start leaves it that is killed before the first manifest is in use.
+    fs::write(dir.join("IDENTITY"), identity).unwrap();
+    fs::write(dir.join("MANIFEST-000001"), "").unwrap();
+    fs::write(dir.join("000001.dbtmp"), "MANIFEST-000001\n").unwrap();
+    server.spawn();
+    server.connect().must("SET key 1");
+}
+
+#[test]
+fn a_table_that_is_missing_or_cut_is_refused() {
+    let mut server = stopped(&[]);
+    let table = with_ending(&db(&server), "sst").pop().unwrap();
+    let name = table.file_name().unwrap().to_str().unwrap().to_owned();
+    let whole = fs::read(&table).unwrap();
+    fs::remove_file(&table).unwrap();
+    assert_refused(&server, &[&name, "is damaged", "--repair"]);
+    fs::write(&table, &whole[..whole.len() / 2]).unwrap();
+    assert_refused(&server, &[&name, "is damaged"]);
+    fs::write(&table, whole).unwrap();
+    server.spawn();
+    assert_has_keys(&server, KEYS);
+}
+
+/// A manifest that was cut where one of its records ends was taken for a shorter one: the
+/// tables that it did not name any more were removed.
+#[test]
+fn a_manifest_that_is_cut_or_changed_is_refused() {
+    let mut server = stopped(&[]);
+    let current = fs::read_to_string(db(&server).join("CURRENT")).unwrap();
+    let manifest = db(&server).join(current.trim_end());
+    let whole = fs::read(&manifest).unwrap();
+    flip_middle(&manifest);
+    assert_refused(&server, &["is damaged"]);
+    fs::write(&manifest, "").unwrap();
+    assert_refused(&server, &["is empty"]);
+    let mut end = 0;
+    while end < whole.len() {
+        if end > 0 {
+            fs::write(&manifest, &whole[..end]).unwrap();
+            assert_refused(&server, &["ends too early", "--repair"]);
+        }
+        let len = u16::from_le_bytes([whole[end + 4], whole[end + 5]]);
+        end += 7 + usize::from(len);
+    }
+    fs::write(&manifest, whole).unwrap();
+    server.spawn();
+    assert_has_keys(&server, KEYS);
+}
+
+/// A copy that has not all files yet.
+#[test]
+fn a_half_copied_backup_is_refused() {
+    let mut server = Server::start(DEBUG);
+    let mut conn = server.connect();
+    set_keys(&mut conn, 0, KEYS / 2);
+    conn.must("SAVE");
+    server.restart();
+    set_keys(&mut server.connect(), KEYS / 2, KEYS);
+    server.connect().must("SAVE");
+    let backup = server.data_dir().join("dump.rdb");
+    server.terminate();
+    let files: Vec<PathBuf> = {
+        let entries = fs::read_dir(&backup).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let needed = |path: &&PathBuf| {
+        let name = name_of(path);
+        let is_empty = path.metadata().unwrap().len() == 0;
+        !(is_empty || name.starts_with("OPTIONS-") || ["IDENTITY", "WAL-MARKS"].contains(&name))
+    };
+    for left_out in files.iter().filter(needed) {
+        fs::remove_dir_all(db(&server)).unwrap();
+        fs::create_dir(db(&server)).unwrap();
+        for file in files.iter().filter(|file| *file != left_out) {
+            fs::copy(file, db(&server).join(file.file_name().unwrap())).unwrap();
+        }
+        let output = run(&server, &[]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success(),
+            "without {}: {text}",
+            left_out.display()
+        );
+        assert!(
+            text.contains("is damaged") || text.contains("lost a part"),
+            "{text}"
+        );
+        // The rest of the copy makes it whole.
+        fs::copy(left_out, db(&server).join(left_out.file_name().unwrap())).unwrap();
+        server.spawn();
+        assert_has_keys(&server, KEYS);
+        server.terminate();
+    }
+}
+
+/// The client gets the error, the log and INFO tell of it, and the connection stays.
+#[test]
+fn a_read_that_meets_a_changed_block_is_told_of() {
+    let mut server = Server::start(&[]);
+    let mut conn = server.connect();
+    set_keys(&mut conn, 0, KEYS);
+    server.terminate();
+    let name = rot(&db(&server));
+    server.spawn();
+    let mut conn = server.connect();
+    assert_eq!(conn.info_text("storage", "storage_status"), "ok");
+    let replies: Vec<Value> = (0..KEYS)
+        .map(|n| conn.cmd(&format!("GET key{n}")))
+        .collect();
+    let errors = replies
+        .iter()
+        .filter(|reply| matches!(reply, Value::Error(_)));
+    let errors = errors.count() as i64;
+    assert!((1..KEYS).contains(&errors), "{errors} errors");
+    for (n, reply) in replies.iter().enumerate() {
+        match reply {
+            Value::Error(text) => {
+                let text = String::from_utf8_lossy(text);
+                assert!(
+                    text.contains("Corruption") && text.contains(&name),
+                    "{text}"
+                );
+            }
+            value => assert_eq!(*value, Value::bulk(format!("value{n}"))),
+        }
+    }
+    assert_eq!(conn.must("PING"), Value::simple("PONG"));
+    assert!(conn.info_number("storage", "storage_corruptions") >= errors as u64);
+    assert_eq!(conn.info_text("storage", "storage_corrupt_files"), name);
+    assert_eq!(conn.info_text("storage", "storage_status"), "corrupt");
+    let log = server.log();
+    let told = log
+        .lines()
+        .filter(|line| line.contains("the disk does not give back"));
+    let told: Vec<&str> = told.collect();
+    assert!(told.len() == 1 && told[0].contains(&name), "{told:?}");
+}
+
+/// Changes a byte of a block with rows of keys; returns the name of its table.
+fn rot(dir: &Path) -> String {
+    let size = |path: &PathBuf| path.metadata().unwrap().len();
+    let tables = with_ending(dir, "sst").into_iter();
+    let holds_keys = |path: &PathBuf| {
+        let bytes = fs::read(path).unwrap();
+        // Its properties name the column family.
+        bytes.windows(7).any(|word| word == b"nameks0")
+    };
+    let table = tables.filter(holds_keys).max_by_key(size).unwrap();
+    flip(&table, 1000);
+    table.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+/// After a crash of the machine the copy could be missing although SAVE had said OK.
+#[test]
+fn a_copy_whose_directory_is_not_synced_is_no_copy() {
+    for command in ["SAVE", "BGSAVE", "BGSAVE RDB"] {
+        let server = Server::start_failing(&[], "before-dir-sync:1:error");
+        let mut conn = server.connect();
+        conn.must("SET key 1");
+        let reply = conn.cmd(command);
+        assert_eq!(
+            matches!(reply, Value::Error(_)),
+            command == "SAVE",
+            "{reply:?}"
+        );
+        wait_for("the save", || {
+            conn.info_number("persistence", "rdb_bgsave_in_progress") == 0
+        });
+        assert_eq!(
+            conn.info_text("persistence", "rdb_last_bgsave_status"),
+            "err"
+        );
+        conn.must("SAVE");
+        assert_eq!(
+            conn.info_text("persistence", "rdb_last_bgsave_status"),
+            "ok"
+        );
+    }
+}
+
+/// What `--repair` says.
+fn repair(server: &Server) -> String {
+    let output = run(server, &["--repair"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+#[test]
+fn a_whole_database_needs_no_repair() {
+    let mut server = stopped(&[]);
+    assert!(repair(&server).contains("the database is whole"));
+    server.spawn();
+    assert_has_keys(&server, KEYS);
+}
+
+#[test]
+fn a_repair_finds_the_manifest_again() {
+    let mut server = stopped(&[]);
+    let current = db(&server).join("CURRENT");
+    let manifest = fs::read_to_string(&current).unwrap();
+    for text in [None, Some(""), Some("MANIFEST-999999\n")] {
+        match text {
+            None => fs::remove_file(&current).unwrap(),
+            Some(text) => fs::write(&current, text).unwrap(),
+        }
+        let told = repair(&server);
+        assert!(told.contains("the database is whole"), "{told}");
+        server.spawn();
+        assert_has_keys(&server, KEYS);
+        server.terminate();
+    }
+    // Without any, one is made of the tables.
+    fs::remove_file(&current).unwrap();
+    for entry in fs::read_dir(db(&server)).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name.starts_with("MANIFEST-") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    assert!(!manifest.is_empty());
+    let told = repair(&server);
+    assert!(
+        told.contains("lost: what the manifest alone knew"),
+        "{told}"
+    );
+    server.spawn();
+    assert_has_keys(&server, KEYS);
+}
+
+#[test]
+fn a_repair_leaves_out_what_cannot_be_read_and_says_what() {
+    let mut server = stopped(&[]);
+    let table = rot(&db(&server));
+    let told = repair(&server);
+    assert!(told.contains("lost: DB 0: what stands from"), "{told}");
+    assert!(told.contains(&table), "{told}");
+    server.spawn();
+    let mut conn = server.connect();
+    let keys = conn.must("DBSIZE").int();
+    assert!(
+        (KEYS / 2..KEYS).contains(&keys),
+        "one block is lost: {keys}"
+    );
+    assert_sound(&mut conn);
+    assert_eq!(conn.info_text("storage", "storage_status"), "ok");
+    conn.hello3();
+    let found = (0..KEYS).filter(|n| {
+        let reply = conn.must(&format!("GET key{n}"));
+        assert!(reply == Value::Null || reply == Value::bulk(format!("value{n}")));
+        reply != Value::Null
+    });
+    assert_eq!(found.count() as i64, keys);
+    set_keys(&mut server.connect(), 0, KEYS);
+    assert_has_keys(&server, KEYS);
+}
+
+#[test]
+fn a_repair_goes_on_without_a_table_that_is_missing() {
+    let mut server = stopped(&[]);
+    let size = |path: &PathBuf| path.metadata().unwrap().len();
+    let table = with_ending(&db(&server), "sst")
+        .into_iter()
+        .max_by_key(size);
+    fs::remove_file(table.unwrap()).unwrap();
+    assert!(repair(&server).contains("lost: "));
+    server.spawn();
+    let mut conn = server.connect();
+    assert_sound(&mut conn);
+    set_keys(&mut conn, 0, KEYS);
+    assert_has_keys(&server, KEYS);
+}
+
+#[test]
+fn a_repair_and_a_server_do_not_meet() {
+    let server = Server::start(&[]);
+    for flags in [&["--repair"][..], &[ACCEPT]] {
+        let output = run(&server, flags);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && text.contains("another server uses"),
+            "{text}"
+        );
+    }
+    server.connect().must("SET key 1");
+}
+
+/// One rotten block stopped all writes for good once a compaction met it.
+#[test]
+fn a_rotten_table_is_put_aside_and_writes_go_on() {
+    let flags = [
+        DEBUG,
+        &[
+            "--rocksdb.write-buffer-size",
+            "1mb",
+            "--rocksdb.target-file-size",
+            "1mb",
+        ],
+    ];
+    let mut server = Server::start(&flags.concat());
+    assert_eq!(fill(&mut server.connect(), 0, 30_000), 0);
+    server.terminate();
+    let table = rot(&db(&server));
+    server.spawn();
+    let mut conn = server.connect();
+    let (mut keys, mut refused) = (30_000, 0);
+    let mut write_more = |conn: &mut Conn| {
+        refused += fill(conn, keys, keys + 30_000);
+        keys += 30_000;
+    };
+    wait_for("a compaction that meets it", || {
+        write_more(&mut conn);
+        conn.info_text("storage", "storage_tables_aside") == table
+    });
+    // As much as would fill the first level many times over.
+    for _ in 0..6 {
+        write_more(&mut conn);
+    }
+    assert!(refused < 2000, "{refused}");
+    assert_eq!(conn.info_text("storage", "storage_status"), "corrupt");
+    assert!(server.log().contains("is put aside"));
+    let mut errors = 0;
+    for n in 0..30_000 {
+        match conn.cmd(&format!("STRLEN {}", name(n))) {
+            Value::Error(text) => {
+                errors += 1;
+                let text = String::from_utf8_lossy(&text);
+                assert!(text.contains(&table), "{text}");
+            }
+            // No key that is there is taken for one that is not.
+            reply => assert_eq!(reply, Value::Int(200)),
+        }
+    }
+    assert!((1..1000).contains(&errors), "{errors}");
+    conn.must("BGREWRITEAOF");
+    server.terminate();
+    let told = repair(&server);
+    assert!(told.contains("lost: DB 0"), "{told}");
+    server.spawn();
+    let mut conn = server.connect();
+    // The range that is lost has keys that could still be read one by one.
+    let lost = keys - conn.must("DBSIZE").int();
+    assert!((errors + refused..2000).contains(&lost), "{lost}");
+    assert_sound(&mut conn);
+}
+
+/// Names that are spread over all keys.
+fn name(n: i64) -> String {
+    format!("{:08}", n * 7919 % 100_000_000)
+}
+
+/// Sets keys to values that compression does not make small; returns how many of them fell
+/// where nothing can be read.
+fn fill(conn: &mut Conn, from: i64, to: i64) -> i64 {
+    let mut refused = 0;
+    let mut dice = fastrand::Rng::with_seed(from as u64);
+    for first in (from..to).step_by(1000) {
+        let commands: Vec<Vec<Vec<u8>>> = (first..first + 1000)
+            .map(|n| {
+                let value = std::iter::repeat_with(|| dice.u8(..)).take(200).collect();
+                vec![b"SET".to_vec(), name(n).into_bytes(), value]
+            })
+            .collect();
+        for reply in conn.pipeline(&commands) {
+            if reply != Value::ok() {
+                assert!(format!("{reply:?}").contains("Corruption"), "{reply:?}");
+                refused += 1;
+            }
+        }
+    }
+    refused
+}

@@ -1,0 +1,869 @@
+//! Replicas of redis-server: what comes over, what outlives a broken link and a dead
+//! process, what follows them, what becomes of them without their master.
+//!
+//! At the end of a test both are equal key by key.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::load::Load;
+use super::{
+    assert_same, binlog, eventually, figure, follow, follow_from_start, info, server, syncs,
+};
+use crate::differential::run::compare_state;
+use crate::support::conn::encode;
+use crate::support::{Proxy, Server, Value, oracle, seed, wait_for, wait_within};
+
+/// DBs that the tests write to.
+const DBS: i64 = 6;
+
+/// A Redis that pings often and sends its data set at once.
+pub fn redis(more: &[&str]) -> Server {
+    let mut flags = vec![
+        "--enable-debug-command",
+        "yes",
+        "--repl-diskless-sync-delay",
+        "0",
+        "--repl-ping-replica-period",
+        "1",
+    ];
+    flags.extend_from_slice(more);
+    oracle(&flags)
+}
+
+fn offset(server: &Server, name: &str) -> i64 {
+    figure(server, "replication", name)
+}
+
+/// Whether a replica has all that its Redis master has sent.
+fn has_everything(master: &Server, replica: &Server) -> bool {
+    info(replica, "replication", "master_link_status") == "up"
+        && offset(master, "master_repl_offset") == offset(replica, "slave_repl_offset")
+}
+
+/// A Kedis and a Redis hold the same.
+fn assert_no_difference(kedis: &Server, redis: &Server) {
+    let mut found = None;
+    // Keys may expire between one look and the other.
+    let same = wait_within(Duration::from_secs(10), || {
+        found = compare_state(&mut kedis.connect(), &mut redis.connect(), DBS, 0);
+        found.is_none()
+    });
+    let difference = found.map(|found| found.summary()).unwrap_or_default();
+    assert!(same, "they differ:\n{difference}");
+}
+
+/// Waits until a replica has all that its Redis master has; then both are equal.
+pub fn assert_equal(master: &Server, replica: &Server) {
+    wait_for("the replica has everything", || {
+        has_everything(master, replica)
+    });
+    assert_no_difference(replica, master);
+    let libraries = |server: &Server| server.connect().must("FUNCTION LIST WITHCODE");
+    assert_eq!(libraries(master), libraries(replica));
+    let report = replica.connect().must("DEBUG KEDIS-CHECK").text();
+    assert!(report.starts_with("keys: "), "{report}");
+}
+
+/// All types in all the forms that Redis has for them, in several DBs.
+fn fill(master: &Server) {
+    let mut conn = master.connect();
+    let long = "x".repeat(200);
+    for db in [0, 3] {
+        conn.must(&format!("SELECT {db}"));
+        for line in [
+            "SET string value",
+            "SET number 12345",
+            "SET timed x PXAT 32503680000000",
+            "SETRANGE sparse 100000 end",
+            "PFADD hll a b c d",
+            "SETBIT bits 77777 1",
+            "SADD ints 1 2 3",
+            "SADD words a b c",
+            "RPUSH list a b c 1 2 3",
+            "HSET hash f v g w",
+            "ZADD zset 1.5 a -inf b 3 c",
+            "XADD stream 1-1 f v",
+            "XADD stream 2-1 g w",
+            "XGROUP CREATE stream group 0",
+            "XREADGROUP GROUP group consumer COUNT 1 STREAMS stream >",
+        ] {
+            conn.must(line);
+        }
+        for n in 0..2_000 {
+            conn.must(&format!("RPUSH long-list {n} {long}"));
+            conn.must(&format!("HSET large-hash field-{n} {long}"));
+            conn.must(&format!("SADD large-set member-{n}"));
+            conn.must(&format!("ZADD large-zset {n}.25 member-{n}"));
+            conn.must(&format!("XADD large-stream {}-0 f {n}", n + 1));
+        }
+    }
+    let code = "#!lua name=lib\n\
+        redis.register_function{function_name='f', flags={'no-writes'}, callback=function() return 'f' end}";
+    conn.call(&["FUNCTION", "LOAD", code]);
+}
+
+#[test]
+fn all_types_arrive_with_and_without_a_file_at_the_master() {
+    for diskless in ["no", "yes"] {
+        let master = redis(&["--repl-diskless-sync", diskless]);
+        fill(&master);
+        let replica = server(&[]);
+        replica.connect().must("SET old x");
+        follow(&replica, &master);
+        assert_equal(&master, &replica);
+        assert_eq!(replica.connect().must("FCALL f 0"), Value::bulk("f"));
+        // And all that changes from then on.
+        let mut conn = master.connect();
+        for line in [
+            "SELECT 3",
+            "RPOP list 2",
+            "SPOP words",
+            "INCRBYFLOAT number 1.5",
+            "EXPIRE hash 1000",
+            "SELECT 5",
+            "SET five 5 EX 1000",
+            "MULTI",
+            "INCR counter",
+            "LPUSH list new",
+            "EXEC",
+            "SWAPDB 3 4",
+            "SELECT 4",
+            "XADD stream * f v",
+            "XREADGROUP GROUP group other STREAMS stream >",
+            "XTRIM large-stream MAXLEN ~ 100",
+            "COPY list copied DB 1",
+            "MOVE string 2",
+            "FUNCTION DELETE lib",
+        ] {
+            conn.must(line);
+        }
+        let script = "redis.call('SET', KEYS[1], ARGV[1]); return redis.call('RPUSH', KEYS[2], 1)";
+        conn.call(&["EVAL", script, "2", "scripted", "list", "value"]);
+        assert_equal(&master, &replica);
+        conn.must("FLUSHALL");
+        conn.must("SET last x");
+        assert_equal(&master, &replica);
+        assert_eq!(syncs(&master).0, 1);
+    }
+}
+
+/// The old data are served until the new ones are whole, and INFO says how far it is.
+#[test]
+fn a_full_sync_that_stalls_leaves_the_old_data() {
+    let master = redis(&[]);
+    master.connect().must("DEBUG POPULATE 20000 key 1000");
+    let proxy = Proxy::to(master.address(), 1);
+    let replica = server(&[]);
+    replica.connect().must("SET old x");
+    let line = format!("REPLICAOF 127.0.0.1 {}", proxy.port());
+    replica.connect().must(&line);
+    let syncing = || info(&replica, "replication", "master_sync_in_progress") == "1";
+    let mut stalled = false;
+    wait_for("a sync that stalls in the middle", || {
+        proxy.set_silent(false);
+        wait_within(Duration::from_secs(5), syncing);
+        proxy.set_silent(true);
+        std::thread::sleep(Duration::from_millis(50));
+        stalled = syncing();
+        if !stalled {
+            // It was too fast: once more.
+            replica.connect().must("REPLICAOF NO ONE");
+            replica.connect().must("FLUSHALL");
+            replica.connect().must("SET old x");
+            replica.connect().must(&line);
+        }
+        stalled
+    });
+    assert_eq!(replica.connect().must("GET old"), Value::bulk("x"));
+    assert_eq!(replica.connect().must("DBSIZE"), Value::Int(1));
+    proxy.cut();
+    proxy.set_silent(false);
+    assert_equal(&master, &replica);
+    assert_eq!(replica.connect().must("GET old"), Value::NullBulk);
+}
+
+#[test]
+fn a_cut_link_goes_on_where_it_was() {
+    let master = redis(&[]);
+    let proxy = Proxy::to(master.address(), 2);
+    let replica = server(&[]);
+    let line = format!("REPLICAOF 127.0.0.1 {}", proxy.port());
+    replica.connect().must(&line);
+    let mut conn = master.connect();
+    conn.must("SELECT 5");
+    conn.must("INCR counter");
+    assert_equal(&master, &replica);
+    for round in 0..5 {
+        proxy.cut();
+        // In the DB that the stream chose before it was cut.
+        for _ in 0..100 {
+            conn.must("INCR counter");
+            conn.must("RPUSH list x");
+        }
+        assert_equal(&master, &replica);
+        assert_eq!(syncs(&master), (1, round + 1));
+    }
+}
+
+/// The offset is part of the batch: nothing is run twice, and nothing left out.
+#[test]
+fn a_killed_replica_goes_on_exactly_where_it_was() {
+    let seed = seed("KEDIS_REPLICATION_SEED");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let master = redis(&["--repl-backlog-size", "256mb"]);
+    let mut replica = server(&[]);
+    follow(&replica, &master);
+    follow_from_start(&mut replica, &master);
+    assert_equal(&master, &replica);
+    let load = Load::start_on_redis(&master, 2, seed);
+    const KILLS: i64 = 6;
+    for _ in 0..KILLS {
+        std::thread::sleep(Duration::from_millis(rng.u64(50..400)));
+        replica.kill9();
+        replica.spawn();
+        let up = || info(&replica, "replication", "master_link_status") == "up";
+        wait_for("the link", up);
+    }
+    load.stop();
+    assert_equal(&master, &replica);
+    assert_eq!(syncs(&master), (1, KILLS));
+    // A graceful restart as well.
+    replica.restart();
+    assert_equal(&master, &replica);
+    assert_eq!(syncs(&master), (1, KILLS + 1));
+}
+
+/// It must not take a stream up where it left it if it has written since.
+#[test]
+fn what_was_written_in_between_costs_a_full_sync() {
+    for binlog in ["yes", "no"] {
+        let master = redis(&[]);
+        let mut replica = server(&["--binlog-enabled", binlog]);
+        follow(&replica, &master);
+        master.connect().must("SET shared 1");
+        assert_equal(&master, &replica);
+        // The configuration names no master: it starts as one.
+        replica.restart();
+        assert_eq!(info(&replica, "replication", "role"), "master");
+        replica.connect().must("SET stray x");
+        follow(&replica, &master);
+        assert_equal(&master, &replica);
+        assert_eq!(syncs(&master), (2, 0));
+        replica.connect().must("REPLICAOF NO ONE");
+        replica.connect().must("SET stray x");
+        follow(&replica, &master);
+        assert_equal(&master, &replica);
+        assert_eq!(syncs(&master).0, 3);
+        // Nothing was written in between.
+        replica.restart();
+        follow(&replica, &master);
+        assert_equal(&master, &replica);
+        assert_eq!(syncs(&master), (3, 1));
+    }
+}
+
+#[test]
+fn without_the_masters_backlog_it_begins_anew() {
+    let master = redis(&["--repl-backlog-size", "16kb"]);
+    let proxy = Proxy::to(master.address(), 3);
+    let replica = server(&[]);
+    let line = format!("REPLICAOF 127.0.0.1 {}", proxy.port());
+    replica.connect().must(&line);
+    assert_equal(&master, &replica);
+    proxy.set_silent(true);
+    proxy.cut();
+    let mut conn = master.connect();
+    let value = "x".repeat(1000);
+    for n in 0..2000 {
+        conn.must(&format!("SET key-{n} {value}"));
+    }
+    proxy.set_silent(false);
+    proxy.cut();
+    assert_equal(&master, &replica);
+    assert_eq!(syncs(&master).0, 2);
+}
+
+#[test]
+fn a_restarted_master_is_followed_on() {
+    let dir_saves = ["--save", "3600 1"];
+    let mut master = redis(&dir_saves);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    fill(&master);
+    assert_equal(&master, &replica);
+    // Its file says where its history was: it goes on under another id.
+    master.terminate();
+    master.spawn();
+    master.connect().must("SET after x");
+    assert_equal(&master, &replica);
+    assert_eq!(syncs(&master), (0, 1));
+    // Killed, it has lost what it had not saved; the replica has that no more either.
+    master.connect().must("SET lost x");
+    assert_equal(&master, &replica);
+    master.kill9();
+    master.spawn();
+    assert_equal(&master, &replica);
+    assert_eq!(replica.connect().must("EXISTS lost"), Value::Int(0));
+}
+
+/// Messages, pings and effects reach Kedis and Redis replicas of the replica.
+#[test]
+fn replicas_of_the_replica_follow_on() {
+    let master = redis(&[]);
+    let mut middle = server(&["--repl-ping-replica-period", "1"]);
+    follow(&middle, &master);
+    follow_from_start(&mut middle, &master);
+    fill(&master);
+    assert_equal(&master, &middle);
+    let (kedis, redis) = (server(&[]), redis(&[]));
+    follow(&kedis, &middle);
+    follow(&redis, &middle);
+    let same = |middle: &Server, what: &str| {
+        assert_equal(&master, middle);
+        assert_same(middle, &kedis);
+        wait_for(what, || {
+            offset(middle, "master_repl_offset") == offset(&redis, "slave_repl_offset")
+                && info(&redis, "replication", "master_link_status") == "up"
+        });
+        assert_no_difference(middle, &redis);
+    };
+    same(&middle, "the Redis at the end has everything");
+    let mut listeners = [&middle, &kedis].map(|server| {
+        let mut conn = server.connect();
+        conn.must("SUBSCRIBE news");
+        conn
+    });
+    let mut conn = master.connect();
+    conn.must("SET before x");
+    conn.must("PUBLISH news hello");
+    for listener in &mut listeners {
+        assert_eq!(listener.read().unwrap().items()[2], Value::bulk("hello"));
+    }
+    // Nothing but pings for a while: the offsets stay right.
+    let until = Instant::now() + Duration::from_secs(4);
+    wait_within(Duration::from_secs(5), || Instant::now() >= until);
+    let load = Load::start_on_redis(&master, 1, 4);
+    wait_for("some load", || load.written() > 3_000);
+    load.stop();
+    same(&middle, "the Redis at the end goes on");
+    assert_eq!(syncs(&middle).0, 2, "a full sync");
+    // The links to the replica break; the replica's own does.
+    middle.connect().must("CLIENT KILL TYPE replica");
+    conn.must("SET after-the-cut x");
+    same(&middle, "the Redis comes back");
+    assert_eq!(syncs(&middle).0, 2, "a full sync");
+    middle.connect().must("CLIENT KILL TYPE master");
+    conn.must("SET after-the-other-cut x");
+    same(&middle, "all go on");
+    assert_eq!(syncs(&middle).0, 2, "a full sync");
+    // A data set that comes anew goes on to everybody.
+    middle.connect().must("REPLICAOF NO ONE");
+    middle.connect().must("SET stray x");
+    follow(&middle, &master);
+    same(&middle, "all begin anew");
+    assert_eq!(kedis.connect().must("EXISTS stray"), Value::Int(0));
+    // It dies: what it has for its replicas goes on, under another id.
+    let id = info(&middle, "replication", "master_replid");
+    middle.kill9();
+    middle.spawn();
+    conn.must("SET after-the-crash x");
+    same(&middle, "all go on after a crash");
+    assert_eq!(syncs(&middle).0, 0, "a full sync");
+    assert_ne!(info(&middle, "replication", "master_replid"), id);
+}
+
+#[test]
+fn a_promoted_replica_is_a_master() {
+    let mut master = redis(&[]);
+    let mut replica = server(&[]);
+    follow(&replica, &master);
+    fill(&master);
+    assert_equal(&master, &replica);
+    let before = info(&replica, "replication", "master_replid");
+    master.kill9();
+    wait_for("the link is down", || {
+        info(&replica, "replication", "master_link_status") == "down"
+    });
+    let reply = replica.connect().cmd("SET k v");
+    assert_eq!(
+        reply.error().as_deref(),
+        Some("READONLY You can't write against a read only replica.")
+    );
+    replica.connect().must("REPLICAOF NO ONE");
+    assert_ne!(info(&replica, "replication", "master_replid"), before);
+    replica.connect().must("SET k v");
+    replica.restart();
+    assert_eq!(replica.connect().must("GET k"), Value::bulk("v"));
+    // The old master becomes its replica.
+    master.spawn();
+    let line = format!("REPLICAOF 127.0.0.1 {}", replica.port());
+    master.connect().must(&line);
+    wait_for("the old master follows", || {
+        info(&master, "replication", "master_link_status") == "up"
+            && offset(&master, "slave_repl_offset") == offset(&replica, "master_repl_offset")
+    });
+    assert_no_difference(&replica, &master);
+}
+
+/// FAILOVER of the Redis to its replica, and back.
+#[test]
+fn masters_hand_over_in_both_directions() {
+    let redis = redis(&[]);
+    let kedis = server(&[]);
+    follow(&kedis, &redis);
+    fill(&redis);
+    assert_equal(&redis, &kedis);
+    let hand_over = |from: &Server, to: &Server| {
+        let line = format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 20000", to.port());
+        from.connect().must(&line);
+        wait_for("the roles change", || {
+            info(from, "replication", "role") == "slave"
+                && info(to, "replication", "role") == "master"
+                && info(from, "replication", "master_link_status") == "up"
+                && info(from, "replication", "master_failover_state") == "no-failover"
+        });
+    };
+    hand_over(&redis, &kedis);
+    kedis.connect().must("SET written-to kedis");
+    wait_for("the Redis has everything", || {
+        offset(&redis, "slave_repl_offset") == offset(&kedis, "master_repl_offset")
+    });
+    let full = syncs(&redis).0;
+    hand_over(&kedis, &redis);
+    redis.connect().must("SET written-to redis");
+    assert_equal(&redis, &kedis);
+    assert_eq!(kedis.connect().must("GET written-to"), Value::bulk("redis"));
+    // The Redis has gone on in the history that it had from here.
+    assert_eq!(syncs(&redis).0, full, "a full sync");
+}
+
+/// A key is what its master says, whatever the replica's clock says.
+#[test]
+fn keys_expire_when_the_master_says_so() {
+    let master = redis(&[]);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    let mut conn = master.connect();
+    conn.must("DEBUG SET-ACTIVE-EXPIRE 0");
+    conn.must("SET short x PX 20");
+    conn.must("HSET gone f v");
+    conn.must("PEXPIRE gone 20");
+    conn.must("SET stays x PX 20000");
+    assert_equal_offsets(&master, &replica);
+    let mut ours = replica.connect();
+    wait_for("its time is over", || {
+        ours.must("GET short") == Value::NullBulk
+    });
+    let until = Instant::now() + Duration::from_millis(500);
+    wait_within(Duration::from_secs(1), || Instant::now() >= until);
+    assert_eq!(ours.must("DBSIZE"), Value::Int(3));
+    // Its data set has them, too.
+    let another = server(&[]);
+    follow(&another, &master);
+    assert_equal_offsets(&master, &another);
+    assert_eq!(another.connect().must("DBSIZE"), Value::Int(3));
+    conn.must("DEBUG SET-ACTIVE-EXPIRE 1");
+    wait_for("the master deletes them", || {
+        [&replica, &another]
+            .iter()
+            .all(|server| server.connect().must("DBSIZE") == Value::Int(1))
+    });
+    assert_equal(&master, &replica);
+}
+
+fn assert_equal_offsets(master: &Server, replica: &Server) {
+    wait_for("the replica has everything", || {
+        has_everything(master, replica)
+    });
+}
+
+/// SYNC is all that the oldest masters know.
+#[test]
+fn a_master_without_psync_is_followed_by_sync() {
+    let master = redis(&["--rename-command", "PSYNC", ""]);
+    fill(&master);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    wait_for("the link", || {
+        info(&replica, "replication", "master_link_status") == "up"
+    });
+    master.connect().must("SET after sync");
+    let same = wait_within(Duration::from_secs(20), || {
+        compare_state(&mut replica.connect(), &mut master.connect(), DBS, 0).is_none()
+    });
+    assert!(same, "the data differ");
+    // Each link begins anew.
+    replica.connect().must("CLIENT KILL TYPE master");
+    master.connect().must("SET later x");
+    wait_for("the second data set", || {
+        replica.connect().must("GET later") == Value::bulk("x")
+    });
+    assert_eq!(syncs(&master).0, 2);
+}
+
+#[test]
+fn passwords_and_users_of_the_master() {
+    let master = redis(&["--requirepass", "secret"]);
+    let mut conn = master.connect();
+    conn.must("AUTH secret");
+    conn.must("ACL SETUSER repl on >pass +psync +replconf +ping");
+    conn.must("SET k v");
+    let replica = server(&[]);
+    follow(&replica, &master);
+    wait_for("the refusal", || replica.log().contains("NOAUTH"));
+    for (user, password) in [("", "secret"), ("repl", "pass")] {
+        replica.connect().must("REPLICAOF NO ONE");
+        replica.connect().must("FLUSHALL");
+        let mut ours = replica.connect();
+        ours.call(&["CONFIG", "SET", "masteruser", user]);
+        ours.call(&["CONFIG", "SET", "masterauth", password]);
+        follow(&replica, &master);
+        wait_for("the data", || ours.must("GET k") == Value::bulk("v"));
+    }
+}
+
+#[test]
+fn a_master_with_more_databases_is_refused() {
+    let master = redis(&["--databases", "32"]);
+    let replica = server(&[]);
+    replica.connect().must("SET old x");
+    follow(&replica, &master);
+    wait_for("the refusal", || {
+        replica
+            .log()
+            .contains("the master has more databases than this server, which has 16")
+    });
+    assert_eq!(replica.connect().must("GET old"), Value::bulk("x"));
+    assert_eq!(syncs(&master).0, 0);
+    let larger = server(&["--databases", "32"]);
+    follow(&larger, &master);
+    let mut conn = master.connect();
+    conn.must("SELECT 31");
+    conn.must("SET k v");
+    assert_equal(&master, &larger);
+    let mut ours = larger.connect();
+    ours.must("SELECT 31");
+    assert_eq!(ours.must("GET k"), Value::bulk("v"));
+}
+
+/// What is not known here ends the link: all before it is there, nothing after it.
+#[test]
+fn a_command_that_is_not_known_here_ends_the_link_in_words() {
+    let master = redis(&[]);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    assert_equal_offsets(&master, &replica);
+    let mut conn = master.connect();
+    conn.must("SET before x");
+    conn.must("GEOADD places 13.36 38.11 Palermo");
+    conn.must("GEOSEARCHSTORE near places FROMLONLAT 15 37 BYRADIUS 500 km");
+    conn.must("SET behind x");
+    wait_for("the reason", || {
+        replica
+            .log()
+            .contains("the master sent \"GEOSEARCHSTORE\", which this server does not know")
+    });
+    assert_eq!(replica.connect().must("GET before"), Value::bulk("x"));
+    assert_eq!(replica.connect().must("ZCARD places"), Value::Int(1));
+    assert_eq!(replica.connect().must("GET behind"), Value::NullBulk);
+    assert_eq!(syncs(&master).0, 1);
+}
+
+/// WAIT at the master counts the replica; ROLE and INFO say what a replica of Redis says.
+#[test]
+fn the_master_hears_how_far_it_is() {
+    let master = redis(&[]);
+    let replica = server(&[]);
+    follow(&replica, &master);
+    assert_equal_offsets(&master, &replica);
+    let mut conn = master.connect();
+    for n in 0..20 {
+        conn.must(&format!("SET key-{n} x"));
+        assert_eq!(conn.must("WAIT 1 10000"), Value::Int(1));
+        assert_eq!(
+            replica.connect().must(&format!("GET key-{n}")),
+            Value::bulk("x")
+        );
+    }
+    let seen = conn.must("INFO replication").text();
+    let expected = format!("slave0:ip=127.0.0.1,port={},state=online", replica.port());
+    assert!(seen.contains(&expected), "{seen}");
+    wait_for("ROLE tells the master's offset", || {
+        let role = replica.connect().must("ROLE");
+        role.items()[3].text() == "connected"
+            && role.items()[4].int() == offset(&master, "master_repl_offset")
+    });
+    // Down, it still says how far it has come.
+    let at = offset(&replica, "slave_repl_offset");
+    drop((conn, master));
+    wait_for("the link is down", || {
+        info(&replica, "replication", "master_link_status") == "down"
+    });
+    assert!(offset(&replica, "slave_repl_offset") >= at);
+}
+
+/// A transaction is there as a whole or not at all, however it comes over the link.
+#[test]
+fn a_transaction_that_comes_in_pieces_is_one_batch() {
+    let master = redis(&[]);
+    let proxy = Proxy::to(master.address(), 5);
+    let replica = server(&[]);
+    let line = format!("REPLICAOF 127.0.0.1 {}", proxy.port());
+    replica.connect().must(&line);
+    assert_equal(&master, &replica);
+    proxy.set_lossy(true);
+    let value = "x".repeat(100_000);
+    let mut conn = master.connect();
+    for n in 0..30 {
+        let mut lines: Vec<Vec<Vec<u8>>> = vec![vec![b"MULTI".to_vec()]];
+        for part in 0..10 {
+            let key = format!("part-{part}");
+            let value = format!("{n}-{value}");
+            lines.push(
+                ["SET", &key, &value]
+                    .map(|word| word.as_bytes().to_vec())
+                    .into(),
+            );
+        }
+        lines.push(vec![b"EXEC".to_vec()]);
+        conn.pipeline(&lines);
+        let mut reader = replica.connect();
+        let keys: Vec<String> = (0..10).map(|part| format!("part-{part}")).collect();
+        let seen = reader.must(&format!("MGET {}", keys.join(" ")));
+        let first = seen.items()[0].clone();
+        assert!(seen.items().iter().all(|value| *value == first), "torn");
+    }
+    proxy.set_lossy(false);
+    assert_equal(&master, &replica);
+}
+
+/// Whatever happens to master, replica and network: equal in the end.
+#[test]
+fn links_and_processes_die_under_load() {
+    let seed = seed("KEDIS_REPLICATION_SEED");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut master = redis(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let proxy = Proxy::to(master.address(), seed);
+    let mut replica = server(&["--repl-timeout", "3"]);
+    let port = proxy.port().to_string();
+    replica
+        .flags
+        .extend(["--replicaof", "127.0.0.1", &port].map(str::to_owned));
+    replica.restart();
+    let load = Load::start_on_redis(&master, 2, seed);
+    for _ in 0..25 {
+        std::thread::sleep(Duration::from_millis(rng.u64(20..400)));
+        match rng.u32(..10) {
+            0..3 => {
+                replica.kill9();
+                replica.spawn();
+            }
+            3 => {
+                master.kill9();
+                master.spawn();
+            }
+            4..7 => proxy.cut(),
+            7 => proxy.set_lossy(rng.bool()),
+            8 => {
+                replica.terminate();
+                replica.spawn();
+            }
+            _ => {
+                eventually(&master, "DEBUG CHANGE-REPL-ID");
+                proxy.cut();
+            }
+        }
+    }
+    proxy.set_lossy(false);
+    load.stop();
+    assert_equal(&master, &replica);
+    println!("{:?} syncs since the master's last start", syncs(&master));
+}
+
+/// The next command that a replica says.
+fn next_command(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Option<Vec<String>> {
+    let count = lines.next()?.ok()?;
+    let count: usize = count.strip_prefix('*')?.parse().ok()?;
+    let mut words = Vec::new();
+    for _ in 0..count {
+        // Its length.
+        lines.next()?.ok()?;
+        words.push(lines.next()?.ok()?);
+    }
+    Some(words)
+}
+
+/// A master as old as `REPLCONF listening-port`, which answers PSYNC with these bytes.
+/// What it hears after that are offsets; it closes when there are no more.
+fn scripted_master(answer: Vec<u8>) -> (u16, Arc<AtomicI64>, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let heard = Arc::new(AtomicI64::new(-1));
+    let acked = heard.clone();
+    let thread = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
+        while let Some(words) = next_command(&mut lines) {
+            let reply = match [words[0].as_str(), words.get(1).map_or("", |word| word)] {
+                ["PING", _] => b"+PONG\r\n".to_vec(),
+                ["REPLCONF", "listening-port"] => b"+OK\r\n".to_vec(),
+                ["REPLCONF", "ACK"] => {
+                    acked.store(words[2].parse().unwrap(), Ordering::Relaxed);
+                    continue;
+                }
+                ["REPLCONF", _] => b"-ERR Unrecognized REPLCONF option\r\n".to_vec(),
+                ["SELECT", _] => b"-ERR invalid DB index\r\n".to_vec(),
+                ["PSYNC", _] => answer.clone(),
+                other => panic!("{other:?}"),
+            };
+            if socket.write_all(&reply).is_err() {
+                return;
+            }
+        }
+    });
+    (port, heard, thread)
+}
+
+const ID: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// The answer of such a master: a file of this version with these keys, then a stream.
+fn full_sync(version: u8, keys: &[u8], stream: &[u8]) -> Vec<u8> {
+    let head = format!("REDIS00{version:02}");
+    let file = [head.as_bytes(), keys, &[0xFF, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let head = format!("\n\n+FULLRESYNC {ID} 0\r\n\n\n${}\r\n", file.len());
+    [head.as_bytes(), &file, stream].concat()
+}
+
+/// Old masters send spans of time, and scripts as they came: what is logged here is
+/// moments and effects.
+#[test]
+fn the_stream_of_an_old_master_becomes_effects() {
+    let mut stream = Vec::new();
+    let script = "redis.call('INCR',KEYS[1]) redis.call('EXPIRE',KEYS[1],ARGV[1]) return 1";
+    for line in [
+        &["SELECT", "0"][..],
+        &["SET", "k", "v"],
+        &["EXPIRE", "k", "1000"],
+        &["SETEX", "s", "1000", "v"],
+        &["PSETEX", "p", "1000000", "v"],
+        &["SET", "o", "v", "EX", "1000"],
+        &["SCRIPT", "LOAD", "return 1"],
+        &["EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "0"],
+        &["EVAL", script, "1", "c", "1000"],
+        &["PING"],
+        &["MULTI"],
+        &["INCR", "n"],
+        &["SELECT", "2"],
+        &["INCR", "n"],
+        &["EXEC"],
+        &["INCR", "n"],
+        &["REPLCONF", "GETACK", "*"],
+        &[
+            "XADD", "x", "MAXLEN", "=", "1", "LIMIT", "100", "1-1", "f", "v",
+        ],
+        &[
+            "XADD", "x", "MAXLEN", "=", "1", "LIMIT", "100", "2-1", "f", "v",
+        ],
+    ] {
+        encode(&mut stream, line);
+    }
+    let length = stream.len() as i64;
+    let (port, acked, master) = scripted_master(full_sync(6, &[], &stream));
+    let replica = server(&[]);
+    let line = format!("REPLICAOF 127.0.0.1 {port}");
+    replica.connect().must(&line);
+    wait_for("all is applied", || acked.load(Ordering::Relaxed) == length);
+    let mut conn = replica.connect();
+    for key in ["k", "s", "p", "o", "c"] {
+        let ttl = conn.must(&format!("TTL {key}")).int();
+        assert!((900..=1000).contains(&ttl), "{key}: {ttl}");
+    }
+    assert_eq!(conn.must("GET n"), Value::bulk("1"));
+    conn.must("SELECT 2");
+    assert_eq!(conn.must("GET n"), Value::bulk("2"));
+    assert_eq!(conn.must("XLEN x"), Value::Int(1));
+    let rows: Vec<u8> = binlog(&replica).into_values().flatten().collect();
+    let rows = String::from_utf8_lossy(&rows).into_owned();
+    for relative in ["\r\nEXPIRE", "SETEX", "EVAL", "\r\nEX\r\n"] {
+        assert!(!rows.contains(relative), "{relative}:\n{rows}");
+    }
+    assert!(rows.contains("MULTI"), "{rows}");
+    replica.connect().must("REPLICAOF NO ONE");
+    drop(replica);
+    master.join().unwrap();
+}
+
+/// Until fields can expire here, they come without their times, and the log counts them.
+#[test]
+fn times_of_fields_are_lost_and_counted() {
+    let mut keys = vec![0xFE, 0];
+    // A hash of Redis 7.4, two of whose three fields expire; one is past its time.
+    keys.extend([24, 1, b'h']);
+    keys.extend(1_000_u64.to_le_bytes());
+    keys.extend([
+        3, 0, 1, b'a', 1, b'1', 1, 1, b'b', 1, b'2', 2, 1, b'c', 1, b'3',
+    ]);
+    let (port, acked, master) = scripted_master(full_sync(12, &keys, &[]));
+    let replica = server(&[]);
+    let line = format!("REPLICAOF 127.0.0.1 {port}");
+    replica.connect().must(&line);
+    wait_for("the data set", || acked.load(Ordering::Relaxed) == 0);
+    assert_eq!(replica.connect().must("HLEN h"), Value::Int(3));
+    let lost =
+        "2 fields of 1 hashes had times of their own, which are not kept: they do not expire";
+    assert!(replica.log().contains(lost), "{}", replica.log());
+    replica.connect().must("REPLICAOF NO ONE");
+    drop(replica);
+    master.join().unwrap();
+}
+
+#[test]
+fn what_is_no_master_is_refused_in_words() {
+    let broken = format!("+FULLRESYNC {ID} 1\r\n$7\r\nREDISXX");
+    let mut unknown = full_sync(6, &[], &[]);
+    encode(&mut unknown, &["CONFIG", "SET", "dir", "/"]);
+    let mut torn = full_sync(6, &[], &[]);
+    encode(&mut torn, &["EXEC"]);
+    let mut marked = format!("+FULLRESYNC {ID} 1\r\n$EOF:{ID}\r\nREDIS0006").into_bytes();
+    marked.extend([0xFF, 0, 0, 0, 0, 0, 0, 0, 0]);
+    marked.extend([b'x'; 40]);
+    let answers: [(&[u8], &str); 9] = [
+        (b"+FULLRESYNC x 1\r\n", "what no master says"),
+        (b"+CONTINUE short\r\n", "what no master says"),
+        (b"+OK\r\n", "the master refused PSYNC: +OK"),
+        (
+            broken.as_bytes(),
+            "the master's data set does not load here",
+        ),
+        (&marked, "what no master says"),
+        (
+            b"-LOADING Redis is loading\r\n",
+            "the master refused PSYNC: LOADING",
+        ),
+        (
+            &unknown,
+            "the master sent \"CONFIG\", which this server takes from no master",
+        ),
+        (&torn, "what no master says"),
+        (b"*1\r\n$4\r\nPING\r\n", "the master refused PSYNC: *1"),
+    ];
+    for (answer, reason) in answers {
+        let (port, _, master) = scripted_master(answer.to_vec());
+        let replica = server(&[]);
+        replica.connect().must("SET old x");
+        let line = format!("REPLICAOF 127.0.0.1 {port}");
+        replica.connect().must(&line);
+        wait_for(reason, || replica.log().contains(reason));
+        if !answer.starts_with(b"\n") {
+            assert_eq!(replica.connect().must("GET old"), Value::bulk("x"));
+        }
+        replica.connect().must("REPLICAOF NO ONE");
+        drop(replica);
+        master.join().unwrap();
+    }
+}
