@@ -505,14 +505,15 @@ fn many_that_never_read_cost_no_more_than_all_may() {
     for _ in 0..20 {
         assert_eq!(spared.read().expect("a reply").bytes().len(), 900_000);
     }
-    // A single reply beyond the limit is not sent; the others' go on.
+    // A single reply beyond the limit is not sent, once those that read nothing for ten
+    // seconds have made room and it is still too long; the others' go on.
     let mut wide = server.connect();
     wide.send(&["PING"]).expect("a request");
     let mut mget = vec!["big"; 30];
     mget[0] = "MGET";
     wide.send(&mget).expect("a request");
     assert_eq!(wide.read().expect("a reply").text(), "PONG");
-    assert!(wide.closed_within(Duration::from_secs(5)));
+    assert!(wide.closed_within(Duration::from_secs(90)));
     good.must("PING");
 }
 
