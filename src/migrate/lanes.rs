@@ -247,7 +247,7 @@ fn write(
             answered.to.store(batch.to, Ordering::Release);
             answered.batches.fetch_add(1, Ordering::AcqRel);
             if let Some(done) = batch.done {
-                // Who waited for it may have gone.
+                // The client that waited for it may have gone.
                 let _ = done.send(());
             }
         }

@@ -169,7 +169,7 @@ impl<'s> Survey<'s> {
                         return Ok(());
                     }
                 }
-                // Whoever replays it says where it is broken.
+                // The replay says where it is broken.
                 Err(_) => return Ok(()),
             }
         }

@@ -7,7 +7,7 @@
 //! default. A DB that it is not known to have is never sent: the link is refused, or
 //! ends before.
 //!
-//! Who announces no port is no server: a tool that follows the stream, or wants a file.
+//! A peer that announces no port is no server: a tool that follows the stream, or wants a file.
 
 use crate::base::resolve::resolve;
 use crate::commands::named_dbs;

@@ -120,7 +120,7 @@ impl Follower<'_> {
             false => self.ask_to_go_on(peer, &here.id, &next)?,
         };
         let words: Vec<&str> = answer.split(' ').collect();
-        // Who knows PSYNC knows what a replica says.
+        // A master that knows PSYNC knows what a replica says.
         let mut hears = true;
         let at = match words.as_slice() {
             ["+CONTINUE", id @ ..] if !self.distrusted => {

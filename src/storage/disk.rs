@@ -39,7 +39,7 @@ const MOST_OF_DISK: u64 = 20;
 const PART: u64 = 8;
 /// Files allocate so many bytes ahead also where little is free.
 const LITTLE: u64 = 256 << 10;
-/// Who asks for room this soon after it was made may have it, too.
+/// A file that asks for room this soon after it was made may have it, too.
 const JUST_NOW: Duration = Duration::from_secs(1);
 
 /// A disk that is full again and again is in the log once in this time.

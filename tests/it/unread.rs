@@ -105,7 +105,7 @@ fn requests_that_wait_for_room_are_run_once_there_is_some() {
     });
     assert!(mem(&mut other, "the-waiting-one") < 8 << 20);
     drop(hog);
-    // Whoever reads slowly makes room for the replies to the rest of its own requests.
+    // A client that reads slowly makes room for the replies to the rest of its requests.
     for _ in 0..TIMES {
         assert_eq!(waiting.read().unwrap().bytes().len(), 10_000);
     }

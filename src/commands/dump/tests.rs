@@ -386,7 +386,7 @@ fn times_of_fields_are_not_kept_and_counted() {
             stats.field_times_fields.get(),
         );
         assert_eq!(counted, (restored, 2 * restored), "type {number}");
-        // Whoever may write to the log says it once.
+        // A caller that may write to the log tells it once.
         assert!(stats.has_untold_field_times() && !stats.has_untold_field_times());
     }
     // All of them are over: the key is none.

@@ -237,7 +237,7 @@ fn a_replica_that_cannot_be_asked_gets_the_usual_dbs() {
         let log = master.log();
         log.contains("it is not known to have DB 16") && log.contains("NOAUTH")
     });
-    // Who has the same password can be asked.
+    // A replica with the same password can be asked.
     let password = ["--requirepass", "secret", "--masterauth", "secret"];
     let master = server(&[&["--databases", "32"], &password[..]].concat());
     let mut here = master.connect();

@@ -48,7 +48,7 @@ impl Checks {
 /// What the check says is there, or the fault that it has found.
 pub fn check(conn: &mut Conn) -> Result<Option<String>, String> {
     match conn.cmd("DEBUG KEDIS-CHECK") {
-        // Who starts, stops or stands still does not answer.
+        // A server that starts, stops or stands still does not answer.
         Value::Lost(_) => Ok(None),
         Value::Error(text) if text.starts_with(b"LOADING") => Ok(None),
         Value::Error(text) => Err(String::from_utf8_lossy(&text).into_owned()),
