@@ -36,6 +36,16 @@ pub fn without_field_times<'a>(args: &[&'a [u8]]) -> Option<Timeless<'a>> {
             fields: 0,
         });
     }
+    if is(&["HGETDEL"]) {
+        let (_, fields) = fields_of(rest)?;
+        let mut delete: Vec<&[u8]> = vec![b"HDEL"];
+        delete.extend(rest.first());
+        delete.extend(fields);
+        return Some(Timeless {
+            command: Some(delete),
+            fields: 0,
+        });
+    }
     let is_set = is(&["HSETEX"]);
     if !is_set && !is(&["HGETEX"]) {
         return None;
@@ -96,6 +106,7 @@ mod tests {
             ),
             ("HSETEX k FNX KEEPTTL FIELDS 1 f v", Some("HSET k f v"), 0),
             ("HGETEX k EX 5 FIELDS 1 f", None, 1),
+            ("HGETDEL k FIELDS 2 f g", Some("HDEL k f g"), 0),
             ("HGETEX k PERSIST FIELDS 1 f", None, 0),
         ] {
             let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();

@@ -129,15 +129,10 @@ impl Executor {
         self.last_us = crate::base::clock::mono_us();
         let row = Row::decode(value)?;
         let commands = self.parse_row(session, row.bytes)?;
-        let grows = || commands.iter().any(|c| may_grow(c.command.command));
-        let engine = &self.server.engine;
-        if engine.has_failed() || engine.disk.is_low() && grows() {
-            return Err(ApplyError::NoRoom);
-        }
+        let parsed = || commands.iter().map(|c| c.command.command);
+        self.check_room(parsed())?;
         self.touched_keys = true;
-        let exclusive = commands
-            .iter()
-            .any(|c| c.command.command.flags.contains(Flags::EXCLUSIVE));
+        let exclusive = parsed().any(|command| command.flags.contains(Flags::EXCLUSIVE));
         if exclusive {
             self.txn.begin_exclusive(row.unix_ms)?;
         } else {
@@ -167,6 +162,18 @@ impl Executor {
         Ok(row.unix_ms)
     }
 
+    /// Whether the disk takes what these commands write.
+    fn check_room<'a>(
+        &self,
+        mut commands: impl Iterator<Item = &'a Command>,
+    ) -> Result<(), ApplyError> {
+        let engine = &self.server.engine;
+        match engine.has_failed() || engine.disk.is_low() && commands.any(may_grow) {
+            true => Err(ApplyError::NoRoom),
+            false => Ok(()),
+        }
+    }
+
     /// From now on this executor applies rows of a Kedis master.
     pub fn receive_rows(&mut self, following: Following) {
         self.txn.receive(following);
@@ -183,14 +190,20 @@ impl Executor {
     /// [`Executor::finish_tick`].
     ///
     /// # Errors
-    /// Nothing of the commands is pending then.
+    /// Nothing of the commands is pending then. After [`ApplyError::NoRoom`] they can be
+    /// tried again.
     pub fn apply_commands(
         &mut self,
         session: &mut Session,
         commands: &[&[&[u8]]],
         next: u64,
     ) -> Result<(), ApplyError> {
+        let before = session.db();
         let parsed = self.parse_commands(session, commands)?;
+        if let Err(error) = self.check_room(parsed.iter().map(|c| c.command.command)) {
+            session.select(before);
+            return Err(error);
+        }
         let mut scope = Scope::default();
         for command in &parsed {
             scope.command(command.db, command.command.command, &command.args);

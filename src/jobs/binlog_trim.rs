@@ -1,5 +1,6 @@
 //! The binlog-trim thread: drops the oldest entries beyond `binlog-capacity`,
-//! `binlog-max-bytes` and `binlog-max-age`.
+//! `binlog-max-bytes` and `binlog-max-age`. While the disk is full for long it drops all
+//! that no connected replica needs.
 
 use super::StopSign;
 use crate::base::clock;
@@ -22,7 +23,10 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
         };
         let bounds = BinlogBounds {
             max_entries: config.binlog_capacity,
-            max_bytes: config.binlog_max_bytes,
+            max_bytes: match server.engine.disk.is_low_for_long() {
+                true => 1,
+                false => config.binlog_max_bytes,
+            },
             oldest_unix_ms,
             hold_max_bytes: config.binlog_hold_max_bytes,
         };

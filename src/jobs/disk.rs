@@ -2,6 +2,7 @@
 //! errors that have gone away.
 
 use super::StopSign;
+use crate::base::recurring::Recurring;
 use crate::state::Server;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,13 +21,22 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     let mut log_seen: Option<Instant> = None;
     let mut healer = Healer::default();
     let mut failures = Failures::default();
+    let mut relief_fails = Recurring::default();
     loop {
         let disk = &engine.disk;
         disk.set_reserve(server.config.load().disk_reserve_bytes);
-        disk.look();
-        if log_seen.is_none_or(|seen| seen.elapsed() >= LOG_PERIOD) {
+        engine.look_at_disk();
+        let looks_at_log = log_seen.is_none_or(|seen| seen.elapsed() >= LOG_PERIOD);
+        if looks_at_log {
             log_seen = Some(Instant::now());
             disk.measure_log();
+        }
+        if !engine.has_failed() && (looks_at_log || !disk.is_low()) {
+            match engine.relieve_disk() {
+                Ok(()) => relief_fails.over(),
+                Err(error) if relief_fails.is_news(&error) => log::warn!("disk thread: {error}"),
+                Err(_) => {}
+            }
         }
         failures.tell(&server);
         healer.turn(&server);

@@ -150,12 +150,15 @@ impl Rewriter {
         let Some(command) = timeless.command else {
             return Ok(Rewritten::Nothing);
         };
-        Ok(match self.rename(b"hset", to, &command)? {
-            Rewritten::Same(to) => {
-                Rewritten::Command(to, command.into_iter().map(Cow::Borrowed).collect())
-            }
-            other => other,
-        })
+        let name = command.first().map(|name| name.to_ascii_lowercase());
+        Ok(
+            match self.rename(&name.unwrap_or_default(), to, &command)? {
+                Rewritten::Same(to) => {
+                    Rewritten::Command(to, command.into_iter().map(Cow::Borrowed).collect())
+                }
+                other => other,
+            },
+        )
     }
 
     fn flush_all<'a>(&self, db: u64) -> Rewritten<'a> {

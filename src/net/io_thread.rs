@@ -697,6 +697,7 @@ impl IoThread {
         self.forget(&mut connection.session);
         let server = self.executor.server();
         server.client_memory.end(&connection.session.info.account);
+        server.client_memory.leave_queue(id);
         if let Some(waiter) = &connection.session.waiting
             && let Some(deadline_ms) = waiter.deadline_ms
         {

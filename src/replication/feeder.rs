@@ -361,7 +361,7 @@ impl<'s> Feeder<'s> {
             let is_due = self.said.elapsed() >= ping_every;
             let lags = more || self.unsent() > OUTPUT_PAUSE;
             if is_due || lags && !self.is_redis() && self.told.elapsed() >= TELL_EVERY {
-                self.keep_alive()?;
+                self.keep_alive(is_due)?;
                 ping_every = ping();
             }
             // Behind all that there is: the answer is about that. In Redis' dialect
@@ -456,19 +456,20 @@ impl<'s> Feeder<'s> {
         Ok(self.next < end)
     }
 
-    /// Says how far the binlog goes: as nothing happened for a while, or as the
-    /// replica lags.
-    fn keep_alive(&mut self) -> Result<(), End> {
+    /// Says how far the binlog goes, as the replica lags or nothing was said for a while
+    /// (`is_silent`). Then a ping is logged, too: a replica has nothing to say of its own to
+    /// the Redis replicas that it may have. They count every byte as one of the stream, an
+    /// empty line as well.
+    fn keep_alive(&mut self, is_silent: bool) -> Result<(), End> {
+        if is_silent {
+            redis::log_ping(&self.server.engine)?;
+        }
         if !self.is_redis() {
             let now_ms = clock::unix_ms().to_string();
             let end = self.server.engine.binlog.range().next_position.to_string();
             self.say_command(&[b"REPL_PING", end.as_bytes(), now_ms.as_bytes()]);
             self.told = Instant::now();
-            return Ok(());
         }
-        // A replica has nothing to say of its own: a Redis counts every byte as one of
-        // the stream, an empty line too.
-        redis::log_ping(&self.server.engine)?;
         self.said = Instant::now();
         Ok(())
     }

@@ -17,6 +17,7 @@ use super::peer::{End, Peer};
 use super::redis_master::{Stream, refused};
 use super::wire::{self, FromMaster};
 use crate::base::clock;
+use crate::base::recurring::Recurring;
 use crate::base::resolve::resolve;
 use crate::commands::replication::{dialect, end_failover, note_master};
 use crate::commands::{Error, add_library};
@@ -178,6 +179,7 @@ impl<'s> Follower<'s> {
             holds_back: false,
             no_room: NoRoom::default(),
         };
+        let mut told = Recurring::default();
         while follower.is_wanted() {
             let end = match follower.follow() {
                 Ok(never) => match never {},
@@ -193,7 +195,9 @@ impl<'s> Follower<'s> {
                 break;
             }
             let no_room = matches!(end, End::NotStored { .. });
-            let level = match no_room && follower.no_room.pause > Duration::ZERO {
+            // What the master sends and is not taken here comes again with each attempt.
+            let is_told = matches!(end, End::Apply(_)) && !told.is_news(&end);
+            let level = match is_told || no_room && follower.no_room.pause > Duration::ZERO {
                 // It was said when it began.
                 true => log::Level::Debug,
                 false => log::Level::Warn,
@@ -547,7 +551,7 @@ impl<'s> Follower<'s> {
     }
 
     /// Whether what has come is to wait until the disk takes it.
-    fn hold_back(&mut self, so: bool) {
+    pub(super) fn hold_back(&mut self, so: bool) {
         if self.holds_back != so {
             self.holds_back = so;
             let addr = &self.session.info.addr;
@@ -665,10 +669,7 @@ impl<'s> Follower<'s> {
                 Ok(())
             }
             (FromMaster::Rows { db, rows }, Some(incoming)) if incoming.set.is_some() => {
-                let put = match self.server.engine.takes_data() {
-                    true => incoming.staging.put(db, rows),
-                    false => Err(StorageError::NoRoom),
-                };
+                let put = incoming.staging.put(db, rows);
                 let staging = &incoming.staging;
                 put.map_err(|error| not_stored(staging.bytes, error))?;
                 link.sync_keys_here.store(staging.keys(), Ordering::Relaxed);
@@ -721,7 +722,7 @@ impl<'s> Follower<'s> {
 }
 
 /// A data set did not get here, of which so many bytes did.
-fn not_stored(bytes: u64, error: StorageError) -> End {
+pub(super) fn not_stored(bytes: u64, error: StorageError) -> End {
     match error {
         StorageError::RocksDb(_)
         | StorageError::Io(_)

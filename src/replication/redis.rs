@@ -84,9 +84,10 @@ fn send_with_length(
     Ok(())
 }
 
-/// Logs a ping, unless this server is a replica: its log is its master's.
+/// Logs a ping, unless this server is a replica, whose log is its master's, or takes no
+/// writes.
 pub(super) fn log_ping(engine: &Arc<Engine>) -> Result<(), StorageError> {
-    if engine.is_following() {
+    if engine.is_following() || !engine.takes_data() {
         return Ok(());
     }
     let mut txn = Txn::new(engine.clone());

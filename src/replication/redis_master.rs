@@ -14,19 +14,22 @@
 //! [`crate::storage`]'s `upstream`), so a link, a process or a machine that dies costs
 //! no more than the way back. What cannot be run here ends the link in words.
 
-use super::link::{Course, Follower, MAX_ARG_LEN};
+use super::link::{Course, Follower, MAX_ARG_LEN, not_stored};
 use super::peer::{End, Peer};
 use super::wire;
 use crate::base::{clock, num};
 use crate::commands::add_library;
+use crate::commands::field_times::without_field_times;
 use crate::encoding::own::Upstream;
+use crate::exec::ApplyError;
 use crate::resp::{Limits, Parser, Progress};
 use crate::state::replication::LinkPhase;
 use crate::state::scripts::Libraries;
 use crate::state::{ClientInfo, Server};
 use crate::storage::staging::Staging;
 use crate::storage::{DbIndex, Txn};
-use crate::types::import::{Load, Loaded, import};
+use crate::types::OpError;
+use crate::types::import::{ImportError, Load, Loaded, import};
 use smallvec::SmallVec;
 use std::io::{self, BufRead, Read, Write};
 use std::sync::atomic::Ordering;
@@ -54,6 +57,8 @@ pub(super) struct Stream {
     synced: u64,
     /// The master understands how far this is.
     hears: bool,
+    /// Fields of hashes came with times of their own, which are not kept here.
+    lost_times: bool,
 }
 
 impl Stream {
@@ -65,7 +70,15 @@ impl Stream {
             parser: Parser::new(),
             synced: 0,
             hears,
+            lost_times: false,
         }
+    }
+
+    /// What has begun is read once more.
+    fn begin_again(&mut self) {
+        self.begun = 0;
+        self.in_transaction = false;
+        self.parser.reset();
     }
 }
 
@@ -194,6 +207,7 @@ impl Follower<'_> {
                 Transfer::Length(length) => length,
                 Transfer::Mark(_) => u64::MAX,
             },
+            arrived: 0,
             peer,
             follower: self,
             told: Instant::now(),
@@ -213,10 +227,14 @@ impl Follower<'_> {
             &mut loading,
         );
         let libraries = loading.libraries;
+        let arrived = file.arrived;
         if let Some(end) = file.end.take() {
             return Err(end);
         }
-        let loaded = loaded.map_err(End::Import)?;
+        let loaded = loaded.map_err(|error| match error {
+            ImportError::Op(OpError::Storage(error)) => not_stored(arrived, error),
+            error => End::Import(error),
+        })?;
         file.expect_end(&transfer)?;
         let staging = txn.into_staging().ok_or(End::Malformed)?;
         let data_set = server.engine.new_data_set()?;
@@ -245,14 +263,25 @@ impl Follower<'_> {
         stream: &mut Stream,
     ) -> Result<bool, End> {
         self.executor.start_tick();
+        let began_at = stream.next;
         let mut input = std::mem::take(&mut peer.input);
         let mut used = 0;
         let done = self.run_stream(stream, input.waiting(), &mut used);
         input.consume(used);
         let waiting = input.waiting().len() as u64;
         peer.input = input;
-        let asked = done?;
-        self.commit_stream(stream)?;
+        let (asked, no_room) = match done {
+            Err(End::Apply(ApplyError::NoRoom)) => {
+                stream.begin_again();
+                (false, true)
+            }
+            done => (done?, false),
+        };
+        match stream.next == began_at {
+            true => self.commit()?,
+            false => self.commit_stream(stream)?,
+        }
+        self.hold_back(no_room);
         let link = &self.server.replication.link;
         link.stream_read
             .store(stream.next + waiting, Ordering::Relaxed);
@@ -306,14 +335,16 @@ impl Follower<'_> {
             } else if is(b"exec") {
                 stream.in_transaction = false;
                 let whole = input.get(*used..*used + stream.begun).unwrap_or_default();
-                self.run_transaction(whole, next)?;
+                self.run_transaction(whole, next, &mut stream.lost_times)?;
             } else if is(b"replconf") {
                 asked = true;
             } else if is(b"ping") {
                 if self.server.replication.has_replicas() {
                     self.executor.log_ping(&self.session)?;
                 }
-            } else if !args.is_empty() {
+            } else if !args.is_empty()
+                && let Some(args) = self.plain(args, &mut stream.lost_times)
+            {
                 let session = &mut self.session;
                 self.executor.apply_commands(session, &[&args], next)?;
             }
@@ -327,7 +358,12 @@ impl Follower<'_> {
     }
 
     /// Runs the commands of a transaction, from its MULTI to its EXEC.
-    fn run_transaction(&mut self, whole: &[u8], next: u64) -> Result<(), End> {
+    fn run_transaction(
+        &mut self,
+        whole: &[u8],
+        next: u64,
+        lost_times: &mut bool,
+    ) -> Result<(), End> {
         let mut parser = Parser::new();
         let mut commands: Vec<Words<'_>> = Vec::new();
         let mut rest = whole;
@@ -340,13 +376,33 @@ impl Follower<'_> {
             }
         }
         // An EXEC alone is what no master says.
-        let [_multi, inner @ .., _exec] = commands.as_slice() else {
+        let (Some(_exec), false) = (commands.pop(), commands.is_empty()) else {
             return Err(End::Malformed);
         };
+        let inner = commands.into_iter().skip(1);
+        let inner: Vec<Words<'_>> = inner
+            .filter_map(|args| self.plain(args, lost_times))
+            .collect();
         let inner: Vec<&[&[u8]]> = inner.iter().map(SmallVec::as_slice).collect();
         Ok(self
             .executor
             .apply_commands(&mut self.session, &inner, next)?)
+    }
+
+    /// What is left of a command where fields of hashes have no times; nothing if it only
+    /// sets such.
+    fn plain<'a>(&self, args: Words<'a>, lost_times: &mut bool) -> Option<Words<'a>> {
+        let Some(timeless) = without_field_times(&args) else {
+            return Some(args);
+        };
+        if timeless.fields > 0 && !std::mem::replace(lost_times, true) {
+            log::warn!(
+                "link to {}: fields of hashes come with times of their own, which are not kept here: \
+                 they go when the master removes them",
+                self.session.info.addr
+            );
+        }
+        timeless.command.map(SmallVec::from_vec)
     }
 
     /// Tells the master how far its stream is applied, and how far that is on the disk.
@@ -403,6 +459,8 @@ struct File<'f, 'p, 's> {
     follower: &'f Follower<'s>,
     /// Bytes that it has still, at the most.
     left: u64,
+    /// Bytes that were read of it.
+    arrived: u64,
     /// When the master was last told that it is being read.
     told: Instant,
     /// Why there is no more of it.
@@ -470,6 +528,7 @@ impl BufRead for File<'_, '_, '_> {
     fn consume(&mut self, n: usize) {
         self.peer.input.consume(n);
         self.left = self.left.saturating_sub(n as u64);
+        self.arrived += n as u64;
     }
 }
 

@@ -211,6 +211,19 @@ impl Parser {
         }
     }
 
+    /// Bytes of the whole request, if the arguments to come are as long as those that have
+    /// been read.
+    pub fn estimated(&self) -> usize {
+        let so_far = self.pos / self.ranges.len().max(1);
+        let to_come = so_far.saturating_mul(self.pending);
+        self.announced().max(self.pos.saturating_add(to_come))
+    }
+
+    /// How many arguments the request has, as far as that is known.
+    pub fn expected_argc(&self) -> usize {
+        self.ranges.len().saturating_add(self.pending)
+    }
+
     /// Memory that the arguments read so far take beside the buffer, in bytes:
     /// of many short ones much more than they are long.
     pub fn memory(&self) -> usize {

@@ -48,8 +48,9 @@ impl Server {
         }
     }
 
-    /// Whether the process has `bytes` left for a client, once caches have made room. If
-    /// nothing is lent it has after a while: nobody will give anything back.
+    /// Whether the process has `bytes` left for a client, once caches have made room. What
+    /// is lent to others counts as if none of it were used yet: it may be used at any moment.
+    /// If nothing is lent it has after a while: nobody will give anything back.
     pub(super) fn has_memory_for(&self, bytes: u64) -> bool {
         if bytes < LOOK_BYTES || !self.keeps_to_budget.load(Ordering::Relaxed) {
             return true;
@@ -57,7 +58,8 @@ impl Server {
         let taken = self.client_memory.taken();
         self.engine.reserve_for_clients(taken.saturating_add(bytes));
         let budget = self.engine.memory_budget();
-        let fits = || process::rss_bytes().is_none_or(|rss| rss.saturating_add(bytes) <= budget);
+        let wanted = bytes.saturating_add(self.client_memory.lent());
+        let fits = || process::rss_bytes().is_none_or(|rss| rss.saturating_add(wanted) <= budget);
         let has = fits() || {
             self.give_back();
             fits()

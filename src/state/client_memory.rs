@@ -3,7 +3,12 @@
 //! Two sums: what clients hold (buffers of requests and replies, queued commands), and
 //! what is lent to requests that are under way. Whoever is about to take much asks
 //! first ([`ClientMemory::try_lend`]), so that many threads together stay below one limit.
+//! Long requests are served in the order in which they came: what is free is kept for the
+//! first one until that is enough for it.
 
+use super::clients::ClientId;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Changes of what a client holds that are smaller are not noted: many requests change it
@@ -17,6 +22,9 @@ pub struct ClientMemory {
     lent: AtomicU64,
     /// Clients whose requests wait for memory.
     waiting: AtomicUsize,
+    /// Those of them whose long requests do, in the order in which they came; how many.
+    queue: Mutex<VecDeque<ClientId>>,
+    queued: AtomicUsize,
 }
 
 impl ClientMemory {
@@ -44,6 +52,46 @@ impl ClientMemory {
     /// Whether requests of some client wait for memory.
     pub fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether memory that is free may be lent to this client's long request: others that
+    /// came before wait for more.
+    pub fn is_turn_of(&self, client: ClientId) -> bool {
+        self.queued.load(Ordering::Relaxed) == 0
+            || self
+                .queue
+                .lock()
+                .front()
+                .is_none_or(|first| *first == client)
+    }
+
+    /// Whether this client waits behind another one.
+    pub fn is_behind(&self, client: ClientId) -> bool {
+        self.queued.load(Ordering::Relaxed) > 0
+            && self
+                .queue
+                .lock()
+                .iter()
+                .skip(1)
+                .any(|queued| *queued == client)
+    }
+
+    /// A client's long request waits for memory from now on, if it did not before.
+    pub fn queue_up(&self, client: ClientId) {
+        let mut queue = self.queue.lock();
+        if !queue.contains(&client) {
+            queue.push_back(client);
+        }
+        self.queued.store(queue.len(), Ordering::Relaxed);
+    }
+
+    /// It has memory now, or waits for none any more.
+    pub fn leave_queue(&self, client: ClientId) {
+        if self.queued.load(Ordering::Relaxed) > 0 {
+            let mut queue = self.queue.lock();
+            queue.retain(|queued| *queued != client);
+            self.queued.store(queue.len(), Ordering::Relaxed);
+        }
     }
 
     /// Lends `bytes`, unless more than `limit` would be taken then.
@@ -82,16 +130,18 @@ impl ClientMemory {
 
     fn change(&self, account: &Account, before: u64, bytes: u64) {
         let relaxed = Ordering::Relaxed;
+        // The sum is never less than what the accounts have.
+        let more = bytes.saturating_sub(before);
+        self.held.fetch_add(more, relaxed);
         let changed = account
             .held
             .compare_exchange(before, bytes, relaxed, relaxed);
-        // It has ended if that failed.
-        if changed.is_ok() {
-            match bytes.checked_sub(before) {
-                Some(more) => self.held.fetch_add(more, relaxed),
-                None => self.held.fetch_sub(before - bytes, relaxed),
-            };
-        }
+        let less = match changed {
+            Ok(_) => before.saturating_sub(bytes),
+            // It has ended.
+            Err(_) => more,
+        };
+        self.held.fetch_sub(less, relaxed);
     }
 
     /// A client is closed, or will be in a moment: from now on it holds nothing.
@@ -125,6 +175,42 @@ mod tests {
             0,
             "its thread does not know yet that it has ended"
         );
+    }
+
+    /// The sum went below zero for a moment.
+    #[test]
+    fn an_account_may_end_while_it_grows() {
+        let memory = ClientMemory::default();
+        for _ in 0..2000 {
+            let account = Account::default();
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    for steps in 1..20 {
+                        memory.set(&account, steps << 20);
+                    }
+                });
+                memory.end(&account);
+                assert!(memory.taken() < 1 << 30);
+            });
+            assert_eq!(memory.taken(), 0);
+        }
+    }
+
+    #[test]
+    fn who_came_first_is_served_first() {
+        let memory = ClientMemory::default();
+        let [first, second] = [ClientId(1), ClientId(2)];
+        assert!(memory.is_turn_of(second));
+        memory.queue_up(first);
+        memory.queue_up(second);
+        memory.queue_up(first);
+        assert!(memory.is_turn_of(first) && !memory.is_turn_of(second));
+        assert!(memory.is_behind(second) && !memory.is_behind(first));
+        assert!(!memory.is_behind(ClientId(3)), "it does not wait");
+        memory.leave_queue(first);
+        assert!(memory.is_turn_of(second) && !memory.is_turn_of(first));
+        memory.leave_queue(second);
+        assert!(memory.is_turn_of(first));
     }
 
     #[test]

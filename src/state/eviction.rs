@@ -146,6 +146,28 @@ impl Server {
 /// batch and of the binlog's row before that, and the memtables' of both.
 const COPIES: u64 = 4;
 
+/// What an argument takes besides its bytes: its place in the request, and what stands
+/// around it in the rows that are made of it and in their copies.
+const ARG_BYTES: usize = 200;
+
+/// What one request takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs {
+    /// Its own length: it is in memory once.
+    pub bytes: usize,
+    /// Bytes that it writes at the most, which are copied [`COPIES`] times.
+    pub work: usize,
+    /// How many arguments it has.
+    pub args: usize,
+}
+
+impl Needs {
+    /// What its arguments take, besides their bytes.
+    pub fn args_bytes(&self) -> usize {
+        self.args.saturating_mul(ARG_BYTES)
+    }
+}
+
 /// Memory that is lent to one request, until it is dropped.
 pub struct Loan {
     server: Arc<Server>,
@@ -183,32 +205,40 @@ pub enum Refusal {
 }
 
 impl Server {
-    /// Lends memory to a request of `bytes` that writes `work` bytes at the most, on top
-    /// of what it has.
+    /// Lends memory to a client's request, on top of what it has. A request that has some
+    /// already does not stand in the queue: those before it may wait for what it has.
     ///
     /// # Errors
     /// There is none.
     pub fn lend_request(
         self: &Arc<Server>,
         config: &Config,
+        client: ClientId,
         loan: &mut Option<Loan>,
-        bytes: usize,
-        work: usize,
+        needs: &Needs,
     ) -> Result<(), Refusal> {
+        let Needs { bytes, work, .. } = *needs;
         let wanted = bytes as u64 + (work as u64).saturating_mul(COPIES);
-        let lent = loan.as_ref().map_or(0, |loan| loan.bytes);
-        let more = wanted.saturating_sub(lent);
         let limit = self.lending_limit(config);
         let held = work.saturating_sub(bytes) as u64;
         if wanted.saturating_add(held) > limit {
+            self.client_memory.leave_queue(client);
             return Err(Refusal::Never);
         }
+        // How much short arguments take is a guess: it refuses nothing.
+        let wanted = limit.min(wanted.saturating_add(needs.args_bytes() as u64));
+        let lent = loan.as_ref().map_or(0, |loan| loan.bytes);
+        let more = wanted.saturating_sub(lent);
         // Memtables that are being written out may take more than their share.
         let now = limit.min(self.engine.spare_cache_now());
-        let lends = || self.has_memory_for(more) && self.client_memory.try_lend(now, more);
-        if more > 0 && !lends() {
+        let memory = &self.client_memory;
+        let is_turn = || loan.is_some() || memory.is_turn_of(client);
+        let lends = || self.has_memory_for(more) && memory.try_lend(now, more);
+        if more > 0 && !(is_turn() && lends()) {
+            memory.queue_up(client);
             return Err(Refusal::Later(more));
         }
+        memory.leave_queue(client);
         let loan = loan.get_or_insert_with(|| Loan {
             server: self.clone(),
             bytes: 0,

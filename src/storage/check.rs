@@ -354,6 +354,13 @@ impl Found {
             }
         }
         for (id, claim) in &self.claims {
+            if self.dead.contains(id) {
+                let kind = claim.kind.name();
+                faults.push(format!(
+                    "db {db}: {kind} {} is in use and waits to be reclaimed",
+                    id.0
+                ));
+            }
             match claim.kind {
                 Kind::String => continue,
                 Kind::Stream => {

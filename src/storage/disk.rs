@@ -2,13 +2,16 @@
 //! on when nothing is, and what the operating system could not do.
 //!
 //! The reserve is a file in the database's directory with space that is really allocated
-//! (`disk-reserve`). While the disk has little free space besides it, it is *low*: what
-//! adds data is refused ([`StorageError::NoRoom`](super::StorageError::NoRoom)), and the
+//! (`disk-reserve`). What is in memtables is to be written out, and needs room for that:
+//! while the disk has little free space besides the reserve and them, it is *low*. Commits
+//! count as well between two looks, with what they take in the write-ahead log and what
+//! they will take in a table. While the disk is low what adds data is refused ([`StorageError::NoRoom`](super::StorageError::NoRoom)), and the
 //! larger part of the reserve is given up, so that deletions, expiry, flushes and the
 //! compactions that free the space of deleted rows go on. The rest goes when a file that
 //! cannot wait, the write-ahead log before all, could otherwise not be written. Once there
 //! is room for the whole reserve and some more it is allocated again, and the disk is not
-//! low any more. [`Disk::look`] decides; a thread calls it several times a second.
+//! low any more. [`Disk::look`] decides; a thread calls it several times a second. It also
+//! has memtables written out early, so that the log that holds the same goes.
 //!
 //! `disk/files.cc` is RocksDB's file system. It asks for that rest, cuts off what a failed
 //! write left in a file, and reports errors to RocksDB as such that can go away:
@@ -23,7 +26,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -45,6 +48,9 @@ const JUST_NOW: Duration = Duration::from_secs(1);
 /// A disk that is full again and again is in the log once in this time.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
+/// Writing memtables out, and compactions, have made room before if they can.
+const LONG: Duration = Duration::from_secs(10);
+
 /// What only one thread at a time sees and changes.
 #[derive(Debug, Default)]
 struct Turn {
@@ -53,6 +59,8 @@ struct Turn {
     /// When it was said that the disk is low, and whether that was this time.
     told: Option<Instant>,
     is_told: bool,
+    /// Since when the disk is low.
+    low_since: Option<Instant>,
 }
 
 /// What the disk has.
@@ -78,6 +86,10 @@ pub struct Disk {
     free: AtomicU64,
     log: AtomicU64,
     held: AtomicU64,
+    /// What memtables hold, which is to be written out.
+    unwritten: AtomicU64,
+    /// What commits may still take before the disk is low.
+    left: AtomicI64,
     low: AtomicBool,
     /// Changes of the reserve take turns.
     turn: Mutex<Turn>,
@@ -98,6 +110,8 @@ impl Disk {
             free: AtomicU64::new(u64::MAX),
             log: AtomicU64::new(0),
             held: AtomicU64::new(0),
+            unwritten: AtomicU64::new(0),
+            left: AtomicI64::new(i64::MAX),
             low: AtomicBool::new(false),
             turn: Mutex::default(),
             failure: Mutex::default(),
@@ -129,6 +143,13 @@ impl Disk {
         self.low.load(Ordering::Acquire)
     }
 
+    /// Whether it has been for so long that what is of use only to replicas that are not
+    /// connected should go.
+    pub fn is_low_for_long(&self) -> bool {
+        let low_since = self.turn.lock().low_since;
+        self.is_low() && low_since.is_some_and(|since| since.elapsed() > LONG)
+    }
+
     /// What it had when somebody looked last.
     pub fn figures(&self) -> DiskFigures {
         DiskFigures {
@@ -145,6 +166,13 @@ impl Disk {
         (count, self.failure.lock().clone())
     }
 
+    /// Whether so many bytes are free besides what memtables need.
+    fn spares(&self, bytes: u64) -> bool {
+        self.measure();
+        let needed = self.unwritten.load(Ordering::Relaxed).saturating_add(bytes);
+        self.free.load(Ordering::Relaxed) >= needed
+    }
+
     /// How much of `wanted` bytes a file may allocate before it needs them.
     fn preallocation(&self, wanted: u64) -> u64 {
         let most = match self.is_low() {
@@ -159,16 +187,45 @@ impl Disk {
         self.configured.store(bytes, Ordering::Relaxed);
     }
 
-    /// Looks how much is free, and gives up or takes back the reserve.
-    pub fn look(&self) {
+    /// A commit of so many bytes is about to be written.
+    pub(super) fn took(&self, bytes: usize) {
+        // In the log now, in a table later.
+        let bytes = i64::try_from(2 * bytes).unwrap_or(i64::MAX);
+        let left = self.left.fetch_sub(bytes, Ordering::Relaxed);
+        if left < bytes && !self.is_low() {
+            let mut turn = self.turn.lock();
+            if !self.is_low() {
+                self.begin_low(&mut turn);
+            }
+        }
+    }
+
+    /// Whether memtables should be written out early: the log that holds the same takes
+    /// room that may soon be missing.
+    pub fn wants_tables(&self) -> bool {
+        let least = self.wanted() / PART;
+        match self.is_low() {
+            true => self.log.load(Ordering::Relaxed) > least,
+            false => {
+                let unwritten = self.unwritten.load(Ordering::Relaxed);
+                self.free.load(Ordering::Relaxed) < 2 * (least + unwritten)
+            }
+        }
+    }
+
+    /// Looks how much is free, and gives up or takes back the reserve; memtables hold
+    /// `unwritten` bytes.
+    pub fn look(&self, unwritten: u64) {
         self.measure();
+        self.unwritten.store(unwritten, Ordering::Relaxed);
         let mut turn = self.turn.lock();
         let wanted = self.wanted();
         if self.is_low() {
             let free = self.free.load(Ordering::Relaxed);
             let room = free.saturating_add(self.held.load(Ordering::Relaxed));
-            if room >= wanted + 2 * (wanted / PART) && self.hold(wanted) {
+            if room >= wanted + 2 * (wanted / PART) + unwritten && self.hold(wanted) {
                 turn.given_up = None;
+                turn.low_since = None;
                 self.low.store(false, Ordering::Release);
                 if turn.is_told {
                     log::info!("the disk has room again: what adds data is taken");
@@ -179,13 +236,18 @@ impl Disk {
         } else if self.held.load(Ordering::Relaxed) != wanted {
             self.hold(wanted);
         }
+        let free = self.free.load(Ordering::Relaxed);
+        let left = free.saturating_sub(wanted / PART + unwritten);
+        let left = i64::try_from(left).unwrap_or(i64::MAX);
+        self.left.store(left, Ordering::Relaxed);
     }
 
     /// Whether there is too little free besides the reserve, or for it.
     fn is_short(&self) -> bool {
         let (wanted, held) = (self.wanted(), self.held.load(Ordering::Relaxed));
-        let (free, least) = (self.free.load(Ordering::Relaxed), wanted / PART);
-        free < least || held < wanted && free < wanted - held + 2 * least
+        let free = self.free.load(Ordering::Relaxed);
+        let least = wanted / PART + self.unwritten.load(Ordering::Relaxed);
+        free < least || held < wanted && free < wanted - held + least + wanted / PART
     }
 
     /// Bytes that the reserve is to have.
@@ -274,6 +336,7 @@ impl Disk {
     /// up. Who fills up what becomes free again and again is told so now and then.
     fn begin_low(&self, turn: &mut Turn) {
         self.low.store(true, Ordering::Release);
+        turn.low_since = Some(Instant::now());
         let held = self.held.load(Ordering::Relaxed);
         self.hold(held.min(self.wanted() / PART));
         turn.is_told = turn.told.is_none_or(|told| told.elapsed() >= TELL_EVERY);
@@ -282,7 +345,7 @@ impl Disk {
             log::warn!(
                 "the disk of {} is full: what adds data is refused (MISCONF); reads, deletions \
                  and expiry go on. Make room there or delete keys, then writes are taken again \
-                 without a restart",
+                 without a restart. The binlog takes up to binlog-max-bytes of it",
                 self.dir.display()
             );
         }
@@ -334,6 +397,11 @@ mod calls {
     }
 
     #[unsafe(no_mangle)]
+    extern "C" fn kedis_disk_spares(disk: &Disk, bytes: usize) -> bool {
+        disk.spares(bytes as u64)
+    }
+
+    #[unsafe(no_mangle)]
     extern "C" fn kedis_disk_preallocation(disk: &Disk, wanted: u64) -> u64 {
         disk.preallocation(wanted)
     }
@@ -372,18 +440,18 @@ mod tests {
         let disk = Disk::open(dir.path(), 1 << 20);
         assert!(!disk.is_low());
         assert_eq!(allocated(dir.path()), 0, "it may be somebody else's");
-        disk.look();
+        disk.look(0);
         assert_eq!(allocated(dir.path()), 1 << 20);
         assert_eq!(disk.figures().reserve, 1 << 20);
         assert!(disk.make_room());
         assert!(disk.is_low());
         assert_eq!(allocated(dir.path()), 0);
         assert!(disk.make_room(), "there is room that just was made");
-        disk.look();
+        disk.look(0);
         assert!(!disk.is_low());
         assert_eq!(allocated(dir.path()), 1 << 20);
         disk.set_reserve(0);
-        disk.look();
+        disk.look(0);
         assert!(!disk.is_low());
         assert_eq!(allocated(dir.path()), 0);
         assert!(!disk.make_room());
@@ -403,10 +471,10 @@ mod tests {
     #[test]
     fn a_reserve_of_before_is_known() {
         let dir = tempfile::tempdir().unwrap();
-        Disk::open(dir.path(), 2 << 20).look();
+        Disk::open(dir.path(), 2 << 20).look(0);
         let disk = Disk::open(dir.path(), 1 << 20);
         assert_eq!(disk.figures().reserve, 2 << 20);
-        disk.look();
+        disk.look(0);
         assert_eq!(disk.figures().reserve, 1 << 20);
         assert_eq!(allocated(dir.path()), 1 << 20);
     }

@@ -290,7 +290,7 @@ impl Engine {
             trim: Mutex::new(()),
             new_families: Mutex::default(),
         };
-        engine.disk.look();
+        engine.look_at_disk();
         Ok(Arc::new(engine))
     }
 
@@ -353,6 +353,7 @@ impl Engine {
         }
         fail_point("before-write")?;
         let number = self.durability.begin();
+        self.disk.took(batch.size_in_bytes());
         let done = fail_point("while-writing").and_then(|()| Ok(self.db.write(batch)?));
         // Also of a commit that failed, which has changed nothing.
         self.durability.wrote(number);

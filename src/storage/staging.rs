@@ -18,7 +18,7 @@ use super::overlay::Step;
 use super::snapshot::{ChunkRows, DataSet};
 use super::{DbIndex, Result, StorageError, Txn};
 use crate::encoding::own::{self, Upstream};
-use crate::encoding::{Corrupt, MetaView, tag};
+use crate::encoding::{Corrupt, MetaView, keys, tag};
 use rocksdb::{WriteBatch, WriteOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,6 +79,10 @@ impl Staging {
     }
 
     fn write(&self, batch: WriteBatch) -> Result<()> {
+        if !self.engine.takes_data() {
+            return Err(StorageError::NoRoom);
+        }
+        self.engine.disk.took(batch.size_in_bytes());
         let mut unlogged = WriteOptions::default();
         unlogged.disable_wal(true);
         self.engine.db.write_opt(batch, &unlogged)?;
@@ -114,6 +118,7 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         for part in self.parts.values() {
+            self.engine.ahead.lock().retain(|(id, _)| *id != part.id);
             self.engine.drop_family(part.id);
         }
     }
@@ -138,6 +143,10 @@ impl Txn {
     /// As [`Txn::commit`], to the staged data set.
     pub(super) fn commit_staged(&mut self) -> Result<()> {
         let done = self.write_staged();
+        let reachable = if done.is_ok() { self.early.len() } else { 0 };
+        self.give_up_early(reachable);
+        self.engine.ahead.remove_all(&self.early);
+        self.early.clear();
         self.overlay.clear();
         self.log.clear();
         self.deltas.clear();
@@ -158,6 +167,10 @@ impl Txn {
                     batch.delete_range_cf(&self.column_family(id)?, from, to);
                 }
             }
+        }
+        // What went ahead of it can be reached now.
+        for (keyspace, id) in &self.early {
+            batch.delete_cf(&self.column_family(*keyspace)?, keys::reclaim(*id));
         }
         let libraries = std::mem::take(&mut self.own);
         if let Some(staging) = &mut self.staging {

@@ -741,9 +741,7 @@ impl Txn {
             .and_then(|()| self.view.send_ahead(&loads))
             .and_then(|()| self.write_batch(&sent, &unqueued));
         if !unqueued.is_empty() {
-            let mut ahead = self.engine.ahead.lock();
-            ahead.retain(|place| !unqueued.contains(place));
-            drop(ahead);
+            self.engine.ahead.remove_all(&unqueued);
             for (keyspace, id) in unqueued.iter().filter(|_| written.is_err()) {
                 self.announce_reclaim(*keyspace, *id);
             }

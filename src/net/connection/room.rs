@@ -8,7 +8,7 @@
 use super::{Connection, OUTPUT_FREE};
 use crate::commands::OUT_OF_MEMORY;
 use crate::exec::Executor;
-use crate::state::eviction::{Refusal, STALLED_MS};
+use crate::state::eviction::{Needs, Refusal, STALLED_MS};
 use crate::state::mailbox::Socket;
 use std::sync::atomic::Ordering;
 
@@ -27,24 +27,46 @@ impl Connection {
     /// there is memory for it.
     pub(super) fn may_read_on(&mut self, executor: &Executor) -> bool {
         let arrived = self.input.len() - self.run;
-        let bytes = self.parser.announced().max(arrived);
-        if bytes < LONG_REQUEST || arrived == 0 {
+        let least = self.parser.announced().max(arrived);
+        if least < LONG_REQUEST || arrived == 0 {
             return true;
         }
-        // Arguments that are short one by one are not announced together.
-        let bytes = bytes.next_multiple_of(LONG_REQUEST);
-        match self.borrow_for(executor, bytes, bytes) {
-            Ok(()) => {
+        // All at once if that can be: of several that have a part each, none could end.
+        let estimated = self.parser.estimated().max(least);
+        let args = self.parser.expected_argc();
+        let lent = match self.borrow_to_read(executor, estimated, args) {
+            Err(Refusal::Never) => self.borrow_to_read(executor, least, self.parser.argc()),
+            lent => lent,
+        };
+        match lent {
+            Ok(bytes) => {
                 let more = bytes.saturating_sub(arrived);
                 self.input.reserve_exact(more);
                 true
             }
             Err(Refusal::Later(_)) => false,
             Err(Refusal::Never) => {
-                self.refuse_rest(executor, bytes);
+                self.refuse_rest(executor, least);
                 false
             }
         }
+    }
+
+    /// Has memory lent for a request of so many arguments that is read; returns how many
+    /// bytes of it may be.
+    fn borrow_to_read(
+        &mut self,
+        executor: &Executor,
+        bytes: usize,
+        args: usize,
+    ) -> Result<usize, Refusal> {
+        let bytes = bytes.next_multiple_of(LONG_REQUEST);
+        let needs = Needs {
+            bytes,
+            work: bytes,
+            args,
+        };
+        self.borrow_for(executor, &needs).map(|()| bytes)
     }
 
     /// What is to be done with a request of so many bytes that is here.
@@ -54,26 +76,26 @@ impl Connection {
         input: &[u8],
         bytes: usize,
     ) -> Result<(), Refusal> {
-        let mut work = bytes;
+        let mut needs = Needs {
+            bytes,
+            work: bytes,
+            args: self.parser.argc(),
+        };
         let queued = self.session.waiting_bytes();
         if queued >= LONG_REQUEST && executor.is_exec(&self.parser.args(input)) {
-            work += queued;
+            needs.work += queued;
         }
-        match work < LONG_REQUEST {
+        match needs.work + needs.args_bytes() < LONG_REQUEST {
             true => Ok(()),
-            false => self.borrow_for(executor, bytes, work),
+            false => self.borrow_for(executor, &needs),
         }
     }
 
-    /// Has memory lent for a request of `bytes` that writes `work` bytes at the most.
-    fn borrow_for(
-        &mut self,
-        executor: &Executor,
-        bytes: usize,
-        work: usize,
-    ) -> Result<(), Refusal> {
+    /// Has memory lent for a request.
+    fn borrow_for(&mut self, executor: &Executor, needs: &Needs) -> Result<(), Refusal> {
         let server = executor.server();
-        let lent = server.lend_request(executor.config(), &mut self.loan, bytes, work);
+        let client = self.session.info.id;
+        let lent = server.lend_request(executor.config(), client, &mut self.loan, needs);
         self.wanted = match lent {
             Err(Refusal::Later(wanted)) => wanted,
             _ => 0,
@@ -123,7 +145,12 @@ impl Connection {
     /// Whether requests that waited for room may go on.
     pub fn may_go_on(&self, executor: &Executor) -> bool {
         let (server, config) = (executor.server(), executor.config());
-        !self.has_no_room(executor) && (self.wanted == 0 || server.find_room(config, self.wanted))
+        let is_behind = || {
+            let memory = &server.client_memory;
+            self.loan.is_none() && memory.is_behind(self.session.info.id)
+        };
+        !self.has_no_room(executor)
+            && (self.wanted == 0 || !is_behind() && server.find_room(config, self.wanted))
     }
 
     /// Whether it is closed because of how long there was no room: [`STALLED_MS`] if it keeps

@@ -41,6 +41,8 @@ std::shared_ptr<FileSystem> FilesWithMarks();
 extern "C" {
 // Whether room was made by giving up the rest of the reserve.
 bool kedis_disk_make_room(const void* disk);
+// Whether so many bytes are free besides what memtables need.
+bool kedis_disk_spares(const void* disk, size_t bytes);
 // How many bytes a file may allocate before it needs them, of those that it asks for.
 uint64_t kedis_disk_preallocation(const void* disk, uint64_t wanted);
 void kedis_disk_failed(const void* disk, const char* text, size_t len);
@@ -55,6 +57,7 @@ class Disk final {
   ~Disk() { kedis_disk_free(rust_); }
 
   bool MakeRoom() const { return kedis_disk_make_room(rust_); }
+  bool Spares(size_t bytes) const { return kedis_disk_spares(rust_, bytes); }
   size_t Preallocation(size_t wanted) const { return kedis_disk_preallocation(rust_, wanted); }
 
   // An error as RocksDB is to see it.
@@ -83,12 +86,15 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
       : FSWritableFileOwnerWrapper(std::move(file)), disk_(std::move(disk)), size_(size) {}
 
   IOStatus Append(const Slice& data, const IOOptions& options, IODebugContext* debug) override {
+    // Compactions can wait for room, and take none that memtables need.
+    const bool waits = options.io_activity == Env::IOActivity::kCompaction;
+    if (waits && !disk_->Spares(data.size())) {
+      return disk_->Seen(IOStatus::NoSpace("memtables need the room that is left"));
+    }
     IOStatus done = target()->Append(data, options, debug);
     if (!done.ok()) {
       // A part of it may stand there.
       IOStatus cut = target()->Truncate(size_, options, debug);
-      // Compactions can wait for room.
-      const bool waits = options.io_activity == Env::IOActivity::kCompaction;
       if (done.IsNoSpace() && cut.ok() && !waits && disk_->MakeRoom()) {
         done = target()->Append(data, options, debug);
         if (!done.ok()) cut = target()->Truncate(size_, options, debug);
@@ -244,6 +250,14 @@ struct CColumnFamily {
   rocksdb::ColumnFamilyHandle* rep;
 };
 
+// Returns whether it went well; why not is written to `text`, up to `len` bytes, which then
+// says how many there are.
+bool Told(const Status& status, char* text, size_t* len) {
+  const std::string why = status.ok() ? "" : status.ToString();
+  *len = why.copy(text, *len);
+  return status.ok();
+}
+
 }  // namespace
 
 // An environment with these files. Takes over `disk`.
@@ -253,12 +267,20 @@ extern "C" void* kedis_disk_env(const void* disk) {
   return new CEnv{rocksdb::NewCompositeEnv(files).release(), false};
 }
 
-// `DB::Resume` of the database that has this column family. Returns whether it went well;
-// why not is written to `text`, up to `len` bytes, which then says how many there are.
+// `DB::Resume` of the database that has this column family.
 extern "C" bool kedis_disk_resume(CColumnFamily* family, char* text, size_t* len) {
   auto* handle = static_cast<rocksdb::ColumnFamilyHandleImpl*>(family->rep);
-  const Status resumed = handle->db()->Resume();
-  const std::string why = resumed.ok() ? "" : resumed.ToString();
-  *len = why.copy(text, *len);
-  return resumed.ok();
+  return Told(handle->db()->Resume(), text, len);
+}
+
+// Begins to write out the memtable of this column family. Unlike in RocksDB's C interface as
+// Rust has it, the caller does not wait while there are too many files or memtables; if there
+// are so many that writes are stopped, nothing begins.
+extern "C" bool kedis_disk_begin_flush(CColumnFamily* family, char* text, size_t* len) {
+  auto* handle = static_cast<rocksdb::ColumnFamilyHandleImpl*>(family->rep);
+  rocksdb::FlushOptions options;
+  options.wait = false;
+  options.allow_write_stall = true;
+  const Status begun = handle->db()->Flush(options, handle);
+  return Told(begun.IsTryAgain() ? Status::OK() : begun, text, len);
 }

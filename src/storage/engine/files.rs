@@ -73,19 +73,41 @@ impl Engine {
     /// Begins to write memtables out, without waiting, if they take more than their share.
     pub fn relieve_memtables(&self) -> Result<()> {
         let (used, share) = self.memtable_usage();
-        if used <= share {
-            return Ok(());
+        match used <= share {
+            true => Ok(()),
+            false => self.begin_flush(WORTH_A_FILE),
         }
-        let mut begin = FlushOptions::default();
-        begin.set_wait(false);
+    }
+
+    /// Begins to write out the memtables of more than so many bytes, without waiting.
+    fn begin_flush(&self, bytes: u64) -> Result<()> {
         for cf in self.all_families() {
             let active = "rocksdb.cur-size-active-mem-table";
-            let bytes = self.db.property_int_value_cf(&cf, active)?;
-            if bytes.is_some_and(|bytes| bytes > WORTH_A_FILE) {
-                self.db.flush_cf_opt(&cf, &begin)?;
+            let active = self.db.property_int_value_cf(&cf, active)?;
+            if active.is_some_and(|active| active > bytes) {
+                self.begin_flush_of(&cf)?;
             }
         }
         Ok(())
+    }
+
+    /// Looks how much of the disk is free, see [`Disk::look`](crate::storage::disk::Disk).
+    pub fn look_at_disk(&self) {
+        self.disk.look(self.memtable_usage().0 as u64);
+    }
+
+    /// Begins to write memtables out where the disk has little room, so that the files of
+    /// the log go that hold the same.
+    ///
+    /// # Errors
+    /// It cannot begin.
+    pub fn relieve_disk(&self) -> Result<()> {
+        match (self.disk.wants_tables(), self.disk.is_low()) {
+            (false, _) => Ok(()),
+            // The oldest row of any memtable keeps the log from there on.
+            (true, true) => self.begin_flush(0),
+            (true, false) => self.begin_flush(WORTH_A_FILE),
+        }
     }
 
     /// Writes the memtables of one keyspace out.

@@ -7,7 +7,7 @@
 //! that failed has made of the old WAL, the kernel's cache or the disk's: nothing has to be
 //! read of it again, and the database need not be opened anew.
 
-use super::Engine;
+use super::{ColumnFamily, Engine};
 use crate::storage::{Result, StorageError};
 use parking_lot::Mutex;
 use rocksdb::{AsColumnFamilyRef, WriteBatch, WriteOptions};
@@ -44,6 +44,25 @@ unsafe extern "C" {
         text: *mut u8,
         len: *mut usize,
     ) -> bool;
+    fn kedis_disk_begin_flush(
+        family: *mut librocksdb_sys::rocksdb_column_family_handle_t,
+        text: *mut u8,
+        len: *mut usize,
+    ) -> bool;
+}
+
+/// What `call` says: whether it went well, or why not in the text that it is given and whose
+/// length it changes.
+fn told(call: impl FnOnce(*mut u8, *mut usize) -> bool) -> Result<()> {
+    let mut text = [0; MAX_REASON];
+    let mut len = text.len();
+    match call(text.as_mut_ptr(), &raw mut len) {
+        true => Ok(()),
+        false => {
+            let reason = String::from_utf8_lossy(text.get(..len).unwrap_or_default());
+            Err(StorageError::Io(std::io::Error::other(reason)))
+        }
+    }
 }
 
 impl Engine {
@@ -139,18 +158,18 @@ impl Engine {
     /// Has RocksDB write out all memtables and take writes again, if it has stopped.
     #[allow(unsafe_code)]
     fn resume(&self) -> Result<()> {
-        let mut text = [0; MAX_REASON];
-        let mut len = text.len();
-        // SAFETY: the handle is one of this database; there are `len` bytes of text.
-        let resumed =
-            unsafe { kedis_disk_resume(self.own_cf.inner(), text.as_mut_ptr(), &raw mut len) };
-        match resumed {
-            true => Ok(()),
-            false => {
-                let reason = String::from_utf8_lossy(text.get(..len).unwrap_or_default());
-                Err(StorageError::Io(std::io::Error::other(reason)))
-            }
-        }
+        // SAFETY: the handle is one of this database; there is room for the text.
+        told(|text, len| unsafe { kedis_disk_resume(self.own_cf.inner(), text, len) })
+    }
+
+    /// Begins to write out the memtable of a column family, without waiting for anything.
+    ///
+    /// # Errors
+    /// RocksDB takes no writes.
+    #[allow(unsafe_code)]
+    pub(super) fn begin_flush_of(&self, family: &ColumnFamily) -> Result<()> {
+        // SAFETY: as above.
+        told(|text, len| unsafe { kedis_disk_begin_flush(family.inner(), text, len) })
     }
 
     /// Writes the state row as it is: with it there is something in a memtable, and in the

@@ -36,6 +36,7 @@ fn open_db(
 ) -> Result<(Db, Vec<String>, marks::Keeper)> {
     let dir = config.dir.as_path();
     let found = whole::look(config)?;
+    found.cut_manifest(dir)?;
     let existing = match found.is_new {
         false => Db::list_cf(&options.db, dir).map_err(|error| whole::unreadable(dir, error))?,
         true => Vec::new(),

@@ -35,13 +35,15 @@ const RESTORE: &str = "Put a backup or the copy of a replica in its place";
 pub(super) struct Found {
     /// There is no database yet.
     pub is_new: bool,
+    /// What is to be cut off of the manifest before anything is read of it.
+    torn_manifest: Option<Cut>,
     /// What is to be cut off of files of the log.
     cuts: Vec<Cut>,
     /// What is lost by that, in words.
     pub losses: Vec<String>,
 }
 
-/// What is to be left of a file of the log.
+/// What is to be left of a file.
 #[derive(Debug, PartialEq, Eq)]
 struct Cut {
     path: PathBuf,
@@ -49,6 +51,18 @@ struct Cut {
     why: String,
     /// Somebody may want to look for what is cut off.
     keep_whole: bool,
+}
+
+impl Cut {
+    fn run(&self, dir: &Path) -> Result<()> {
+        log::warn!("{}: {}", self.path.display(), self.why);
+        if self.keep_whole {
+            keep(dir, &self.path)?;
+        }
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        file.set_len(self.len)?;
+        Ok(file.sync_all()?)
+    }
 }
 
 /// Looks at the directory of a database that this process has not opened.
@@ -60,14 +74,16 @@ struct Cut {
 pub(super) fn look(config: &StorageConfig) -> Result<Found> {
     let dir = config.dir.as_path();
     refuse_if_locked(dir)?;
-    if !has_current(dir)? {
+    let Some(manifest) = current(dir)? else {
         refuse_remains(dir)?;
         return Ok(Found {
             is_new: true,
             ..Found::default()
         });
-    }
-    let found = look_at_log(dir)?;
+    };
+    let torn = look_at_manifest(&manifest)?;
+    let mut found = look_at_log(dir)?;
+    found.torn_manifest = torn;
     if !found.losses.is_empty() && !config.accept_data_loss {
         return Err(StorageError::Damaged(format!(
             "{} has lost a part of what was acknowledged: {}. {RESTORE}, or start once with \
@@ -80,7 +96,13 @@ pub(super) fn look(config: &StorageConfig) -> Result<Found> {
 }
 
 impl Found {
-    /// Cuts off what is to be cut off; nobody has the database open.
+    /// Cuts off the end of the manifest that was not synced. Its marks say so: the database
+    /// is ours.
+    pub fn cut_manifest(&self, dir: &Path) -> Result<()> {
+        self.torn_manifest.iter().try_for_each(|cut| cut.run(dir))
+    }
+
+    /// Cuts off what is to be cut off of the log; nobody has the database open.
     pub fn cut(&self, dir: &Path) -> Result<()> {
         if !self.losses.is_empty() {
             log::warn!(
@@ -90,13 +112,7 @@ impl Found {
             set_unmended(dir)?;
         }
         for cut in &self.cuts {
-            log::warn!("{}: {}", cut.path.display(), cut.why);
-            if cut.keep_whole {
-                keep(dir, &cut.path)?;
-            }
-            let file = OpenOptions::new().write(true).open(&cut.path)?;
-            file.set_len(cut.len)?;
-            file.sync_all()?;
+            cut.run(dir)?;
         }
         if !self.losses.is_empty() {
             // They speak of what is given up.
@@ -178,9 +194,17 @@ pub(super) fn unreadable(dir: &Path, error: rocksdb::Error) -> StorageError {
 
 /// Whether there is a database, as far as the two files say that lead to all others.
 pub(super) fn has_current(dir: &Path) -> Result<bool> {
+    match current(dir)? {
+        Some(manifest) => look_at_manifest(&manifest).map(|_| true),
+        None => Ok(false),
+    }
+}
+
+/// The manifest that `CURRENT` names, if there is a database.
+fn current(dir: &Path) -> Result<Option<PathBuf>> {
     let text = match std::fs::read(dir.join("CURRENT")) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let name = std::str::from_utf8(&text).unwrap_or_default();
@@ -191,8 +215,9 @@ pub(super) fn has_current(dir: &Path) -> Result<bool> {
     if !name.starts_with("MANIFEST-") || !is_file_of_copy(name) {
         return Err(damaged(dir, "CURRENT names no manifest"));
     }
-    match dir.join(name).metadata() {
-        Ok(manifest) if manifest.len() > 0 => look_at_manifest(dir, name).map(|()| true),
+    let manifest = dir.join(name);
+    match manifest.metadata() {
+        Ok(found) if found.len() > 0 => Ok(Some(manifest)),
         Ok(_) => Err(damaged(dir, &format!("{name} is empty"))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let what = format!("{name}, which CURRENT names, is missing");
@@ -203,27 +228,46 @@ pub(super) fn has_current(dir: &Path) -> Result<bool> {
 }
 
 /// RocksDB would take a manifest that was cut for a shorter one, and remove the tables that
-/// it does not know.
-fn look_at_manifest(dir: &Path, name: &str) -> Result<()> {
-    let path = dir.join(name);
-    let scan = wal::scan(&path)?;
-    let number = marks::manifest_number(&path);
+/// it does not know. Returns what a crash of the machine has left behind the last record
+/// that was synced, which is to be cut off: RocksDB does not open such a manifest.
+fn look_at_manifest(path: &Path) -> Result<Option<Cut>> {
+    let dir = path.parent().unwrap_or(path);
+    let scan = wal::scan(path)?;
+    let number = marks::manifest_number(path);
     // What the marks are worth is judged with the log.
-    let marks = marks::read(dir).ok().flatten().unwrap_or_default();
+    let marks = marks::read(dir).ok().flatten();
+    let kept = marks.is_some();
+    let marks = marks.unwrap_or_default();
     let mark = marks.iter().find(|mark| Some(mark.number) == number);
     let is_whole = match mark {
         Some(mark) => scan.intact >= mark.required,
-        None => scan.fault.is_none(),
+        // A crash of a build that keeps no marks leaves such an end.
+        None => {
+            let is_torn = scan.fault == Some(wal::Fault::Incomplete) && scan.records_after == 0;
+            scan.fault.is_none() || is_torn && !kept
+        }
     };
-    let why = scan.fault.map(|fault| fault.to_string());
-    let why = why.unwrap_or_else(|| "it ends too early".to_owned());
-    match is_whole {
-        true => Ok(()),
-        false => Err(damaged(
-            dir,
-            &format!("{name} cannot be read from byte {} on: {why}", scan.intact),
-        )),
+    if !is_whole {
+        let why = scan.fault.map(|fault| fault.to_string());
+        let why = why.unwrap_or_else(|| "it ends too early".to_owned());
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let what = format!("{name} cannot be read from byte {} on: {why}", scan.intact);
+        return Err(damaged(dir, &what));
     }
+    // RocksDB passes over what is torn off, and not over what is wrong.
+    let is_wrong = mark.is_some() && scan.size > scan.intact;
+    Ok(is_wrong.then(|| {
+        let left_out = scan.size - scan.intact;
+        let fault = scan
+            .fault
+            .map_or("zeros".to_owned(), |fault| fault.to_string());
+        Cut {
+            path: path.to_owned(),
+            len: scan.intact,
+            why: format!("its last {left_out} bytes are left out, {fault}"),
+            keep_whole: false,
+        }
+    }))
 }
 
 /// Without `CURRENT` a directory is empty only if nothing in it is of a database. A first
@@ -273,14 +317,18 @@ pub(super) fn look_at_log(dir: &Path) -> Result<Found> {
         }
         Err(error) => return Err(error),
     };
+    let manifest = current(dir).ok().flatten();
+    let manifest = manifest.and_then(|path| marks::manifest_number(&path));
+    let knows_manifest = marks.iter().any(|mark| Some(mark.number) == manifest);
     let mut marks: BTreeMap<u64, marks::Mark> = marks
         .into_iter()
         .filter(|mark| !mark.is_manifest())
         .map(|mark| (mark.number, mark))
         .collect();
     let newest_mark = marks.keys().next_back().copied();
-    if newest_mark.is_some_and(|newest| files.iter().any(|(number, _)| *number > newest)) {
-        // A build that keeps no marks was here.
+    let has_newer = |newest| files.iter().any(|(number, _)| *number > newest);
+    if !knows_manifest && newest_mark.is_some_and(has_newer) {
+        // A build that keeps no marks was here, and made a manifest of its own.
         marks.clear();
     }
     let mut found = Found::default();

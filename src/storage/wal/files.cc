@@ -18,7 +18,7 @@ void kedis_wal_closed(void* log);
 void kedis_wal_appended(void* log, const char* data, size_t len);
 uint64_t kedis_wal_written(const void* log);
 void kedis_wal_synced(const void* log, uint64_t up_to, bool ok);
-void kedis_wal_removed(const char* path, size_t len);
+bool kedis_wal_forget(const char* path, size_t len);
 }
 
 namespace {
@@ -85,7 +85,9 @@ class Files final : public rocksdb::FileSystemWrapper {
   IOStatus DeleteFile(const std::string& path, const IOOptions& options,
                       IODebugContext* dbg) override {
     // Before: nobody may look for a file that RocksDB does not need any more.
-    kedis_wal_removed(path.data(), path.size());
+    if (!kedis_wal_forget(path.data(), path.size())) {
+      return IOStatus::IOError("the marks of the write-ahead log cannot be synced", path);
+    }
     return target()->DeleteFile(path, options, dbg);
   }
 };

@@ -14,8 +14,9 @@
 //! Both lengths end where a record ends. The file is mapped into memory, so that noting a
 //! commit costs two stores and no call of the system. A page of it goes to the disk after
 //! what it speaks of, so it never says too much of what is synced. The file is called
-//! [`NAME`] and stands in the directory of the database; a file of the log that is removed
-//! by RocksDB, who needs it no more, loses its slot before.
+//! [`NAME`] and stands in the directory of the database. A file of the log that RocksDB
+//! does not need any more loses its slot, on the disk too, before it is removed: a slot
+//! without its file means that something is lost.
 
 use super::{BLOCK, FIRST, HEADER, MIDDLE, REUSED, ZERO};
 use crate::storage::Result;
@@ -83,6 +84,10 @@ struct Marks {
     page: NonNull<Page>,
     dir: PathBuf,
     machine: u64,
+    /// Held while a slot is taken.
+    claim: Mutex<()>,
+    /// Which files the disk has slots of, and how far they are synced by these.
+    on_disk: Mutex<Vec<(u64, u64)>>,
 }
 
 // SAFETY: the page holds atomics only, and stays mapped until the value is dropped.
@@ -108,8 +113,6 @@ static OPEN: Mutex<Vec<Arc<Marks>>> = Mutex::new(Vec::new());
 /// Keeps the marks of a database while it is open.
 pub struct Keeper {
     marks: Arc<Marks>,
-    /// What the disk has of how far the files are synced.
-    on_disk: Mutex<Vec<(u64, u64)>>,
 }
 
 impl Drop for Keeper {
@@ -126,32 +129,15 @@ impl Keeper {
     pub fn new(dir: &Path) -> Result<Keeper> {
         let marks = Arc::new(Marks::open(dir)?);
         OPEN.lock().push(marks.clone());
-        Ok(Keeper {
-            marks,
-            on_disk: Mutex::default(),
-        })
+        Ok(Keeper { marks })
     }
 
     /// Has the disk take how far the files are synced, if that has changed.
     ///
     /// # Errors
     /// The disk does not.
-    #[allow(unsafe_code)]
     pub fn sync(&self) -> Result<()> {
-        let slots = self.marks.page().slots.iter();
-        let load = |word: &AtomicU64| word.load(Ordering::Acquire);
-        let now = slots.map(|slot| (load(&slot.number), load(&slot.synced)));
-        let now: Vec<_> = now.filter(|(number, _)| *number != 0).collect();
-        let mut on_disk = self.on_disk.lock();
-        if *on_disk == now {
-            return Ok(());
-        }
-        let page = self.marks.page.as_ptr().cast();
-        // SAFETY: it is mapped with this length.
-        let synced = unsafe { msync(page, PAGE, MsyncFlags::SYNC) };
-        synced.map_err(std::io::Error::from)?;
-        *on_disk = now;
-        Ok(())
+        Ok(self.marks.sync()?)
     }
 
     /// Forgets files that are gone.
@@ -286,11 +272,34 @@ impl Marks {
         let page = page.map_err(std::io::Error::from)?;
         let nowhere = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
         let page = NonNull::new(page.cast()).ok_or_else(nowhere)?;
-        let (dir, machine) = (dir.to_owned(), machine());
-        Ok(Marks { page, dir, machine })
+        Ok(Marks {
+            page,
+            dir: dir.to_owned(),
+            machine: machine(),
+            claim: Mutex::default(),
+            on_disk: Mutex::default(),
+        })
     }
 
-    fn remove(&self, number: u64) {
+    /// Has the disk take which files have slots and how far they are synced, if that has
+    /// changed.
+    #[allow(unsafe_code)]
+    fn sync(&self) -> std::io::Result<()> {
+        let mut on_disk = self.on_disk.lock();
+        let load = |word: &AtomicU64| word.load(Ordering::Acquire);
+        let slots = self.page().slots.iter();
+        let now = slots.map(|slot| (load(&slot.number), load(&slot.synced)));
+        let now: Vec<_> = now.filter(|(number, _)| *number != 0).collect();
+        if *on_disk != now {
+            // SAFETY: it is mapped with this length.
+            unsafe { msync(self.page.as_ptr().cast(), PAGE, MsyncFlags::SYNC) }?;
+            *on_disk = now;
+        }
+        Ok(())
+    }
+
+    /// Gives up the slot of a file, if it has one.
+    fn free(&self, number: u64) {
         for slot in &self.page().slots {
             let (done, failed) = (Ordering::AcqRel, Ordering::Relaxed);
             // It belongs to another file otherwise.
@@ -314,7 +323,9 @@ struct Log {
 
 impl Log {
     fn create(marks: Arc<Marks>, number: u64) -> Option<Log> {
-        marks.remove(number);
+        marks.free(number);
+        // A log and a manifest may be made at the same time.
+        let claim = marks.claim.lock();
         let slots = &marks.page().slots;
         let is_free = |slot: &Slot| slot.number.load(Ordering::Acquire) == 0;
         let slot = slots.iter().position(is_free)?;
@@ -322,6 +333,7 @@ impl Log {
         slots[slot].synced.store(0, Ordering::Relaxed);
         slots[slot].machine.store(marks.machine, Ordering::Relaxed);
         slots[slot].number.store(number, Ordering::Release);
+        drop(claim);
         let ends = Mutex::default();
         Some(Log { marks, slot, ends })
     }
@@ -453,14 +465,22 @@ mod calls {
         }
     }
 
+    /// The file is about to be removed; says whether it may be.
+    ///
     /// # Safety
     /// The path has this length.
     #[unsafe(no_mangle)]
-    unsafe extern "C" fn kedis_wal_removed(path: *const u8, len: usize) {
+    pub unsafe extern "C" fn kedis_wal_forget(path: *const u8, len: usize) -> bool {
         // SAFETY: by the contract.
-        if let Some((marks, number)) = unsafe { place(path, len) } {
-            marks.remove(number);
+        let Some((marks, number)) = (unsafe { place(path, len) }) else {
+            return true;
+        };
+        marks.free(number);
+        let synced = marks.sync();
+        if let Err(error) = &synced {
+            log::error!("{}: {error}", marks.dir.join(NAME).display());
         }
+        synced.is_ok()
     }
 }
 
@@ -503,6 +523,28 @@ mod tests {
         }
     }
 
+    /// A power cut after the removal left a slot without a file: the start was refused as
+    /// if something were lost.
+    #[test]
+    fn the_disk_forgets_a_file_before_it_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = Keeper::new(dir.path()).unwrap();
+        for number in [12, 13] {
+            let log = Log::create(keeper.marks.clone(), number).unwrap();
+            log.slot().synced.store(200, Ordering::Release);
+        }
+        keeper.sync().unwrap();
+        let on_disk = || keeper.marks.on_disk.lock().clone();
+        assert_eq!(on_disk(), [(12, 200), (13, 200)]);
+        let path = dir.path().join("000012.log");
+        let path = path.to_str().unwrap();
+        // SAFETY: the path has this length.
+        #[allow(unsafe_code)]
+        let may_go = unsafe { calls::kedis_wal_forget(path.as_ptr(), path.len()) };
+        assert!(may_go);
+        assert_eq!(on_disk(), [(13, 200)]);
+    }
+
     #[test]
     fn marks_are_read_as_they_were_kept() {
         let dir = tempfile::tempdir().unwrap();
@@ -521,7 +563,7 @@ mod tests {
         // As after a sync that failed, or a start of the machine.
         log.slot().machine.store(0, Ordering::Release);
         assert_eq!(read(dir.path()).unwrap(), Some(vec![mark(200, true)]));
-        keeper.marks.remove(12);
+        keeper.marks.free(12);
         assert_eq!(read(dir.path()).unwrap(), Some(Vec::new()));
         std::fs::write(dir.path().join("short"), "").unwrap();
         std::fs::rename(dir.path().join("short"), dir.path().join(NAME)).unwrap();

@@ -311,6 +311,44 @@ fn a_restarted_master_is_followed_on() {
     assert_eq!(replica.connect().must("EXISTS lost"), Value::Int(0));
 }
 
+/// Their rows are written ahead of the key's; after a restart they were zeros.
+#[test]
+fn long_strings_of_the_data_set_outlive_a_restart() {
+    let master = redis(&[]);
+    let mut conn = master.connect();
+    for (key, bytes) in [("a", 100_000), ("b", 1_100_000), ("c", 5_000_000)] {
+        conn.must(&format!("SETRANGE {key} {} end", bytes - 3));
+        conn.must(&format!("SETRANGE {key} 0 {}", "begin".repeat(bytes / 10)));
+    }
+    let mut replica = server(&[]);
+    follow(&replica, &master);
+    follow_from_start(&mut replica, &master);
+    for _ in 0..3 {
+        assert_equal(&master, &replica);
+        replica.kill9();
+        replica.spawn();
+    }
+}
+
+/// The Redis hears nothing but what its master has in its log.
+#[test]
+fn a_redis_behind_an_idle_replica_of_a_kedis_keeps_its_link() {
+    let ping = ["--repl-ping-replica-period", "1"];
+    let (master, middle) = (server(&ping), server(&ping));
+    let redis = redis(&["--repl-timeout", "5"]);
+    follow(&middle, &master);
+    follow(&redis, &middle);
+    let is_up = || info(&redis, "replication", "master_link_status") == "up";
+    wait_for("the link", is_up);
+    let before = syncs(&middle);
+    let until = Instant::now() + Duration::from_secs(12);
+    while Instant::now() < until {
+        assert!(is_up());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(syncs(&middle), before);
+}
+
 /// Messages, pings and effects reach Kedis and Redis replicas of the replica.
 #[test]
 fn replicas_of_the_replica_follow_on() {
@@ -818,6 +856,42 @@ fn times_of_fields_are_lost_and_counted() {
         "2 fields of 1 hashes had times of their own, which are not kept: they do not expire";
     assert!(replica.log().contains(lost), "{}", replica.log());
     replica.connect().must("REPLICAOF NO ONE");
+    drop(replica);
+    master.join().unwrap();
+}
+
+/// Newer masters send HINCRBYFLOAT as HSETEX: the link ended at the first one, for ever.
+#[test]
+fn what_a_stream_says_of_times_of_fields_is_left_out() {
+    let mut stream = Vec::new();
+    for line in [
+        &["SELECT", "0"][..],
+        &["HSETEX", "h", "KEEPTTL", "FIELDS", "1", "f", "2.5"],
+        &["HPEXPIREAT", "h", "1000", "FIELDS", "1", "f"],
+        &["MULTI"],
+        &["HPERSIST", "h", "FIELDS", "1", "f"],
+        &[
+            "HSETEX", "h", "PXAT", "1000", "FIELDS", "2", "g", "1", "i", "2",
+        ],
+        &["HGETDEL", "h", "FIELDS", "1", "g"],
+        &["EXEC"],
+        &["INCR", "n"],
+    ] {
+        encode(&mut stream, line);
+    }
+    let length = stream.len() as i64;
+    let (port, acked, master) = scripted_master(full_sync(12, &[], &stream));
+    let replica = server(&[]);
+    let line = format!("REPLICAOF 127.0.0.1 {port}");
+    replica.connect().must(&line);
+    wait_for("all is applied", || acked.load(Ordering::Relaxed) == length);
+    let mut conn = replica.connect();
+    assert_eq!(conn.must("HGET h f"), Value::bulk("2.5"));
+    assert_eq!(conn.must("HLEN h"), Value::Int(2));
+    assert_eq!(conn.must("GET n"), Value::bulk("1"));
+    let told = replica.log().matches("times of their own").count();
+    assert_eq!(told, 1, "{}", replica.log());
+    conn.must("REPLICAOF NO ONE");
     drop(replica);
     master.join().unwrap();
 }
