@@ -342,7 +342,8 @@ impl Executor {
             choice.caching = false;
         }
         let told = !self.outbox.is_empty() || self.txn.has_changes();
-        self.heard |= told && session.listens();
+        // A transaction may have ended what its client was subscribed to.
+        self.heard |= told && (session.listens() || self.outbox.is_for(session.info.id));
         self.count(session, found, args, failed);
         Outcome::Done
     }
@@ -396,6 +397,7 @@ impl Executor {
                     reply,
                     server: &self.server,
                     outbox: &mut self.outbox,
+                    changes: self.txn.changes(),
                     command,
                 };
                 let done = run(&mut ctx, args);
