@@ -273,7 +273,7 @@ impl Executor {
         // CLIENT LIST shows what waits or is queued, too.
         let last_command = &session.info.last_command;
         last_command.store(found.index as u32, Ordering::Relaxed);
-        if self.is_paused(session, command, args) || self.is_held_back(command) {
+        if self.is_paused(session, command, args) || self.is_held_back(session, command) {
             return Outcome::Paused;
         }
         if self.queue_in_multi(session, command, args, reply) {
@@ -552,7 +552,7 @@ impl Executor {
             return false;
         }
         if command.is_own(Own::Exec) {
-            return session.multi().is_some_and(|multi| multi.writes);
+            return Self::queued(session, command).writes;
         }
         // What a script will write to is not known before it does.
         let script = Flags::MAY_REPLICATE;
