@@ -103,7 +103,7 @@ impl Executor {
         let attempt = run(&mut ctx, args);
         match &attempt {
             Ok(_) => self.finish_command(db, command, args),
-            Err(_) => self.txn.rollback(&savepoint),
+            Err(_) => self.txn.rollback_failed(&savepoint),
         }
         attempt
     }

@@ -513,7 +513,7 @@ impl Executor {
                 session.wrote |= self.txn.dirty() > 0;
                 self.finish_command(db, command, args);
             }
-            Err(_) => self.txn.rollback(&savepoint),
+            Err(_) => self.txn.rollback_failed(&savepoint),
         }
         if !self.in_unit() {
             self.serve_waiters();
