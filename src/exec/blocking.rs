@@ -291,10 +291,14 @@ impl Executor {
         Ok(())
     }
 
-    /// Counts a command whose wait ended without being served.
-    pub fn count_unserved(&self, waiter: &Waiter, failed: bool) {
+    /// Counts a command whose wait ended without being served, and the error with which
+    /// it did.
+    pub fn count_unserved(&self, waiter: &Waiter, error: Option<&str>) {
         if let Ok(found) = self.resolve(&waiter.request.args()) {
-            self.server.stats.ran(found.index, 0, failed);
+            self.server.stats.ran(found.index, 0, error.is_some());
+        }
+        if let Some(error) = error {
+            self.server.stats.error(error);
         }
     }
 
