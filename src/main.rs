@@ -2,6 +2,7 @@
 
 use kedis::base::crash;
 use kedis::base::daemon::{self, Detached, Side};
+use kedis::base::one_line::OneLine;
 use kedis::server;
 use kedis::state::config::{Config, Given, LogLevel, Startup, help_text};
 use std::fs::OpenOptions;
@@ -123,7 +124,7 @@ fn start_log(config: &Config) -> std::io::Result<()> {
             out.timestamp_millis(),
             record.level(),
             thread.name().unwrap_or("-"),
-            record.args()
+            OneLine(record.args())
         )
     });
     if let Some(path) = config.path(&config.logfile) {

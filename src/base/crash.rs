@@ -18,7 +18,9 @@ pub fn abort_on_panic() {
     std::panic::set_hook(Box::new(move |info| {
         log::error!("panic: {info}");
         if TRACES.load(Ordering::Relaxed) {
-            log::error!("stack trace:\n{}", Backtrace::force_capture());
+            log::error!("stack trace:");
+            let trace = Backtrace::force_capture().to_string();
+            trace.lines().for_each(|line| log::error!("{line}"));
         }
         report(info);
         std::process::abort();

@@ -15,6 +15,7 @@ pub mod huge_pages;
 pub mod longdouble;
 pub mod lzf;
 pub mod num;
+pub mod one_line;
 pub mod prefetch;
 pub mod recurring;
 pub mod resolve;

@@ -210,6 +210,7 @@ fn bitfield(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if steps.iter().all(|step| step.action == Action::Get) {
         ctx.txn.counting(|txn| string::len(txn, db, key))?;
     }
+    let mut changes = false;
     for steps in steps.chunks(at_once) {
         let window = window(steps);
         let base = window.start;
@@ -217,11 +218,14 @@ fn bitfield(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         let reply = &mut *ctx.reply;
         string::update_window(ctx.txn, db, key, window, grow_to, max_len, |bytes| {
             for step in steps {
-                answer(reply, step.run(bytes, base));
+                let number = step.run(bytes, base);
+                changes |= step.action != Action::Get && number.is_some();
+                answer(reply, number);
             }
         })?;
     }
-    if ctx.txn.dirty() > 0 {
+    // What fails by OVERFLOW FAIL may have made the string longer, and is no change.
+    if changes && ctx.txn.dirty() > 0 {
         ctx.event(Class::STRING, "setbit", key);
     }
     Ok(())

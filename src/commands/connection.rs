@@ -189,7 +189,7 @@ fn reset(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     let session = &mut *ctx.session;
     session.end_multi();
     ctx.server.clients.set_monitor(&session.info, false);
-    ctx.server.pubsub.leave_all(ctx.server, session);
+    ctx.server.pubsub.leave_all(ctx.server, session, ctx.outbox);
     ctx.server.tracking.stop(session);
     for flag in [ClientFlags::NO_EVICT, ClientFlags::NO_TOUCH] {
         session.info.set_flag(flag, false);

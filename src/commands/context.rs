@@ -5,6 +5,7 @@ use super::spec::Command;
 use crate::resp::Reply;
 use crate::state::pubsub::Outbox;
 use crate::state::{Server, Session};
+use crate::storage::changes::Change;
 use crate::storage::events::Class;
 use crate::storage::{DbIndex, Txn, View};
 
@@ -52,8 +53,11 @@ pub struct SessionCtx<'a> {
     pub reply: &'a mut Reply,
     /// What all threads share.
     pub server: &'a Server,
-    /// What goes to other clients once the tick is durable.
+    /// What goes to clients once the tick is durable.
     pub outbox: &'a mut Outbox,
+    /// Keys that the commands before have changed, as far as somebody wants to know;
+    /// nothing of it is committed.
+    pub changes: &'a [Change],
     /// The command that runs; of a container, the subcommand.
     pub command: &'static Command,
 }

@@ -203,11 +203,13 @@ pub const COMMANDS: &[Command] = &[
         "2.6.0",
         "Makes a key of a payload that DUMP returned, here or elsewhere",
     ),
-    restore_row("restore-asking").doc(
-        Group::Server,
-        "3.0.0",
-        "RESTORE, as the nodes of a cluster call it",
-    ),
+    restore_row("restore-asking")
+        .flags(Flags::DENYOOM.union(Flags::ASKING))
+        .doc(
+            Group::Server,
+            "3.0.0",
+            "RESTORE, as the nodes of a cluster call it",
+        ),
 ];
 
 #[cfg(test)]

@@ -239,7 +239,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
     row(
         Command::session("histogram", -2, histogram)
-            .syntax("[COMMAND:string...]")
+            .syntax("[command:string...]")
             .complexity("O(N), N: commands asked for")
             .flags(ADMIN),
         "7.0.0",

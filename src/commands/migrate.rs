@@ -88,7 +88,8 @@ fn migrate(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         false => words.keys,
     };
     for key in named {
-        if ctx.txn.lookup(ctx.db, key)?.is_some() {
+        let db = ctx.db;
+        if ctx.txn.counting(|txn| txn.lookup(db, key))?.is_some() {
             keys.push(key.to_vec());
         }
     }

@@ -39,28 +39,29 @@ fn confirm(ctx: &mut SessionCtx<'_>, word: &str, kind: Kind, name: Option<&[u8]>
 
 fn join(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
     for name in &args[1..] {
-        ctx.server.pubsub.join(ctx.session, kind, name);
+        ctx.server.pubsub.join(ctx.session, ctx.outbox, kind, name);
         confirm(ctx, joined(kind), kind, Some(name));
     }
     Ok(())
 }
 
 fn leave(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
+    let pubsub = &ctx.server.pubsub;
     let leave = |ctx: &mut SessionCtx<'_>, name: &[u8]| {
-        let server = ctx.server;
-        server.pubsub.leave(server, ctx.session, kind, name);
+        pubsub.leave(ctx.session, ctx.outbox, kind, name);
         confirm(ctx, left(kind), kind, Some(name));
     };
     if args.len() > 1 {
         args[1..].iter().for_each(|name| leave(ctx, name));
-        return Ok(());
+    } else {
+        let names = ctx.session.subscriptions.names(kind);
+        let names: Vec<Name> = names.iter().cloned().collect();
+        if names.is_empty() {
+            confirm(ctx, left(kind), kind, None);
+        }
+        names.iter().for_each(|name| leave(ctx, name));
     }
-    let names = ctx.session.subscriptions.names(kind);
-    let names: Vec<Name> = names.iter().cloned().collect();
-    if names.is_empty() {
-        confirm(ctx, left(kind), kind, None);
-    }
-    names.iter().for_each(|name| leave(ctx, name));
+    pubsub.settle(ctx.server, ctx.session, ctx.outbox);
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 //! master and the feeding of replicas are the work of threads above.
 
 use super::args::{self, Options};
+use super::blocking::timeout_in_ms;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
@@ -367,12 +368,6 @@ pub fn end_failover(server: &Server) -> Result<(), StorageError> {
 }
 
 /// WAIT's timeout, in ms.
-fn wait_ms(arg: &[u8]) -> Result<u64, Error> {
-    let ms =
-        num::parse_i64(arg).ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
-    u64::try_from(ms).map_err(|_| Error::text("ERR timeout is negative"))
-}
-
 fn wait(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if ctx.server.replication.is_replica() {
         return Err(Error::text(
@@ -380,7 +375,7 @@ fn wait(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ));
     }
     let replicas = args::int(args[1])?;
-    let timeout_ms = wait_ms(args[2])?;
+    let timeout_ms = timeout_in_ms(args[2])?;
     wait_for_acks(ctx, args, replicas, None, timeout_ms);
     Ok(())
 }
@@ -395,7 +390,7 @@ fn waitaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if replicas < 0 {
         return Err(REPLICAS);
     }
-    let timeout_ms = wait_ms(args[3])?;
+    let timeout_ms = timeout_in_ms(args[3])?;
     if ctx.server.replication.is_replica() {
         return Err(Error::text(
             "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local and are not propagated.",

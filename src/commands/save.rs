@@ -168,7 +168,8 @@ fn save(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 /// Name, inside `dir`, of the RDB file that BGSAVE RDB writes without one.
 const RDB_NAME: &str = "export.rdb";
 
-const BAD_NAME: Error = Error::text("ERR the name of the file must not name a directory");
+const BAD_NAME: Error =
+    Error::text("ERR the name of the file must not name a directory or hold a zero byte");
 
 /// Where BGSAVE RDB writes to: a file in `dir`.
 fn rdb_target(ctx: &SessionCtx<'_>, name: &[u8]) -> Result<Target, Error> {
@@ -178,7 +179,7 @@ fn rdb_target(ctx: &SessionCtx<'_>, name: &[u8]) -> Result<Target, Error> {
         (parts.next(), parts.next()),
         (Some(std::path::Component::Normal(only)), None) if only == name
     );
-    if !plain {
+    if !plain || name.contains('\0') {
         return Err(BAD_NAME);
     }
     let config = ctx.server.config.load();

@@ -21,15 +21,14 @@ const TRACES_MAX: i64 = 1 << 15;
 /// Keys that a call without COUNT looks at.
 const ROWS_DEFAULT: u64 = 10;
 
-/// Reads a cursor as C's `strtoull` does, but whole and without overflow: blanks
-/// in front and a sign are taken, a negative number without them is not.
+/// Reads a cursor: a whole number without overflow, with or without a sign. A negative
+/// one that is written as no number should be stands for its complement, as in C.
 pub fn parse_cursor(arg: &[u8]) -> Result<u64, Error> {
     const INVALID: Error = Error::text("ERR invalid cursor");
     if let Some(cursor) = num::parse_i64(arg) {
         return u64::try_from(cursor).map_err(|_| INVALID);
     }
-    let text = arg.split(|byte| *byte == 0).next().unwrap_or_default();
-    let (negative, digits) = match text.trim_ascii_start() {
+    let (negative, digits) = match arg {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] | digits => (false, digits),
     };
@@ -167,6 +166,11 @@ mod tests {
             (b"", None),
             (b"-", None),
             (b"1x", None),
+            (b" 1", None),
+            (b"\t1", None),
+            (b"1 ", None),
+            (b"1\0", None),
+            (b"1\0x", None),
             (b"abc", None),
         ] {
             assert_eq!(parse_cursor(text).ok(), cursor, "{text:?}");

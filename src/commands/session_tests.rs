@@ -1,6 +1,8 @@
 //! Commands about connections and the server, run in-process.
 
 use crate::base::clock;
+use crate::commands::registry;
+use crate::commands::syntax::Argument;
 use crate::exec::testing::Client;
 use crate::resp::{FREE_BYTES, Lender, Reply, Value};
 use crate::state::clients::{ClientFlags, ClientId, ClientInfo};
@@ -522,4 +524,67 @@ fn command_knows_the_names_that_clients_know() {
         "keys *",
         "ERR unknown command 'keys', with args beginning with: '*' ",
     );
+}
+
+/// Clients of one thread, in one tick: what was published before one of them
+/// unsubscribed is delivered before the confirmation, and what was published before it
+/// subscribed is not delivered.
+#[test]
+fn messages_of_a_tick_are_for_who_was_subscribed_then() {
+    let mut publisher = Client::new();
+    let mut subscriber = publisher.another();
+    subscriber.parts().1.set_resp3(true);
+    let mut executor = publisher.another();
+    executor.parts().0.start_tick();
+    let mut run = |client: &mut Client, line: &str| {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        let session = client.parts().1;
+        let mut reply = Reply::new(session.resp3);
+        executor.parts().0.run(session, &args, &mut reply);
+        String::from_utf8(reply.buf).unwrap()
+    };
+    assert_eq!(run(&mut publisher, "PUBLISH c early"), ":0\r\n");
+    run(&mut subscriber, "SUBSCRIBE c");
+    assert_eq!(run(&mut publisher, "PUBLISH c hi"), ":1\r\n");
+    let left = run(&mut subscriber, "UNSUBSCRIBE c");
+    let message = ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n";
+    let confirmation = ">3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n";
+    assert_eq!(left, [message, confirmation].concat());
+    // Once, however often it comes back.
+    run(&mut subscriber, "SUBSCRIBE c");
+    assert_eq!(run(&mut subscriber, "UNSUBSCRIBE c"), confirmation);
+    run(&mut subscriber, "SUBSCRIBE c");
+    run(&mut publisher, "PUBLISH c again");
+    assert!(run(&mut subscriber, "RESET").contains("again"));
+}
+
+/// The system would refuse it when the save has begun.
+#[test]
+fn the_name_of_a_file_holds_no_zero_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = developer(dir.path());
+    for name in ["a\0b.rdb", "\0", "..", "a/b", ""] {
+        let refused = client.args(&[b"BGSAVE", b"RDB", name.as_bytes()]);
+        let text = refused.as_error().expect(name);
+        assert!(text.contains("the name of the file"), "{text}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// Names of arguments are for programs: since Redis 7.2 all are in lower case.
+#[test]
+fn names_of_arguments_are_in_lower_case() {
+    fn check(command: &str, arguments: &[Argument]) {
+        for argument in arguments {
+            let name = &argument.name;
+            assert_eq!(*name, name.to_ascii_lowercase(), "{command}");
+            check(command, &argument.parts);
+        }
+    }
+    for registered in registry().iter() {
+        check(&registered.full_name, &registered.arguments);
+        for sub in registered.subcommands.values() {
+            check(&sub.full_name, &sub.arguments);
+        }
+    }
 }

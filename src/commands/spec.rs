@@ -57,6 +57,8 @@ bitflags::bitflags! {
         const SUBSCRIBED = 1 << 22;
         /// Its arguments may name no key at all.
         const NO_MANDATORY_KEYS = 1 << 23;
+        /// Runs on a node that imports the slot. Told to clients.
+        const ASKING = 1 << 29;
         /// Kedis: walks over all keys of its DB, so runs on a lane if they are many.
         const WALKS = 1 << 24;
         /// Kedis: one command to clients, though its subcommands have rows of their own.

@@ -10,7 +10,7 @@ use super::error::quoted;
 use super::spec::Group as Docs;
 use super::stream_args::{id_text, no_group, parse_id, range_start, reply_entry, reply_id};
 use super::stream_groups::idle_ms;
-use super::stream_read::{consumer, log_claim, log_position};
+use super::stream_read::{consumer, load, log_claim, log_position};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
 use crate::storage::scan::Direction;
 use crate::types::stream::{Group, PendingRow, Stream, StreamId};
@@ -97,7 +97,7 @@ fn open<'k>(
     ctx: &mut WriteCtx<'_>,
     args: &'k [&'k [u8]],
 ) -> Result<Option<(Stream<'k>, Group)>, Error> {
-    let Some(stream) = Stream::load(ctx.txn, ctx.db, args[1])? else {
+    let Some(stream) = load(ctx, args[1])? else {
         return Ok(None);
     };
     let group = stream.group(ctx.txn, args[2])?;
@@ -316,7 +316,7 @@ pub const COMMANDS: &[Command] = &[
         ),
     Command::write("xclaim", -6, xclaim)
         .syntax(
-            "key group consumer min-idle-time ID:string... [IDLE ms:int] \
+            "key group consumer min-idle-time id... [IDLE ms:int] \
              [TIME unix-time-milliseconds:time] [RETRYCOUNT count:int] [FORCE] [JUSTID] \
              [LASTID lastid]",
         )

@@ -6,7 +6,7 @@ use super::spec::Group as Docs;
 use super::stream_args::{
     any_id, id, ids, no_group, no_group_of, range_end, range_start, reply_count, reply_id,
 };
-use super::stream_read::log_position;
+use super::stream_read::{load, log_position};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx, WriteCtx};
 use crate::encoding::stream::UNKNOWN;
 use crate::storage::events::Class;
@@ -101,7 +101,7 @@ fn setid(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         b"$" => stream.body().last,
         given => any_id(given, 0)?,
     };
-    group.set_last(last, read);
+    stream.set_last_of(&mut group, last, read);
     log_position(ctx, args[2], &group);
     group.save(ctx.txn)?;
     ctx.event(Class::STREAM, "xgroup-setid", args[2]);
@@ -181,7 +181,7 @@ fn xgroup_help(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
 }
 
 fn xack(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let group = match Stream::load(ctx.txn, ctx.db, args[1])? {
+    let group = match load(ctx, args[1])? {
         Some(stream) => stream.group(ctx.txn, args[2])?,
         None => None,
     };
@@ -392,7 +392,7 @@ const UPDATE: &[KeySpec] = &[KeySpec::at(2, KeyFlags::RW.union(KeyFlags::UPDATE)
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("xack", -4, xack)
-        .syntax("key group ID:string...")
+        .syntax("key group id...")
         .complexity("O(N), N: IDs")
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))])

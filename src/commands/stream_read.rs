@@ -122,7 +122,9 @@ fn unbalanced(of_group: bool) -> Error {
     })
 }
 
-fn load<'k>(ctx: &mut WriteCtx<'_>, key: &'k [u8]) -> Result<Option<Stream<'k>>, Error> {
+/// The stream under a key, looked up as a command that reads looks it up: a key that is
+/// not there is a miss.
+pub fn load<'k>(ctx: &mut WriteCtx<'_>, key: &'k [u8]) -> Result<Option<Stream<'k>>, Error> {
     let db = ctx.db;
     Ok(ctx.txn.counting(|txn| Stream::load(txn, db, key))?)
 }
@@ -149,7 +151,7 @@ fn xread(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
     let start = ctx.reply.begin();
     let mut found = 0;
     for ((key, _), after) in asked.streams(args).zip(&after) {
-        let Some(stream) = Stream::load(ctx.txn, ctx.db, key)? else {
+        let Some(stream) = load(ctx, key)? else {
             continue;
         };
         let Some(from) = after.next().filter(|from| *from <= stream.body().last) else {
@@ -473,7 +475,7 @@ pub const COMMANDS: &[Command] = &[
     Command::blocking_read("xread", -4, xread)
         .syntax(
             "[COUNT count:int] [BLOCK milliseconds:int] \
-             STREAMS streams=(key... ID:string...)",
+             STREAMS streams=(key... id...)",
         )
         .complexity("O(N), N: entries answered")
         .flags(Flags::BLOCKING)
@@ -486,7 +488,7 @@ pub const COMMANDS: &[Command] = &[
     Command::blocking("xreadgroup", -7, xreadgroup)
         .syntax(
             "GROUP group-block=(group consumer) [COUNT count:int] [BLOCK milliseconds:int] \
-             [NOACK] STREAMS streams=(key... ID:string...)",
+             [NOACK] STREAMS streams=(key... id...)",
         )
         .complexity("O(N), N: entries answered")
         .flags(Flags::BLOCKING)

@@ -209,6 +209,11 @@ fn xsetid(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     let stream = Stream::load(ctx.txn, ctx.db, args[1])?;
     let mut stream = stream.ok_or(OpError::NoSuchKey)?;
+    if last < stream.body().deleted {
+        return Err(Error::text(
+            "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",
+        ));
+    }
     let length = stream.body().length;
     if length > 0 {
         if last < stream.top(ctx.txn)? {
@@ -257,7 +262,7 @@ pub const COMMANDS: &[Command] = &[
             "Adds an entry to a stream, which is made if need be",
         ),
     Command::write("xdel", -3, xdel)
-        .syntax("key ID:string...")
+        .syntax("key id...")
         .complexity("O(N), N: IDs")
         .flags(Flags::FAST)
         .keys(DELETE)

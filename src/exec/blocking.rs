@@ -8,6 +8,9 @@
 //! a waiting client was entitled to. The replies reach their clients' threads
 //! after the commit; they are lost only if a client is lost in between.
 //!
+//! It is served as of the time at which that happens: a transaction or a script may have
+//! taken so long that a key to which it gave a time is over at its end.
+//!
 //! A command that is served needs the locks of all of its keys (BLMOVE has two).
 //! Where another thread holds one, the tick is committed before waiting for it,
 //! as for any command.
@@ -100,7 +103,7 @@ impl Executor {
         let attempt = run(&mut ctx, args);
         match &attempt {
             Ok(_) => self.finish_command(db, command, args),
-            Err(_) => self.txn.rollback(&savepoint),
+            Err(_) => self.txn.rollback_failed(&savepoint),
         }
         attempt
     }
@@ -165,6 +168,9 @@ impl Executor {
 
     /// Serves who waits for keys that are ready. Not within a unit.
     pub(super) fn serve_waiters(&mut self) {
+        if !self.waiting.ready.is_empty() {
+            self.read_clock();
+        }
         while let Some((db, key)) = self.waiting.ready.pop_front() {
             if let Err(error) = self.serve_key(db, &key) {
                 // The commit failed, and with it the tick: its end tells everybody.
@@ -175,6 +181,7 @@ impl Executor {
     }
 
     fn serve_key(&mut self, db: DbIndex, key: &[u8]) -> Result<(), Error> {
+        self.txn.begin(self.now_ms)?;
         let hash = self.txn.key_hash(db, key);
         let mut ticket = None;
         // Once it is gone: whoever makes it again comes here again.
@@ -284,10 +291,14 @@ impl Executor {
         Ok(())
     }
 
-    /// Counts a command whose wait ended without being served.
-    pub fn count_unserved(&self, waiter: &Waiter, failed: bool) {
+    /// Counts a command whose wait ended without being served, and the error with which
+    /// it did.
+    pub fn count_unserved(&self, waiter: &Waiter, error: Option<&str>) {
         if let Ok(found) = self.resolve(&waiter.request.args()) {
-            self.server.stats.ran(found.index, 0, failed);
+            self.server.stats.ran(found.index, 0, error.is_some());
+        }
+        if let Some(error) = error {
+            self.server.stats.error(error);
         }
     }
 

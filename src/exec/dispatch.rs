@@ -273,7 +273,7 @@ impl Executor {
         // CLIENT LIST shows what waits or is queued, too.
         let last_command = &session.info.last_command;
         last_command.store(found.index as u32, Ordering::Relaxed);
-        if self.is_paused(session, command, args) || self.is_held_back(command) {
+        if self.is_paused(session, command, args) || self.is_held_back(session, command) {
             return Outcome::Paused;
         }
         if self.queue_in_multi(session, command, args, reply) {
@@ -342,7 +342,8 @@ impl Executor {
             choice.caching = false;
         }
         let told = !self.outbox.is_empty() || self.txn.has_changes();
-        self.heard |= told && session.listens();
+        // A transaction may have ended what its client was subscribed to.
+        self.heard |= told && (session.listens() || self.outbox.is_for(session.info.id));
         self.count(session, found, args, failed);
         Outcome::Done
     }
@@ -396,6 +397,7 @@ impl Executor {
                     reply,
                     server: &self.server,
                     outbox: &mut self.outbox,
+                    changes: self.txn.changes(),
                     command,
                 };
                 let done = run(&mut ctx, args);
@@ -511,7 +513,7 @@ impl Executor {
                 session.wrote |= self.txn.dirty() > 0;
                 self.finish_command(db, command, args);
             }
-            Err(_) => self.txn.rollback(&savepoint),
+            Err(_) => self.txn.rollback_failed(&savepoint),
         }
         if !self.in_unit() {
             self.serve_waiters();
@@ -550,7 +552,7 @@ impl Executor {
             return false;
         }
         if command.is_own(Own::Exec) {
-            return session.multi().is_some_and(|multi| multi.writes);
+            return Self::queued(session, command).writes;
         }
         // What a script will write to is not known before it does.
         let script = Flags::MAY_REPLICATE;

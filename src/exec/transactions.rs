@@ -5,7 +5,6 @@
 //! EXEC looks whether it must fail, or after EXEC has committed.
 
 use super::dispatch::Executor;
-use super::dispatch::admission::may_grow;
 use super::unit::{Scope, Stop};
 use crate::base::num;
 use crate::commands::registry::Registered;
@@ -77,9 +76,7 @@ impl Executor {
             self.fail(&OUT_OF_MEMORY, reply);
             return true;
         }
-        let may_replicate = self.may_replicate(command, args);
-        let grows = may_grow(command);
-        session.queue(args, self.writes(command, args), may_replicate, grows);
+        session.queue(args, self.traits(command, args));
         reply.simple("QUEUED");
         true
     }

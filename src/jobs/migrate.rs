@@ -1,7 +1,8 @@
 //! The threads that MIGRATE moves keys with.
 //!
-//! A migration: what its client's tick left uncommitted is waited for; the keys
-//! are dumped and sent as RESTORE, many before their answers are read; then the keys that the target has are
+//! A migration: what its client's tick left uncommitted is waited for; AUTH and SELECT
+//! are sent if they are needed, and their answers read; the keys are dumped and sent as
+//! RESTORE, many before their answers are read; then the keys that the target has are
 //! deleted here, in one commit; only after that the client gets its reply and
 //! writers get their turn (see [`crate::state::migrations`]).
 //!
@@ -251,8 +252,6 @@ impl Worker<'_> {
                     Ok(any)
                 }
                 Err(Failure::Refused(words)) => {
-                    // Which DB is selected now is anybody's guess.
-                    target.db = None;
                     self.keep(address, target);
                     Err(Failure::Refused(words))
                 }
@@ -284,9 +283,38 @@ impl Worker<'_> {
         migration: &Migration,
         outcome: &mut Outcome,
     ) -> Result<bool, Failure> {
+        let mut refused = None;
+        self.introduce(target, migration, outcome, &mut refused)?;
+        let (mut any, mut chunks) = (false, migration.keys.chunks(AT_ONCE));
+        while target.db == Some(migration.target_db)
+            && let Some(keys) = chunks.next()
+        {
+            let sent = self.send_keys(target, migration, keys)?;
+            any |= !sent.is_empty();
+            for key in sent {
+                if self.answer(target, outcome, &mut refused)? {
+                    outcome.arrived.push(key.to_vec());
+                }
+            }
+        }
+        match refused {
+            Some(words) => Err(Failure::Refused(words)),
+            None => Ok(any),
+        }
+    }
+
+    /// Sends AUTH and SELECT and reads the answers. Only if the target agreed to both
+    /// does `target.db` name the DB of the migration afterwards: without the right user
+    /// or DB no key may be sent, because it would be written elsewhere.
+    fn introduce(
+        &self,
+        target: &mut Target,
+        migration: &Migration,
+        outcome: &mut Outcome,
+        refused: &mut Option<Vec<u8>>,
+    ) -> Result<(), Failure> {
         let stop = &self.pool.stop;
-        let mut digits = itoa::Buffer::new();
-        let (mut due, mut introduced) = (0, true);
+        let mut due = 0;
         if let Some(credentials) = &migration.credentials {
             let mut auth: Vec<&[u8]> = vec![b"AUTH"];
             auth.extend(credentials.user.as_deref());
@@ -295,35 +323,19 @@ impl Worker<'_> {
             due += 1;
         }
         if target.db != Some(migration.target_db) {
+            let mut digits = itoa::Buffer::new();
             let db = digits.format(migration.target_db).as_bytes();
             target.send(&[b"SELECT", db], stop)?;
             due += 1;
         }
-        let (mut refused, mut any) = (None, false);
-        for keys in migration.keys.chunks(AT_ONCE) {
-            let sent = self.send_keys(target, migration, keys)?;
-            any |= !sent.is_empty();
-            for _ in 0..std::mem::take(&mut due) {
-                self.answer(target, outcome, &mut refused)?;
-                // Without the right user or DB nothing may count as arrived.
-                introduced = refused.is_none();
-            }
-            for key in sent {
-                if self.answer(target, outcome, &mut refused)? && introduced {
-                    outcome.arrived.push(key.to_vec());
-                }
-            }
-            if !introduced {
-                break;
-            }
+        target.db = None;
+        for _ in 0..due {
+            self.answer(target, outcome, refused)?;
         }
-        match refused {
-            Some(words) => Err(Failure::Refused(words)),
-            None => {
-                target.db = Some(migration.target_db);
-                Ok(any)
-            }
+        if refused.is_none() {
+            target.db = Some(migration.target_db);
         }
+        Ok(())
     }
 
     /// Sends some keys; which of them were there.

@@ -261,7 +261,7 @@ impl<R: BufRead> Copy<'_, R> {
         let Some(lane) = lanes.get_mut(at) else {
             return Ok(());
         };
-        lane.select(db);
+        lane.select(db)?;
         lane.maker.begin(&name, expire_ms, writing.replace, rule);
         let read = file.value(head.kind, |element: Element<'_>| {
             lane.maker.add(element);

@@ -392,8 +392,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
                         "the target refused the marker: {error}"
                     )));
                 }
-                let command = nth_command(&batch.bytes, read);
-                refused(command, error, false, self.keep_going, self.stats)?;
+                self.refused(batch, read, error, false)?;
                 refusals.push(read);
             }
             read += 1;
@@ -406,8 +405,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
             Value::Array(replies) => {
                 for (n, reply) in replies.iter().enumerate() {
                     if let Value::Error(error) = reply {
-                        let command = nth_command(&batch.bytes, n);
-                        refused(command, error.clone(), true, self.keep_going, self.stats)?;
+                        self.refused(batch, n, error.clone(), true)?;
                     }
                 }
             }
@@ -418,6 +416,14 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// The target refused the nth command. A SELECT ends the following in any case: the
+    /// commands behind it are for another DB than the one before.
+    fn refused(&self, batch: &Batch, n: usize, error: String, is_partial: bool) -> Result<()> {
+        let command = nth_command(&batch.bytes, n);
+        let keep_going = self.keep_going && !command.starts_with("\"SELECT ");
+        refused(command, error, is_partial, keep_going, self.stats)
     }
 
     /// Removes all keys that were copied; may be repeated.

@@ -50,6 +50,8 @@ impl Route {
 }
 
 struct Batch {
+    /// The target's DB that its commands are for.
+    db: Option<u64>,
     bytes: Vec<u8>,
     commands: usize,
     /// All keys of the lane that end before this byte of the file are in this
@@ -101,13 +103,12 @@ impl Lane {
     }
 
     /// What follows is meant for this DB.
-    pub fn select(&mut self, db: u64) {
+    pub fn select(&mut self, db: u64) -> Result<()> {
         if self.db != Some(db) {
-            let mut digits = itoa::Buffer::new();
-            self.maker
-                .command(&[b"SELECT", digits.format(db).as_bytes()]);
+            self.flush()?;
             self.db = Some(db);
         }
+        Ok(())
     }
 
     /// Sends what waits within a value if it is as long as a batch.
@@ -132,6 +133,7 @@ impl Lane {
             return Ok(());
         }
         let batch = Batch {
+            db: self.db,
             done: None,
             bytes: std::mem::replace(&mut self.maker.out, Vec::with_capacity(BATCH_BYTES)),
             commands: std::mem::take(&mut self.maker.commands),
@@ -154,6 +156,7 @@ impl Lane {
         self.flush()?;
         let (done, answered) = bounded(1);
         self.send(Batch {
+            db: self.db,
             bytes: Vec::new(),
             commands: 0,
             to: self.to,
@@ -218,7 +221,9 @@ fn lane(n: u16, route: &Route, stop: &Stop, stats: &Arc<Stats>) -> Result<Lane> 
     })
 }
 
-/// Sends one batch while the replies to the one before are under way.
+/// Sends one batch while the replies to the one before are under way. A batch for
+/// another DB is sent after the target has answered SELECT: behind one that failed, its
+/// commands would be run in the DB before.
 fn write(
     conn: &mut Conn,
     batches: &Receiver<Batch>,
@@ -226,7 +231,17 @@ fn write(
     answered: &Answered,
     stats: &Stats,
 ) -> Result<()> {
-    let mut under_way: Option<Batch> = None;
+    let (mut under_way, mut selected): (Option<Batch>, _) = (None, None);
+    let finish = |conn: &mut Conn, batch: Batch| -> Result<()> {
+        read_replies(conn, &batch, keep_going, stats)?;
+        answered.to.store(batch.to, Ordering::Release);
+        answered.batches.fetch_add(1, Ordering::AcqRel);
+        if let Some(done) = batch.done {
+            // The client that waited for it may have gone.
+            let _ = done.send(());
+        }
+        Ok(())
+    };
     loop {
         let next = match under_way {
             // Replies that nobody waits for yet are read when there is time.
@@ -238,18 +253,19 @@ fn write(
         };
         if let Some(batch) = &next {
             let before = conn.sent;
+            if let Some(db) = batch.db.filter(|db| selected != Some(*db)) {
+                if let Some(batch) = under_way.take() {
+                    finish(conn, batch)?;
+                }
+                conn.ask(&["SELECT", &db.to_string()])?;
+                selected = Some(db);
+            }
             conn.send(&batch.bytes)?;
             let sent = conn.sent - before;
             stats.bytes_out.fetch_add(sent, Ordering::Relaxed);
         }
         if let Some(batch) = under_way.take() {
-            read_replies(conn, &batch, keep_going, stats)?;
-            answered.to.store(batch.to, Ordering::Release);
-            answered.batches.fetch_add(1, Ordering::AcqRel);
-            if let Some(done) = batch.done {
-                // The client that waited for it may have gone.
-                let _ = done.send(());
-            }
+            finish(conn, batch)?;
         }
         under_way = next;
     }
@@ -324,4 +340,67 @@ pub fn nth_command(bytes: &[u8], n: usize) -> String {
         parser.reset();
     }
     "a command".into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::migrate::options::Address;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    /// A target that had the DB when it was asked for it over another connection, and
+    /// refuses it over this one: no server does that at will.
+    #[test]
+    fn commands_for_a_db_are_sent_when_the_target_has_selected_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let target = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut heard, mut buffer) = (Vec::new(), [0; 4096]);
+            while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                heard.extend_from_slice(&buffer[..n]);
+                let answer: &[u8] = match buffer[..n].windows(6).any(|word| word == b"SELECT") {
+                    true => b"-ERR not now\r\n",
+                    false => b"+PONG\r\n",
+                };
+                stream.write_all(answer).unwrap();
+            }
+            String::from_utf8(heard).unwrap()
+        });
+        let endpoint = Endpoint {
+            role: "target",
+            address: Address {
+                host: "127.0.0.1".into(),
+                port,
+            },
+            user: None,
+            password: None,
+        };
+        let route = Route {
+            target: endpoint,
+            abilities: Abilities {
+                set_pxat: true,
+                stream_counters: true,
+                field_times: false,
+            },
+            parallel: 1,
+            pipeline: 1,
+            mb_per_s: None,
+            keep_going: true,
+        };
+        let stats = Arc::new(Stats::default());
+        let mut lanes = open(&route, &Stop::default(), &stats).unwrap();
+        let lane = &mut lanes[0];
+        lane.select(3).unwrap();
+        lane.maker.command(&[b"SET", b"key", b"value"]);
+        let failed = lane.finish().and_then(|()| lane.join()).unwrap_err();
+        assert!(failed.to_string().contains("not now"), "{failed}");
+        drop(lanes);
+        let heard = target.join().unwrap();
+        assert!(
+            heard.contains("SELECT") && !heard.contains("SET\r\n"),
+            "{heard}"
+        );
+    }
 }

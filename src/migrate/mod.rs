@@ -65,6 +65,7 @@ mod throttle;
 mod values;
 mod verify;
 
+use crate::base::one_line::OneLine;
 use clap::{CommandFactory, FromArgMatches};
 use error::{Error, Result};
 use options::Options;
@@ -125,13 +126,13 @@ impl Tool {
             .parse_default_env()
             .format(|out, record| {
                 use std::io::Write;
-                writeln!(out, "{}", record.args())
+                writeln!(out, "{}", OneLine(record.args()))
             })
             .init();
         match self.run(options) {
             Ok(outcome) => outcome,
             Err(error) => {
-                eprintln!("{}: {error}", self.name);
+                eprintln!("{}: {}", self.name, OneLine(error));
                 ExitCode::FAILURE
             }
         }

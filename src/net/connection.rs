@@ -340,8 +340,10 @@ impl Connection {
             self.session.waiting = Some(waiter);
             return None;
         };
-        if !matches!(verdict, Verdict::Reply(_)) {
-            executor.count_unserved(&waiter, matches!(verdict, Verdict::Error(_)));
+        match &verdict {
+            Verdict::Reply(_) => {}
+            Verdict::TimedOut => executor.count_unserved(&waiter, None),
+            Verdict::Error(text) => executor.count_unserved(&waiter, Some(text)),
         }
         self.session.info.set_flag(ClientFlags::BLOCKED, false);
         let wanted = match self.session.reply_mode {
@@ -559,7 +561,9 @@ impl Connection {
                     }
                 }
                 Err(error) => {
-                    self.reply.error(&format!("ERR {error}"));
+                    let text = format!("ERR {error}");
+                    executor.server().stats.error(&text);
+                    self.reply.error(&text);
                     self.tick_replies += 1;
                     self.ended = true;
                     log::debug!("client {}: {error}", self.session.info.id.0);

@@ -631,7 +631,7 @@ impl IoThread {
         if let Some(waiter) = &session.waiting {
             server.waiters.abandon(waiter);
         }
-        server.pubsub.leave_all(server, session);
+        server.pubsub.forget(session);
         server.tracking.stop(session);
     }
 

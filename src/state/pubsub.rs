@@ -5,11 +5,16 @@
 //! what it finds there as it stands (a list of subscribers is replaced, never
 //! changed, while somebody holds it).
 //!
-//! What a command publishes waits in its thread's [`Outbox`] until the tick is
-//! durable. Then the recipients are found and the message goes into the queues of
-//! their threads, both under the lock that subscribing needs: so when a client has
-//! unsubscribed, all it will ever get is in its thread's queue already, and is
-//! taken from there before the confirmation (see [`PubSub::leave`]).
+//! What a command publishes is for who is subscribed at that moment, and waits in its
+//! thread's [`Outbox`] until the tick is durable. Then it goes into the queues of the
+//! recipients' threads, under the lock that subscribing needs, but not to who has
+//! unsubscribed since: so when a client has unsubscribed, all it will ever get from
+//! other threads is in its thread's queue already, and is taken from there before the
+//! confirmation, as is what waits in the outbox of its own thread (see
+//! [`PubSub::leave`]).
+//!
+//! Who gets a keyspace event is found out when the tick is durable, or before that if
+//! the thread runs a command that changes subscriptions.
 //!
 //! Order: a thread's messages go out in the order of its commands, and a queue
 //! keeps it.
@@ -95,6 +100,11 @@ impl Subscribers {
         }
     }
 
+    fn has(&self, thread: usize, client: ClientId) -> bool {
+        let of_thread = self.0.iter().find(|(t, _)| *t == thread);
+        of_thread.is_some_and(|(_, clients)| clients.binary_search(&client).is_ok())
+    }
+
     fn remove(&mut self, thread: usize, client: ClientId) {
         let Some(at) = self.0.iter().position(|(t, _)| *t == thread) else {
             return;
@@ -106,6 +116,22 @@ impl Subscribers {
         if clients.is_empty() {
             self.0.swap_remove(at);
         }
+    }
+
+    /// Removes who is neither among these nor among those that have `left`.
+    fn keep_those_in(&mut self, others: Option<&Subscribers>, left: &[(usize, ClientId)]) {
+        self.0.retain(|(thread, clients)| {
+            let others = others.and_then(|others| others.0.iter().find(|(t, _)| t == thread));
+            let now = others.map(|(_, now)| now);
+            if !now.is_some_and(|now| Arc::ptr_eq(clients, now)) {
+                let is_there =
+                    |client: &ClientId| now.is_some_and(|now| now.binary_search(client).is_ok());
+                let stays =
+                    |client: &ClientId| is_there(client) || left.contains(&(*thread, *client));
+                Arc::make_mut(clients).retain(stays);
+            }
+            !clients.is_empty()
+        });
     }
 }
 
@@ -138,6 +164,27 @@ impl Tables {
             }
         }
         targets
+    }
+
+    /// Removes from the recipients of a message who has unsubscribed since, but not those
+    /// that have `left` and get it all the same.
+    fn keep_subscribed(
+        &self,
+        kind: Kind,
+        channel: &[u8],
+        targets: &mut Targets,
+        left: &[(usize, ClientId)],
+    ) {
+        if targets.version == self.version {
+            return;
+        }
+        for (pattern, subscribers) in &mut targets.found {
+            let now = match pattern {
+                Some(pattern) => self.of(Kind::Pattern).get(pattern),
+                None => self.of(kind).get(channel),
+            };
+            subscribers.keep_those_in(now, left);
+        }
     }
 }
 
@@ -194,12 +241,13 @@ impl PubSub {
         tables.of(kind).keys().for_each(|name| each(name));
     }
 
-    /// Subscribes a client, on its own thread.
-    pub fn join(&self, session: &mut Session, kind: Kind, name: &[u8]) {
+    /// Subscribes a client, on its own thread, whose outbox this is.
+    pub fn join(&self, session: &mut Session, outbox: &mut Outbox, kind: Kind, name: &[u8]) {
         if session.subscriptions.names(kind).contains(name) {
             return;
         }
         let mut tables = self.tables.write();
+        outbox.find_targets(&tables);
         tables.version += 1;
         let table = &mut tables.by_kind[kind as usize];
         let name = match table.get_key_value(name) {
@@ -214,30 +262,44 @@ impl PubSub {
         note(session, kind);
     }
 
-    /// Unsubscribes a client, on its own thread. What was published before and
-    /// still waits for it goes before the reply of the command that runs.
-    pub fn leave(&self, server: &Server, session: &mut Session, kind: Kind, name: &[u8]) {
-        if self.remove(session, kind, name) {
-            session.overtake(server);
+    /// Unsubscribes a client, on its own thread, whose outbox this is.
+    /// [`PubSub::settle`] comes after the last name.
+    pub fn leave(&self, session: &mut Session, outbox: &mut Outbox, kind: Kind, name: &[u8]) {
+        if session.subscriptions.names(kind).contains(name) {
+            outbox.find_targets(&self.tables.read());
+            self.remove(session, kind, name);
         }
     }
 
+    /// A client has unsubscribed from names. What was published before and still waits
+    /// for it goes before the reply of the command that runs; what the running
+    /// transaction itself has published, after it.
+    pub fn settle(&self, server: &Server, session: &mut Session, outbox: &mut Outbox) {
+        session.overtake(server);
+        outbox.settle(session);
+    }
+
     /// Unsubscribes a client from everything.
-    pub fn leave_all(&self, server: &Server, session: &mut Session) {
-        if session.subscriptions.is_empty() {
-            return;
+    pub fn leave_all(&self, server: &Server, session: &mut Session, outbox: &mut Outbox) {
+        if !session.subscriptions.is_empty() {
+            outbox.find_targets(&self.tables.read());
+            self.forget(session);
+            self.settle(server, session, outbox);
         }
+    }
+
+    /// Unsubscribes a client that is gone from everything.
+    pub fn forget(&self, session: &mut Session) {
         for kind in KINDS {
             while let Some(name) = session.subscriptions.names(kind).first().cloned() {
                 self.remove(session, kind, &name);
             }
         }
-        session.overtake(server);
     }
 
-    fn remove(&self, session: &mut Session, kind: Kind, name: &[u8]) -> bool {
+    fn remove(&self, session: &mut Session, kind: Kind, name: &[u8]) {
         if !session.subscriptions.0[kind as usize].remove(name) {
-            return false;
+            return;
         }
         let mut tables = self.tables.write();
         tables.version += 1;
@@ -251,7 +313,6 @@ impl PubSub {
         self.names[kind as usize].store(table.len(), Ordering::Release);
         drop(tables);
         note(session, kind);
-        true
     }
 }
 
@@ -270,8 +331,11 @@ enum Outgoing {
         kind: Kind,
         channel: Box<[u8]>,
         message: Box<[u8]>,
-        /// As of when it was published, if anybody has looked.
-        targets: Targets,
+        /// As of when it was published; nothing if nobody has looked yet.
+        targets: Option<Targets>,
+        /// Clients, with their threads, that get it although they have unsubscribed in
+        /// the transaction that published it.
+        left: Vec<(usize, ClientId)>,
         /// Clients of replicas may listen, too.
         to_replicas: bool,
     },
@@ -281,10 +345,60 @@ enum Outgoing {
     },
 }
 
+impl Outgoing {
+    /// A client of this thread has unsubscribed from names: it gets what was published
+    /// before that by those all the same. Now, before the reply of the command that runs,
+    /// or with the rest of its transaction.
+    fn settle(&mut self, session: &mut Session) {
+        let (thread, id) = (session.info.thread, session.info.id);
+        let Outgoing::Publish {
+            kind,
+            channel,
+            message,
+            targets: Some(targets),
+            left,
+            ..
+        } = self
+        else {
+            return;
+        };
+        for (pattern, subscribers) in &mut targets.found {
+            let is_subscribed = match pattern {
+                Some(pattern) => session.subscriptions.names(Kind::Pattern).contains(pattern),
+                None => session.subscriptions.names(*kind).contains(&**channel),
+            };
+            if is_subscribed || !subscribers.has(thread, id) {
+                continue;
+            }
+            if session.deny_blocking {
+                left.push((thread, id));
+                continue;
+            }
+            subscribers.remove(thread, id);
+            let delivery = Delivery {
+                to: Recipients::One(id),
+                bytes: push_of(*kind, pattern.as_deref(), channel, message),
+                form: Form::Message,
+            };
+            delivery.write(session.resp3, &mut session.overtaken);
+        }
+    }
+
+    /// Whether it is for this client although that is not subscribed any more.
+    fn is_owed_to(&self, client: ClientId) -> bool {
+        match self {
+            Outgoing::Publish { left, .. } => left.iter().any(|(_, left)| *left == client),
+            Outgoing::Direct { delivery, .. } => delivery.to.as_slice() == [client],
+        }
+    }
+}
+
 /// What the commands of one thread send to clients once their tick is durable.
 #[derive(Debug, Default)]
 pub struct Outbox {
     items: Vec<Outgoing>,
+    /// Whether nobody has looked yet who gets some of the items.
+    has_unknown_targets: bool,
     /// The IO thread that this one is: it need not be woken.
     thread: Option<usize>,
 }
@@ -293,18 +407,20 @@ impl Outbox {
     /// The outbox of an IO thread.
     pub fn of_thread(thread: usize) -> Outbox {
         Outbox {
-            items: Vec::new(),
             thread: Some(thread),
+            ..Outbox::default()
         }
     }
 
     /// What waits, to be sent later; nothing waits here any more.
     #[must_use]
     pub fn take(&mut self) -> Outbox {
-        Outbox {
-            items: std::mem::take(&mut self.items),
-            thread: self.thread,
-        }
+        let thread = self.thread;
+        let empty = Outbox {
+            thread,
+            ..Outbox::default()
+        };
+        std::mem::replace(self, empty)
     }
 
     /// Whether nothing waits.
@@ -313,13 +429,14 @@ impl Outbox {
     }
 
     /// Publishes a message here, and to the clients of replicas; `targets` is who
-    /// listened when somebody looked last.
+    /// listens.
     pub fn publish(&mut self, kind: Kind, channel: &[u8], message: &[u8], targets: Targets) {
         self.items.push(Outgoing::Publish {
             kind,
             channel: channel.into(),
             message: message.into(),
-            targets,
+            targets: Some(targets),
+            left: Vec::new(),
             to_replicas: true,
         });
     }
@@ -330,9 +447,38 @@ impl Outbox {
             kind,
             channel: channel.into(),
             message: message.into(),
-            targets,
+            targets: Some(targets),
+            left: Vec::new(),
             to_replicas: false,
         });
+    }
+
+    /// Finds out who gets what waits here, before that changes.
+    fn find_targets(&mut self, tables: &Tables) {
+        if !std::mem::take(&mut self.has_unknown_targets) {
+            return;
+        }
+        for item in &mut self.items {
+            if let Outgoing::Publish {
+                kind,
+                channel,
+                targets: targets @ None,
+                ..
+            } = item
+            {
+                *targets = Some(tables.find(*kind, channel));
+            }
+        }
+    }
+
+    /// A client of this thread has unsubscribed from names.
+    fn settle(&mut self, session: &mut Session) {
+        self.items.iter_mut().for_each(|item| item.settle(session));
+    }
+
+    /// Whether something here is for a client that may not be subscribed any more.
+    pub fn is_for(&self, client: ClientId) -> bool {
+        self.items.iter().any(|item| item.is_owed_to(client))
     }
 
     /// Publishes keyspace events to the channels that `notify` names.
@@ -340,9 +486,16 @@ impl Outbox {
         if server.pubsub.is_silent(Kind::Channel) {
             return;
         }
+        self.has_unknown_targets = true;
         let mut publish = |channel: String, name: &[u8], message: &[u8]| {
-            let channel = [channel.as_bytes(), name].concat();
-            self.publish_here(Kind::Channel, &channel, message, Targets::default());
+            self.items.push(Outgoing::Publish {
+                kind: Kind::Channel,
+                channel: [channel.as_bytes(), name].concat().into(),
+                message: message.into(),
+                targets: None,
+                left: Vec::new(),
+                to_replicas: false,
+            });
         };
         for Event { db, name, key } in events {
             let name = name.as_bytes();
@@ -387,11 +540,15 @@ impl Outbox {
                     channel,
                     message,
                     targets,
+                    left,
                     to_replicas,
                 } => {
-                    let targets = match targets.version == tables.version {
-                        true => targets,
-                        false => tables.find(kind, &channel),
+                    let targets = match targets {
+                        None => tables.find(kind, &channel),
+                        Some(mut targets) => {
+                            tables.keep_subscribed(kind, &channel, &mut targets, &left);
+                            targets
+                        }
                     };
                     spread(kind, &channel, &message, &targets, &mut batches);
                     if to_replicas {
@@ -432,11 +589,7 @@ fn spread(
     batches: &mut [Vec<Delivery>],
 ) {
     for (pattern, subscribers) in &targets.found {
-        let bytes: Arc<[u8]> = match (pattern, kind) {
-            (Some(pattern), _) => encode(&[b"pmessage", pattern, channel, message]),
-            (None, Kind::Shard) => encode(&[b"smessage", channel, message]),
-            (None, _) => encode(&[b"message", channel, message]),
-        };
+        let bytes = push_of(kind, pattern.as_deref(), channel, message);
         for (thread, clients) in &subscribers.0 {
             if let Some(batch) = batches.get_mut(*thread) {
                 batch.push(Delivery {
@@ -446,6 +599,15 @@ fn spread(
                 });
             }
         }
+    }
+}
+
+/// What a subscriber to a name gets: to a pattern, if there is one.
+fn push_of(kind: Kind, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) -> Arc<[u8]> {
+    match (pattern, kind) {
+        (Some(pattern), _) => encode(&[b"pmessage", pattern, channel, message]),
+        (None, Kind::Shard) => encode(&[b"smessage", channel, message]),
+        (None, _) => encode(&[b"message", channel, message]),
     }
 }
 

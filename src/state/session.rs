@@ -29,6 +29,28 @@ pub enum ReplyMode {
     SkipThis,
 }
 
+/// What is looked at before a command runs; of EXEC, what holds of any queued one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traits {
+    /// It may write keys.
+    pub writes: bool,
+    /// A pause of writes holds it back.
+    pub may_replicate: bool,
+    /// It may add data.
+    pub grows: bool,
+    /// A replica without its master may refuse it.
+    pub needs_master: bool,
+}
+
+impl std::ops::BitOrAssign for Traits {
+    fn bitor_assign(&mut self, other: Traits) {
+        self.writes |= other.writes;
+        self.may_replicate |= other.may_replicate;
+        self.grows |= other.grows;
+        self.needs_master |= other.needs_master;
+    }
+}
+
 /// The commands between MULTI and EXEC.
 #[derive(Debug, Default)]
 pub struct Multi {
@@ -36,12 +58,8 @@ pub struct Multi {
     pub queue: Vec<Request>,
     /// A command could not be queued: EXEC will refuse.
     pub aborted: bool,
-    /// Whether any of them may write keys.
-    pub writes: bool,
-    /// Whether a pause of writes holds any of them back.
-    pub may_replicate: bool,
-    /// Whether any of them may add data.
-    pub grows: bool,
+    /// What holds of any of them.
+    pub traits: Traits,
     /// Memory of the queue, in bytes.
     bytes: usize,
 }
@@ -219,14 +237,12 @@ impl Session {
     }
 
     /// Queues a command, unless EXEC is bound to fail anyway.
-    pub fn queue(&mut self, args: &[&[u8]], writes: bool, may_replicate: bool, grows: bool) {
+    pub fn queue(&mut self, args: &[&[u8]], traits: Traits) {
         let doomed = self.watch.as_ref().is_some_and(|watch| watch.is_dirty());
         let Some(multi) = self.multi.as_deref_mut() else {
             return;
         };
-        multi.writes |= writes;
-        multi.may_replicate |= may_replicate;
-        multi.grows |= grows;
+        multi.traits |= traits;
         if doomed || multi.aborted {
             return;
         }

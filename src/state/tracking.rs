@@ -271,6 +271,36 @@ impl Tracking {
         }
     }
 
+    /// Tells a client, before it stops to track, of what the transaction that runs has
+    /// changed: after the commit nobody would find it. The keys stay in the table, as
+    /// the commit may fail.
+    pub fn tell_reader(
+        &self,
+        server: &Server,
+        info: &ClientInfo,
+        changes: &[Change],
+        outbox: &mut Outbox,
+    ) {
+        if !reads(info) {
+            return;
+        }
+        for change in changes {
+            let Change::Key { db, key, how, by } = change else {
+                send(server, info, &Stale::Everything, outbox);
+                return;
+            };
+            let by = (*how != How::Expired).then_some(ClientId(*by));
+            let hash = server.engine.key_hash(*db, key);
+            let part = self.parts[hash as usize % PARTS].lock();
+            let readers = part.get(&(*db, key.clone()));
+            let has_read = readers.is_some_and(|readers| readers.clients.contains(&info.id));
+            drop(part);
+            if has_read && !is_own(info, by) {
+                send(server, info, &Stale::Keys(&[key]), outbox);
+            }
+        }
+    }
+
     /// Takes a key off the table and tells its readers; `by` is who changed it.
     fn invalidate_key(
         &self,

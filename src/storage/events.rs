@@ -8,7 +8,7 @@
 //! all of them pass; what else a command does it says itself.
 
 use super::DbIndex;
-use super::txn::View;
+use super::txn::{Savepoint, Txn, View};
 
 bitflags::bitflags! {
     /// The classes of events, as `notify-keyspace-events` has them.
@@ -40,6 +40,9 @@ bitflags::bitflags! {
         const KEY_MISS = 1 << 13;
     }
 }
+
+/// The name of the event of [`Class::KEY_MISS`].
+pub(super) const MISS: &str = "keymiss";
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,5 +123,19 @@ impl View {
     /// The events since the last call. If the commit fails they have not happened.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events.list)
+    }
+}
+
+impl Txn {
+    /// Takes back what a command did that has failed, but not that it asked for keys that
+    /// are not there.
+    pub fn rollback_failed(&mut self, to: &Savepoint) {
+        let mut misses = Vec::new();
+        if to.events < self.events.len() {
+            misses = self.events.list.split_off(to.events);
+            misses.retain(|event| event.name == MISS);
+        }
+        self.rollback(to);
+        self.events.list.append(&mut misses);
     }
 }

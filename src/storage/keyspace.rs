@@ -11,7 +11,7 @@
 //! its own clock, sees the same state when it runs the command.
 
 use super::changes::How;
-use super::events::Class;
+use super::events::{Class, MISS};
 use super::txn::{Row, Txn, View};
 use super::{DbIndex, Result};
 use crate::encoding::meta::{Counted, MetaView};
@@ -74,7 +74,7 @@ impl View {
             self.lookups.hits += u64::from(found.is_some());
             self.lookups.misses += u64::from(found.is_none());
             if found.is_none() {
-                self.event(Class::KEY_MISS, "keymiss", db, key);
+                self.event(Class::KEY_MISS, MISS, db, key);
             }
         }
         Ok(found)

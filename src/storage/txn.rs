@@ -75,7 +75,7 @@ pub struct Savepoint {
     cleared: usize,
     expired: u64,
     changes: usize,
-    events: usize,
+    pub(super) events: usize,
     moves: usize,
     early: usize,
 }

@@ -346,13 +346,18 @@ impl<'k> Stream<'k> {
         let row = GroupRow {
             number: self.body.numbers,
             last,
-            read,
+            read: lag::checked(&self.body, read),
             pending: 0,
             oldest: StreamId::MIN,
             consumers: 0,
             numbers: 0,
         };
         Group::made(self.db, self.body.id, name, row)
+    }
+
+    /// Sets the last entry that a group was given, and how many lie behind it.
+    pub fn set_last_of(&self, group: &mut Group, last: StreamId, read: i64) {
+        group.set_last(last, lag::checked(&self.body, read));
     }
 
     /// Removes a group and all that belongs to it.

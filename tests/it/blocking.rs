@@ -2,7 +2,7 @@
 //! element is delivered once, nobody is forgotten.
 
 use crate::crash::kedis_check;
-use crate::support::{Conn, Server, Value, args, seed, wait_for};
+use crate::support::{Conn, Server, Value, args, oracle, seed, wait_for};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -261,4 +261,73 @@ fn timeouts_end_the_wait_and_not_before() {
     conn.send(&args("BLPOP k 0")).unwrap();
     let _ = conn.send(&[b"ECHO".to_vec(), vec![b'x'; 8 << 20]]);
     assert!(conn.closed_within(Duration::from_secs(20)));
+}
+
+/// A transaction that makes a key which is over before its end: who waits for the key
+/// gets nothing of it, and goes on to wait.
+#[test]
+fn what_is_over_when_a_transaction_ends_is_not_served() {
+    let flags = ["--enable-debug-command", "yes"];
+    for server in [Server::start(&flags), oracle(&flags)] {
+        let mut conn = server.connect();
+        for (wait, make, again) in [
+            ("BLPOP k 0", "RPUSH k old", "RPUSH k new"),
+            ("BRPOP j k 0", "RPUSH k old", "RPUSH k new"),
+            ("BLMPOP 0 2 j k LEFT", "RPUSH k old", "RPUSH k new"),
+            ("BLMOVE k to LEFT LEFT 0", "RPUSH k old", "RPUSH k new"),
+            ("BRPOPLPUSH k to 0", "RPUSH k old", "RPUSH k new"),
+            ("BZPOPMIN k 0", "ZADD k 1 old", "ZADD k 1 new"),
+            ("BZPOPMAX k 0", "ZADD k 1 old", "ZADD k 1 new"),
+            ("BZMPOP 0 1 k MIN", "ZADD k 1 old", "ZADD k 1 new"),
+            (
+                "XREAD BLOCK 0 STREAMS k 0",
+                "XADD k 1-1 f old",
+                "XADD k 1-2 f new",
+            ),
+        ] {
+            let mut waits = server.connect();
+            waits.send(&args(wait)).unwrap();
+            wait_for_blocked(&mut conn, 1);
+            let lines = ["MULTI", make, "PEXPIRE k 20", "DEBUG SLEEP 0.1", "EXEC"];
+            let lines: Vec<_> = lines.iter().map(|line| args(line)).collect();
+            let done = conn.pipeline(&lines).pop().unwrap();
+            assert!(matches!(done, Value::Array(_)), "{wait}: {done:?}");
+            wait_for("the key to be gone", || {
+                conn.must("EXISTS k") == Value::Int(0)
+            });
+            wait_for_blocked(&mut conn, 1);
+            conn.must(again);
+            let served = format!("{:?}", waits.read().unwrap());
+            assert!(
+                served.contains("$new") && !served.contains("$old"),
+                "{wait}: {served}"
+            );
+            conn.must("DEL k to");
+        }
+    }
+}
+
+/// Errors with which waits end are counted as all others.
+#[test]
+fn errors_that_end_a_wait_are_counted() {
+    let server = Server::start(&[]);
+    let mut conn = server.connect();
+    for count in 1..=2 {
+        let mut waits = server.connect();
+        let id = waits.must("CLIENT ID").int();
+        waits.send(&args("BLPOP k 0")).unwrap();
+        wait_for_blocked(&mut conn, 1);
+        conn.must(&format!("CLIENT UNBLOCK {id} ERROR"));
+        assert!(matches!(waits.read().unwrap(), Value::Error(_)));
+        let errors = conn.must("INFO errorstats").text();
+        assert!(
+            errors.contains(&format!("errorstat_UNBLOCKED:count={count}")),
+            "{errors}"
+        );
+    }
+    let mut broken = server.connect();
+    broken.send_raw(b"*1\r\n!\r\n").unwrap();
+    assert!(matches!(broken.read().unwrap(), Value::Error(_)));
+    let errors = conn.must("INFO errorstats").text();
+    assert!(errors.contains("errorstat_ERR:count=1"), "{errors}");
 }

@@ -80,6 +80,51 @@ fn keys_move_to_kedis_and_to_redis() {
     }
 }
 
+/// RESTORE behind a SELECT or an AUTH that failed is run in another DB, or by another
+/// user, than the one that was named.
+#[test]
+fn nothing_is_sent_before_the_target_has_agreed_to_user_and_db() {
+    const PASSWORD: &str = "secret";
+    for password in [&[][..], &["--requirepass", PASSWORD]] {
+        for target in [Server::start(password), oracle(password)] {
+            let source = Server::start(&[]);
+            let (mut here, mut there) = (source.connect(), target.connect());
+            if !password.is_empty() {
+                there.must(&format!("AUTH {PASSWORD}"));
+            }
+            here.must("MSET a 1 b 2 pre:1 1 pre:2 2");
+            let mut refusals = vec!["a 0 5000 AUTH wrong REPLACE", "a 0 5000 AUTH2 no user COPY"];
+            match password.is_empty() {
+                true => refusals.extend(["a 99 5000", "a -1 5000 COPY", "pre: 99 5000 USE_PREFIX"]),
+                false => refusals.extend([
+                    "a 0 5000",
+                    "a 99 5000 AUTH secret",
+                    "pre: 0 5000 USE_PREFIX",
+                    "pre: 0 5000 USE_PREFIX AUTH wrong",
+                ]),
+            }
+            for rest in refusals {
+                // Over a new connection, and over one that was kept.
+                for _ in 0..2 {
+                    let refused = error(&here.cmd(&migrate(&target, rest)));
+                    let expected = "ERR Target instance replied with error: ";
+                    assert!(refused.starts_with(expected), "{rest}: {refused}");
+                }
+                let ran = there.must("INFO commandstats").text();
+                assert!(!ran.contains("cmdstat_restore"), "{rest}: {ran}");
+                assert_eq!(here.must("DBSIZE"), Value::Int(4), "{rest}");
+            }
+            let words = match password.is_empty() {
+                true => "a 3 5000",
+                false => "a 3 5000 AUTH secret",
+            };
+            assert_eq!(here.must(&migrate(&target, words)), ok());
+            there.must("SELECT 3");
+            assert_eq!(there.must("GET a"), Value::bulk("1"));
+        }
+    }
+}
+
 #[test]
 fn a_target_that_hangs_holds_up_nobody_but_writers_of_the_key() {
     let target = Server::start(&[]);

@@ -343,3 +343,21 @@ fn the_memory_budget_is_maxmemory() {
     assert_eq!(conn.info_number("memory", "memory_budget"), 64 << 20);
     assert!(conn.info_number("memory", "block_cache_budget") < 64 << 20);
 }
+
+/// Whatever scripts, clients and masters say, a line of the log is one line, and no
+/// terminal obeys it.
+#[test]
+fn control_characters_of_others_are_escaped_in_the_log() {
+    let server = Server::start(&["--loglevel", "debug"]);
+    let mut conn = server.connect();
+    let script = r"redis.log(redis.LOG_WARNING, 'first\nforged \27[31mred\0end')";
+    conn.call(&["EVAL", script, "0"]);
+    wait_for("the line", || server.log().contains("forged"));
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("forged")).unwrap();
+    assert!(
+        line.ends_with(r"first\nforged \u{1b}[31mred\u{0}end"),
+        "{line:?}"
+    );
+    assert!(!log.contains('\u{1b}'), "{log:?}");
+}

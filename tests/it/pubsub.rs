@@ -325,3 +325,79 @@ fn what_a_client_publishes_to_itself_comes_right_after_the_reply() {
     ];
     assert_eq!(replies, expected);
 }
+
+/// What one client reads for commands that it sends in one write, up to the PONG of the
+/// PING behind them; one value a line.
+fn conversation(server: &Server, resp3: bool, lines: &[&str]) -> Vec<String> {
+    let mut conn = server.connect();
+    if resp3 {
+        conn.hello3();
+    }
+    for line in lines {
+        conn.send(&args(line)).unwrap();
+    }
+    conn.send(&args("ECHO end")).unwrap();
+    let values = std::iter::from_fn(|| Some(conn.read().unwrap()));
+    let values = values.take_while(|value| *value != Value::bulk("end"));
+    values.map(|value| format!("{value:?}")).collect()
+}
+
+/// Who is subscribed when something is published gets it, and nobody else, also if all
+/// that is one transaction: behind the reply of EXEC, as in Redis 8.
+#[test]
+fn a_transaction_that_ends_its_own_subscription_gets_its_messages() {
+    let server = Server::start(&["--notify-keyspace-events", "KEA"]);
+    let news = [
+        "MULTI",
+        "PUBLISH news before",
+        "SUBSCRIBE news",
+        "PSUBSCRIBE n*",
+        "PUBLISH news hi",
+        "UNSUBSCRIBE news",
+        "PUBLISH news pattern",
+        "PUNSUBSCRIBE",
+        "PUBLISH news after",
+        "EXEC",
+    ];
+    let keys = [
+        "MULTI",
+        "SET before 1",
+        "PSUBSCRIBE __key*",
+        "SET a 1",
+        "PUNSUBSCRIBE __key*",
+        "SET after 1",
+        "EXEC",
+    ];
+    let told = |resp3: bool, lines: &[&str]| {
+        let seen = conversation(&server, resp3, lines);
+        let exec = seen
+            .iter()
+            .position(|reply| reply.starts_with("*1") || reply.starts_with("*5"));
+        let told = &seen[exec.expect("the reply of EXEC") + 1..];
+        told.iter()
+            .map(|push| push[2..].to_owned())
+            .collect::<Vec<_>>()
+    };
+    for resp3 in [false, true] {
+        let replies = conversation(&server, resp3, &news);
+        let exec = &replies[news.len() - 1];
+        for count in [":0, ", ":2, ", ":1, "] {
+            assert!(exec.contains(count), "{exec}");
+        }
+        assert_eq!(
+            told(resp3, &news),
+            [
+                "[$message, $news, $hi]",
+                "[$pmessage, $n*, $news, $hi]",
+                "[$pmessage, $n*, $news, $pattern]",
+            ]
+        );
+        assert_eq!(
+            told(resp3, &keys),
+            [
+                "[$pmessage, $__key*, $__keyspace@0__:a, $set]",
+                "[$pmessage, $__key*, $__keyevent@0__:set, $a]",
+            ]
+        );
+    }
+}

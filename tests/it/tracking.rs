@@ -413,3 +413,43 @@ fn what_a_lane_reads_is_invalidated_after_its_reply() {
     assert_eq!(reader.read().unwrap(), stale("read"));
     assert_eq!(reader.must("PING"), Value::simple("PONG"));
 }
+
+/// A client that stops to track in the transaction that changed what it had read is
+/// told of that change, once.
+#[test]
+fn a_transaction_that_ends_tracking_tells_what_it_changed() {
+    let lines = [
+        (0, "CLIENT TRACKING ON", [1, 0, 0]),
+        (0, "GET a", [1, 0, 0]),
+        (0, "GET b", [1, 0, 0]),
+        (0, "MULTI", [1, 0, 0]),
+        (0, "SET a 1", [1, 0, 0]),
+        (0, "CLIENT TRACKING OFF", [1, 0, 0]),
+        (0, "SET b 1", [1, 0, 0]),
+        (0, "EXEC", [2, 0, 0]),
+        (0, "MULTI", [1, 0, 0]),
+        (0, "CLIENT TRACKING ON", [1, 0, 0]),
+        (0, "GET a", [1, 0, 0]),
+        (0, "GET b", [1, 0, 0]),
+        (0, "SET a 2", [1, 0, 0]),
+        (0, "CLIENT TRACKING OFF", [1, 0, 0]),
+        (0, "EXEC", [2, 0, 0]),
+        // To another client.
+        (0, "CLIENT TRACKING ON REDIRECT @2", [1, 0, 0]),
+        (0, "GET a", [1, 0, 0]),
+        (0, "MULTI", [1, 0, 0]),
+        (0, "DEL a", [1, 0, 0]),
+        (0, "CLIENT TRACKING OFF", [1, 0, 0]),
+        (0, "EXEC", [1, 0, 1]),
+        // Its own changes are not told to who does not want to hear of them.
+        (0, "CLIENT TRACKING ON NOLOOP", [1, 0, 0]),
+        (0, "GET a", [1, 0, 0]),
+        (0, "MULTI", [1, 0, 0]),
+        (0, "SET a 1", [1, 0, 0]),
+        (0, "CLIENT TRACKING OFF", [1, 0, 0]),
+        (0, "EXEC", [1, 0, 0]),
+    ];
+    let [ours, theirs] =
+        [Server::start(&[]), oracle(&[])].map(|server| transcript(&server, [true; 3], &lines));
+    assert_eq!(ours, theirs);
+}

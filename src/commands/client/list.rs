@@ -161,9 +161,9 @@ fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
     let _ = write!(
         out,
         "id={} addr={} laddr={} fd={} name={} age={age_s} idle={idle_s} flags={} db={} \
-         sub={sub} psub={psub} ssub={ssub} multi={multi} qbuf={query} qbuf-free={query_free} argv-mem={args} \
+         sub={sub} psub={psub} ssub={ssub} multi={multi} watch={watched} qbuf={query} qbuf-free={query_free} argv-mem={args} \
          multi-mem={multi_memory} rbs={rbs} rbp={rbp} obl={obl} oll={oll} omem={omem} tot-mem={total} \
-         watch={watched} events={events} cmd={command} user={} redir={redirect} resp={} ",
+         events={events} cmd={command} user={} redir={redirect} resp={} ",
         client.id.0,
         client.addr,
         client.laddr,

@@ -399,8 +399,8 @@ const SUBCOMMANDS: &[Command] = &[
     doc(
         Command::session("tracking", -3, tracking::tracking)
             .syntax(
-                "status=(ON|OFF) [REDIRECT client-id:int] [(PREFIX prefix)...] [BCAST=BCAST] \
-                 [OPTIN=OPTIN] [OPTOUT=OPTOUT] [NOLOOP=NOLOOP]",
+                "status=(ON|OFF) [REDIRECT client-id:int] [(PREFIX prefix)...] [BCAST] \
+                 [OPTIN] [OPTOUT] [NOLOOP]",
             )
             .flags(OWN),
         "6.0.0",

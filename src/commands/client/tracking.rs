@@ -135,7 +135,9 @@ pub(super) fn tracking(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         let tracking = &ctx.server.tracking;
         tracking.start(ctx.session, flags, asked.redirect, choice);
     } else if args::is(arg(args, 2), "OFF") {
-        ctx.server.tracking.stop(ctx.session);
+        let tracking = &ctx.server.tracking;
+        tracking.tell_reader(ctx.server, &ctx.session.info, ctx.changes, ctx.outbox);
+        tracking.stop(ctx.session);
     } else {
         return Err(Error::Syntax);
     }

@@ -8,7 +8,7 @@ use super::{categories, standing, tips};
 use crate::resp::Reply;
 
 /// Names of the flags in replies.
-const FLAG_NAMES: [(Flags, &str); 17] = [
+const FLAG_NAMES: [(Flags, &str); 18] = [
     (Flags::DENYOOM, "denyoom"),
     (Flags::ADMIN, "admin"),
     (Flags::PUBSUB, "pubsub"),
@@ -25,6 +25,7 @@ const FLAG_NAMES: [(Flags, &str); 17] = [
     (Flags::NO_MULTI, "no_multi"),
     (Flags::ALLOW_BUSY, "allow_busy"),
     (Flags::MOVABLE_KEYS, "movablekeys"),
+    (Flags::ASKING, "asking"),
     (Flags::SENTINEL, ""),
 ];
 

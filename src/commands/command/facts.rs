@@ -13,8 +13,7 @@ const FACTS: &str = include_str!(concat!(
 ));
 
 /// Flags of the facts that the table has no use for.
-const UNKNOWN_FLAGS: [&str; 5] = [
-    "asking",
+const UNKNOWN_FLAGS: [&str; 4] = [
     "experimental",
     "protected",
     "sentinel",

@@ -31,20 +31,19 @@ pub(super) fn of(name: &str) -> &'static [&'static str] {
         "function|stats" | "info" | "memory|doctor" | "memory|malloc-stats" | "memory|stats" => {
             &[UNSTABLE, TO_SHARDS, OWN_WAY]
         }
-        "randomkey" => &[TO_SHARDS, UNSTABLE],
-        "scan" => &[UNSTABLE, "request_policy:special"],
+        "randomkey" => &[TO_SHARDS, OWN_WAY, UNSTABLE],
+        "scan" => &[UNSTABLE, "request_policy:special", OWN_WAY],
         "keys" => &[TO_SHARDS, UNORDERED],
-        "config|set" | "latency|reset" | "script|flush" | "script|load" | "slowlog|reset" => {
-            &[TO_NODES, ALL_OK]
-        }
+        "client|setinfo" | "client|setname" | "config|resetstat" | "config|rewrite"
+        | "config|set" | "script|flush" | "script|load" | "slowlog|reset" => &[TO_NODES, ALL_OK],
+        "latency|reset" => &[TO_NODES, SUM],
         "script|exists" => &[TO_SHARDS, "response_policy:agg_logical_and"],
-        "wait" => &[TO_SHARDS, LEAST],
+        "wait" | "waitaof" => &[TO_SHARDS, LEAST],
         "dbsize" => &[TO_SHARDS, SUM],
         "flushall" | "flushdb" | "function|delete" | "function|flush" | "function|load"
         | "function|restore" | "memory|purge" | "ping" => &[TO_SHARDS, ALL_OK],
         "function|kill" | "script|kill" => &[TO_SHARDS, ONE_OK],
         "mget" => &[SPLIT],
-        "msetnx" => &[SPLIT, LEAST],
         "del" | "exists" | "touch" | "unlink" => &[SPLIT, SUM],
         "mset" => &[SPLIT, ALL_OK],
         _ => &[],

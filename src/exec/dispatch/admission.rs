@@ -11,6 +11,7 @@ use crate::state::clients::ClientFlags;
 use crate::state::config::BusyScope;
 use crate::state::replication::LinkPhase;
 use crate::state::server::PauseMode;
+use crate::state::session::Traits;
 use crate::storage::StorageError;
 
 const MASTER_DOWN: Error =
@@ -44,15 +45,15 @@ impl Executor {
         if locked_out && !found.command.flags.contains(Flags::NO_AUTH) {
             return refuse(Error::text("NOAUTH Authentication required."));
         }
-        let queued = session.multi().filter(|_| found.command.is_own(Own::Exec));
-        let mut writes = found.command.is_write() || queued.is_some_and(|multi| multi.writes);
+        let queued = Self::queued(session, found.command);
+        let mut writes = found.command.is_write() || queued.writes;
         if !writes && self.may_refuse_writes() {
             writes = self.writes(found.command, args);
         }
         if writes && self.server.engine.has_failed() {
             return refuse(StorageError::Failed.into());
         }
-        let grows = may_grow(found.command) || queued.is_some_and(|multi| multi.grows);
+        let grows = may_grow(found.command) || queued.grows;
         // A script that has written goes on.
         let goes_on = session.is_script && session.wrote;
         if grows && !goes_on && self.server.engine.disk.is_low() {
@@ -85,6 +86,37 @@ impl Executor {
         match Self::check_inside_multi(session, found.command) {
             Ok(()) => Ok(found),
             Err(error) => refuse(error),
+        }
+    }
+
+    /// What holds of the queued commands, if the command is EXEC: what was no reason to
+    /// refuse one of them may have become one since it was queued.
+    pub(super) fn queued(session: &Session, command: &Command) -> Traits {
+        match session.multi() {
+            Some(multi) if command.is_own(Own::Exec) => multi.traits,
+            _ => Traits::default(),
+        }
+    }
+
+    /// What is looked at of a command that is queued, when EXEC comes.
+    pub(in crate::exec) fn traits(&self, command: &Command, args: &[&[u8]]) -> Traits {
+        Traits {
+            writes: self.writes(command, args),
+            may_replicate: self.may_replicate(command, args),
+            grows: may_grow(command),
+            needs_master: self.needs_master(command, args),
+        }
+    }
+
+    /// Whether a command is refused on a replica without its master, if that does not
+    /// serve stale data.
+    fn needs_master(&self, command: &Command, args: &[&[u8]]) -> bool {
+        let declared = || self.declared(command, args);
+        match command.handler {
+            Handler::Own(Own::Script(_)) => {
+                !declared().is_some_and(|flags| flags.contains(ScriptFlags::ALLOW_STALE))
+            }
+            _ => !command.flags.contains(Flags::STALE),
         }
     }
 
@@ -145,19 +177,13 @@ impl Executor {
             let is_stale = || {
                 !config.replica_serve_stale_data && replication.link.phase() != LinkPhase::Connected
             };
-            if is_stale() {
-                let declared = self.declared(command, args);
-                let allowed = match command.handler {
-                    Handler::Own(Own::Script(_)) => {
-                        declared.is_some_and(|flags| flags.contains(ScriptFlags::ALLOW_STALE))
-                    }
-                    _ => command.flags.contains(Flags::STALE),
-                };
-                return match allowed {
-                    true => Ok(()),
-                    false if session.is_script => Err(STALE_IN_SCRIPT),
-                    false => Err(MASTER_DOWN),
-                };
+            let needs_master =
+                || self.needs_master(command, args) || Self::queued(session, command).needs_master;
+            if is_stale() && needs_master() {
+                return Err(match session.is_script {
+                    true => STALE_IN_SCRIPT,
+                    false => MASTER_DOWN,
+                });
             }
         } else if config.min_replicas_to_write > 0
             && config.min_replicas_max_lag_s > 0
@@ -203,16 +229,24 @@ impl Executor {
         match pause.mode {
             PauseMode::All => true,
             PauseMode::Writes => {
-                let queued = session.multi().filter(|_| command.is_own(Own::Exec));
-                self.may_replicate(command, args) || queued.is_some_and(|multi| multi.may_replicate)
+                self.may_replicate(command, args) || Self::queued(session, command).may_replicate
             }
         }
     }
 
     /// Whether a command would send to clients of a thread that does not keep up.
-    pub(super) fn is_held_back(&self, command: &Command) -> bool {
+    pub(super) fn is_held_back(&self, session: &Session, command: &Command) -> bool {
+        if !self.swamped {
+            return false;
+        }
         let notifies = !self.txn.wanted_events().is_empty() || self.server.tracking.clients() > 0;
-        let sends = notifies || command.flags.contains(Flags::PUBSUB);
-        self.swamped && sends && may_write(command)
+        match command.is_own(Own::Exec) {
+            // Which of the queued commands publish is not noted.
+            true => Self::queued(session, command).may_replicate,
+            false => {
+                let sends = notifies || command.flags.contains(Flags::PUBSUB);
+                sends && may_write(command)
+            }
+        }
     }
 }

@@ -43,7 +43,7 @@ pub enum Ended {
 impl Executor {
     /// Begins a tick: reads the clock, and the configuration if it changed.
     pub fn start_tick(&mut self) {
-        self.now_ms = self.fixed_now_ms.unwrap_or_else(clock::unix_ms);
+        self.read_clock();
         self.tick_started_us = clock::mono_us();
         self.last_us = self.tick_started_us;
         self.commands = 0;
@@ -51,6 +51,11 @@ impl Executor {
         self.heard = false;
         self.swamped = self.server.is_swamped(self.now_ms);
         self.look_at_config();
+    }
+
+    /// The time at which the next command runs.
+    pub(in crate::exec) fn read_clock(&mut self) {
+        self.now_ms = self.fixed_now_ms.unwrap_or_else(clock::unix_ms);
     }
 
     pub(super) fn look_at_config(&mut self) {

@@ -298,11 +298,11 @@ fn the_queue_shows_in_the_client_list() {
         panic!("{reply:?}")
     };
     let info = text(&replies[0]);
-    for field in [" flags=x ", " multi=2 ", " watch=2 ", " multi-mem="] {
+    for field in [" flags=x ", " multi=2 watch=2 qbuf=", " multi-mem="] {
         assert!(info.contains(field), "{field} in {info}");
     }
     let info = text(&client.run("CLIENT INFO"));
-    for field in [" flags=N ", " multi=-1 ", " watch=0 ", " multi-mem=0 "] {
+    for field in [" flags=N ", " multi=-1 watch=0 qbuf=", " multi-mem=0 "] {
         assert!(info.contains(field), "{field} in {info}");
     }
 }

@@ -119,19 +119,22 @@ impl<'w> Writer<'w> {
 
     /// The connection of a key and its name: always the same one, so that what is
     /// done to a key is done in order.
-    fn lane(&mut self, key: &[u8]) -> Option<(usize, &mut Lane, Vec<u8>)> {
-        let name = self.rewriter.mapping.key(key)?.into_owned();
-        let to = self.to?;
-        let at = crc64(to, &name) % self.lanes.len().max(1) as u64;
-        let at = usize::try_from(at).ok()?;
-        let lane = self.lanes.get_mut(at)?;
-        lane.select(to);
-        Some((at, lane, name))
+    fn lane(&mut self, key: &[u8]) -> Result<Option<(usize, &mut Lane, Vec<u8>)>> {
+        let (Some(name), Some(to)) = (self.rewriter.mapping.key(key), self.to) else {
+            return Ok(None);
+        };
+        let name = name.into_owned();
+        let at = (crc64(to, &name) % self.lanes.len().max(1) as u64) as usize;
+        let Some(lane) = self.lanes.get_mut(at) else {
+            return Ok(None);
+        };
+        lane.select(to)?;
+        Ok(Some((at, lane, name)))
     }
 
     /// Removes a key from the target.
     pub fn remove(&mut self, key: &[u8]) -> Result<()> {
-        match self.lane(key) {
+        match self.lane(key)? {
             Some((_, lane, name)) => {
                 lane.maker.command(&[b"DEL", &name]);
                 lane.flush_full()
@@ -169,7 +172,7 @@ impl<'w> Writer<'w> {
 
     fn element(&mut self, key: &[u8], shape: &Shape, element: Element<'_>) -> Result<()> {
         if self.begun.is_none()
-            && let Some((at, lane, name)) = self.lane(key)
+            && let Some((at, lane, name)) = self.lane(key)?
         {
             let rule = FieldRule {
                 over_ms: clock::unix_ms(),
@@ -224,7 +227,7 @@ impl<'w> Writer<'w> {
                 Err(Ended::Error(error)) => Err(error),
             };
         }
-        let Some((_, lane, name)) = self.lane(key) else {
+        let Some((_, lane, name)) = self.lane(key)? else {
             return Ok(true);
         };
         let mut digits = itoa::Buffer::new();

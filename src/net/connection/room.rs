@@ -114,7 +114,9 @@ impl Connection {
             info.addr
         );
         executor.server().stats.query_limit_disconnections.add(1);
-        self.reply.error(&OUT_OF_MEMORY.to_string());
+        let text = OUT_OF_MEMORY.to_string();
+        executor.server().stats.error(&text);
+        self.reply.error(&text);
         self.tick_replies += 1;
         self.ended = true;
     }

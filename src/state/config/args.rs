@@ -1,7 +1,8 @@
 //! The command line: `kedis-server [FILE | -] [--parameter value …]`.
 //!
 //! Flags are directives: what follows a flag, up to the next one, are its
-//! arguments. The word right after a flag is always one, even if it starts with
+//! arguments; behind the file the first directive may begin without dashes. The word
+//! right after a flag is always one, even if it starts with
 //! `--`, so that a password may. `--save` alone means `--save ""`. `--load-rdb
 //! FILE`, `--accept-data-loss` and `--repair` are no parameters: they say what to do
 //! this once.
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use super::Config;
 use super::file::{ConfigError, Loader, Origin, Places, Reason, read_bounded};
 use super::lex::split;
+use super::table::Param;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -168,6 +170,11 @@ fn parse(args: Vec<Vec<u8>>) -> Result<Parsed, ConfigError> {
                 hungry = false;
                 match directives.last_mut() {
                     Some(last) => last.arguments.push(arg),
+                    // Behind the file a line may begin without dashes.
+                    None if Param::find(&arg).is_some() => directives.push(Directive {
+                        name: arg,
+                        arguments: Vec::new(),
+                    }),
                     None => return Err(stray(&arg, Reason::StrayArgument)),
                 }
             }

@@ -6,6 +6,12 @@
 
 use crate::encoding::stream::{GroupRow, StreamBody, StreamId, UNKNOWN};
 
+/// How many entries lie behind a group, of which a client says that it is `read`: not
+/// more than there ever were.
+pub(super) fn checked(stream: &StreamBody, read: i64) -> i64 {
+    read.min(i64::try_from(stream.added).unwrap_or(i64::MAX))
+}
+
 /// How far a group is behind, in entries.
 pub(super) fn lag(stream: &StreamBody, group: &GroupRow) -> Option<u64> {
     if stream.added == 0 || stream.length == 0 {

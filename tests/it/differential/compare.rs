@@ -214,8 +214,8 @@ fn is_busy(consumer: &Value) -> bool {
 ///   keeps or loses the sign according to how it holds the sorted set, so what ZUNION
 ///   and ZINTER make of such a score and a negative weight may have either sign
 /// - ZRANK and ZREVRANK take a fourth word, WITHSCORE (7.2)
-/// - a cursor is read by other rules: none that is negative or empty, but with
-///   blanks before it (7.4)
+/// - a cursor is read by other rules: none that is negative or empty (7.4), or that
+///   holds a zero byte, at which C ends
 /// - XREAD and XREADGROUP name themselves where keys and ids do not match (7.2)
 /// - a consumer is made by asking, also when there is nothing for it (7.2)
 /// - LREM and LPOS refuse the one number that they cannot negate (7.4); it is
@@ -264,7 +264,7 @@ fn same_but_for_cached_count(ours: &Value, theirs: &Value) -> bool {
 }
 
 fn odd_cursor(cursor: Option<&Vec<u8>>) -> bool {
-    cursor.is_some_and(|text| matches!(text.first(), None | Some(b'-' | b' ' | 0)))
+    cursor.is_some_and(|text| matches!(text.first(), None | Some(b'-')) || text.contains(&0))
 }
 
 /// The same with 0 for each -0.

@@ -174,6 +174,34 @@ fn what_is_newer_than_the_oracle() {
     let consumers = conn.cmd("XINFO CONSUMERS s g");
     let inactive = consumers.items()[0].items()[7].int();
     assert_eq!(inactive, -1, "{consumers:?}");
+    // A group that is said to have read more than there was has read all.
+    check(&mut conn, "XGROUP SETID s g 1 ENTRIESREAD 100", "+OK");
+    check(&mut conn, "XGROUP CREATE s all 0 ENTRIESREAD 100", "+OK");
+    let groups = conn.cmd("XINFO GROUPS s");
+    let groups = format!("{groups:?}");
+    // In the order of their names.
+    let counts = "$entries-read, :2, $lag, ";
+    let (all, g) = groups.split_once("$g,").unwrap();
+    assert!(all.contains(&format!("{counts}:2")), "{groups}");
+    assert!(g.contains(&format!("{counts}:0")), "{groups}");
+    check(&mut conn, "XADD deleted 5 f v", "$5-0");
+    check(&mut conn, "XDEL deleted 5", ":1");
+    let smaller =
+        "-\"ERR The ID specified in XSETID is smaller than current max_deleted_entry_id\"";
+    check(&mut conn, "XSETID deleted 4", smaller);
+    check(&mut conn, "XSETID deleted 5", "+OK");
+    let too_long = "-\"ERR timeout is out of range\"";
+    const LONGEST: &str = "9223372036854775807";
+    for wait in [
+        format!("WAIT 2 {LONGEST}"),
+        format!("WAIT 0 {LONGEST}"),
+        format!("WAITAOF 1 0 {LONGEST}"),
+        format!("XREAD BLOCK {LONGEST} STREAMS s $"),
+        format!("BLPOP none {LONGEST}"),
+        format!("CLIENT PAUSE {LONGEST}"),
+    ] {
+        check(&mut conn, &wait, too_long);
+    }
     conn.hello3();
     check(&mut conn, "ZRANK z b WITHSCORE", "*2[:2, ,2.5]");
     check(&mut conn, "ZRANK z none WITHSCORE", "_");

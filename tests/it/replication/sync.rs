@@ -322,6 +322,28 @@ fn a_replica_refuses_writes_and_what_only_a_link_says() {
     assert!(reply.contains("format version 999"), "{reply}");
     conn.must("CONFIG SET replica-serve-stale-data no");
     assert_eq!(conn.cmd("GET k"), Value::NullBulk);
+    // Queued while there was a link.
+    let transactions = [
+        (&["GET k"][..], true),
+        (&["PING", "EVAL_RO return(1) 0"], true),
+        (&["INFO server", "CONFIG GET port"], false),
+        (
+            &["EVAL #!lua\u{a0}flags=allow-stale,no-writes\nreturn(1) 0"],
+            false,
+        ),
+    ];
+    let mut early = transactions.map(|(lines, refused)| {
+        let mut conn = replica.connect();
+        conn.must("MULTI");
+        for line in lines {
+            let words = line.split(' ').map(|word| word.replace('\u{a0}', " "));
+            assert_eq!(
+                conn.call(&words.collect::<Vec<_>>()),
+                Value::simple("QUEUED")
+            );
+        }
+        (conn, refused)
+    });
     master.signal("STOP");
     conn.must("CONFIG SET repl-timeout 1");
     wait_for("the link is down", || {
@@ -329,6 +351,13 @@ fn a_replica_refuses_writes_and_what_only_a_link_says() {
     });
     let down = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
     assert_eq!(conn.cmd("GET k").error().as_deref(), Some(down));
+    for (conn, refused) in &mut early {
+        let discarded = format!("EXECABORT Transaction discarded because of: {down}");
+        let expected = refused.then_some(discarded);
+        assert_eq!(conn.cmd("EXEC").error(), expected);
+        let over = conn.cmd("EXEC").error();
+        assert_eq!(over.as_deref(), Some("ERR EXEC without MULTI"));
+    }
     conn.must("INFO");
     master.signal("CONT");
     wait_for("a link", || is_caught_up(&master, &replica));

@@ -257,9 +257,25 @@ fn a_file_or_standard_input_comes_before_the_flags() {
     match args(&[name, "--port", "2"]) {
         Ok(Startup::Run(config, given)) => {
             assert_eq!((config.port, config.hz), (2, 20));
-            assert_eq!(given.file, Some(path));
+            assert_eq!(given.file, Some(path.clone()));
         }
         other => panic!("{other:?}"),
+    }
+    // As Redis takes it: behind the file a directive may begin without dashes, and a
+    // flag may hold its value.
+    match args(&[name, "loglevel", "verbose", "--maxmemory '700mb'"]) {
+        Ok(Startup::Run(config, _)) => {
+            assert_eq!(config.loglevel, LogLevel::Verbose);
+            assert_eq!(config.max_memory_bytes, 700 << 20);
+        }
+        other => panic!("{other:?}"),
+    }
+    for stray in [
+        &[name, "nonsense"][..],
+        &[name, name],
+        &[name, "port", "1", "hz", "2"],
+    ] {
+        assert!(args(stray).is_err(), "{stray:?}");
     }
     match Config::from_args_and_stdin(["-", "--port", "2"], &b"hz 7\nport 9"[..]) {
         Ok(Startup::Run(config, given)) => {

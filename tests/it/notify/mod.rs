@@ -1,5 +1,7 @@
 //! Keyspace notifications: every command tells of its keys what Redis tells.
 
+mod every;
+
 use crate::support::{Conn, Server, Value, args, oracle};
 
 /// One command to a line; `""` is an empty argument.
