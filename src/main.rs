@@ -62,7 +62,7 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     crash::log_traces(config.crash_log_enabled);
     crash::abort_on_panic();
     log::info!(
-        "Kedis {} starts, PID: {}, data in {}",
+        "Kedis {} starts, pid {}, data in {}",
         env!("CARGO_PKG_VERSION"),
         std::process::id(),
         config.data_dir().display()

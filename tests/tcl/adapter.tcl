@@ -66,3 +66,9 @@ proc verify_log_message {srv_idx pattern from_line} {
     }
     verify_log_message_of_suite $srv_idx $pattern $from_line
 }
+
+# A server that keeps its data on disk may take longer to start on a busy machine.
+rename server_is_up server_is_up_of_suite
+proc server_is_up {host port retrynum} {
+    server_is_up_of_suite $host $port [expr {6 * $retrynum}]
+}
