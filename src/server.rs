@@ -142,7 +142,7 @@ pub fn run(
     listeners.register(poll.registry())?;
     ready(&server);
     log::info!(
-        "ready on {} after {} ms, {} keys, {io_threads} IO threads",
+        "Ready to accept connections on {} after {} ms, {} keys, {io_threads} IO threads",
         listeners.addresses().join(", "),
         started.elapsed().as_millis(),
         keys(&server),

@@ -65,6 +65,14 @@ fn set_disable_deny_scripts(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResu
     Ok(())
 }
 
+fn set_skip_checksum_validation(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
+    allow(ctx.server, ctx.session)?;
+    let on = num::parse_i64(arg(args, 2)).is_some_and(|n| n != 0);
+    ctx.server.skip_checksums.store(on, Ordering::Relaxed);
+    ctx.reply.ok();
+    Ok(())
+}
+
 /// RELOAD and LOADAOF: everything that is only in memory goes to files, so that
 /// what is read from now on is what a restart would find. Nothing is saved or
 /// flushed, so the options of RELOAD have nothing to change.
@@ -369,6 +377,10 @@ const HELP: &[help::Topic] = &[
         &["Whether scripts may run commands that are not for scripts."],
     ),
     (
+        "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+        &["Whether RESTORE takes payloads whose checksum is wrong."],
+    ),
+    (
         "SLEEP <seconds>",
         &["Hold up this client and others of its thread."],
     ),
@@ -486,6 +498,15 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("set-disable-deny-scripts", 3, set_disable_deny_scripts),
         ADMIN,
         "Lets scripts run commands that they may not",
+    ),
+    row(
+        Command::session(
+            "set-skip-checksum-validation",
+            3,
+            set_skip_checksum_validation,
+        ),
+        ADMIN,
+        "Lets RESTORE take payloads with a wrong checksum",
     ),
     row(
         Command::session("sleep", 3, sleep),

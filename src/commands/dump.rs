@@ -6,13 +6,15 @@ use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::rdb;
 use crate::rdb::encode::Encoder;
-use crate::rdb::payload;
+use crate::rdb::payload::{self, Checksum};
+use crate::state::Server;
 use crate::state::config::Config;
 use crate::storage::KeyMeta;
 use crate::storage::events::Class;
 use crate::types::OpError;
 use crate::types::dump::{self, Stored};
 use crate::types::restore::{RestoreError, restore as restore_value};
+use std::sync::atomic::Ordering;
 
 fn encoder(config: &Config) -> Encoder {
     Encoder::new(config.rdbcompression)
@@ -76,6 +78,14 @@ const BAD_FREQ: Error = Error::text("ERR Invalid FREQ value, must be >= 0 and <=
 const BAD_TTL: Error = Error::text("ERR Invalid TTL value, must be >= 0");
 const BUSY: Error = Error::text("BUSYKEY Target key name already exists.");
 
+/// Whether checksums of payloads are looked at (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
+pub(super) fn checksum(server: &Server) -> Checksum {
+    match server.skip_checksums.load(Ordering::Relaxed) {
+        true => Checksum::Ignored,
+        false => Checksum::Verified,
+    }
+}
+
 fn refusal(error: RestoreError) -> Error {
     match error {
         RestoreError::Op(error) => error.into(),
@@ -103,7 +113,8 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         at_ms if options.absolute => at_ms,
         ttl_ms => ttl_ms.saturating_add(now_ms),
     };
-    let payload = payload::open(bytes).map_err(|error| refusal(error.into()))?;
+    let payload =
+        payload::open_with(bytes, checksum(ctx.server)).map_err(|error| refusal(error.into()))?;
     // What a client may send at once bounds what it may unpack to.
     let config = ctx.server.config.load();
     let max_bytes = config

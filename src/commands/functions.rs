@@ -4,6 +4,7 @@
 //! threads see it at once. DUMP and RESTORE use Redis' format: per library its
 //! opcode in RDB files and its text, then version and checksum.
 
+use super::dump::checksum;
 use super::help::{self, Topic};
 use super::info::REDIS_VERSION;
 use super::scripts::{CHECK_BYTES, kill_running};
@@ -14,7 +15,7 @@ use crate::encoding::own;
 use crate::lua::Interpreter;
 use crate::lua::header::library_name;
 use crate::rdb::encode::Encoder;
-use crate::rdb::payload;
+use crate::rdb::payload::{self, Checksum};
 use crate::rdb::reader::Reader;
 use crate::resp::Reply;
 use crate::state::Server;
@@ -208,7 +209,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         "FLUSH" => Libraries::default(),
         _ => Libraries::clone(&ctx.server.scripts.libraries()),
     };
-    let codes = codes_in(args[2])?;
+    let codes = codes_in(args[2], checksum(ctx.server))?;
     for code in &codes {
         add(&mut libraries, read_library(code)?, policy == "REPLACE")?;
     }
@@ -223,8 +224,8 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 /// The libraries of a payload.
-fn codes_in(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-    let (contents, _) = payload::contents(bytes).map_err(|_| BAD_PAYLOAD)?;
+fn codes_in(bytes: &[u8], checksum: Checksum) -> Result<Vec<Vec<u8>>, Error> {
+    let (contents, _) = payload::contents(bytes, checksum).map_err(|_| BAD_PAYLOAD)?;
     let broken = |_| Error::text("ERR Failed loading library data");
     let mut reader = Reader::new(contents, contents.len() as u64 * 1024);
     let mut codes = Vec::new();

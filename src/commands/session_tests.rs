@@ -149,6 +149,32 @@ fn debug_is_for_those_who_may() {
     );
 }
 
+/// Suites break a value under a checksum that they cannot make anew. A version that
+/// is too new is refused all the same, and what is dumped has the right checksum.
+#[test]
+fn checksums_of_payloads_are_ignored_where_debug_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = developer(dir.path());
+    client.run("set k v");
+    let good = client.run("dump k").as_bytes().unwrap().to_vec();
+    let mut bad = good.clone();
+    *bad.last_mut().unwrap() ^= 1;
+    let restore = |client: &mut Client, payload: &[u8]| {
+        client.args(&[b"RESTORE", b"k", b"0", payload, b"REPLACE"])
+    };
+    let ok = Value::Simple("OK".into());
+    let refused = Value::Error("ERR DUMP payload version or checksum are wrong".into());
+    assert_eq!(restore(&mut client, &bad), refused);
+    assert_eq!(client.run("debug set-skip-checksum-validation 1"), ok);
+    assert_eq!(restore(&mut client, &bad), ok);
+    let mut newer = bad.clone();
+    newer[good.len() - 10..good.len() - 8].fill(0xFF);
+    assert_eq!(restore(&mut client, &newer), refused);
+    assert_eq!(client.run("dump k").as_bytes().unwrap(), good);
+    assert_eq!(client.run("debug set-skip-checksum-validation 0"), ok);
+    assert_eq!(restore(&mut client, &bad), refused);
+}
+
 #[test]
 fn digests_see_values_and_not_their_form() {
     let dir = tempfile::tempdir().unwrap();

@@ -127,6 +127,8 @@ pub struct Server {
     pub active_expire: AtomicBool,
     /// Whether scripts may run commands that are not for scripts (DEBUG).
     pub allow_denied: AtomicBool,
+    /// Whether RESTORE takes payloads whose checksum is wrong (DEBUG).
+    pub skip_checksums: AtomicBool,
     /// The ports that the server listens on, for INFO.
     pub port: AtomicU64,
     /// File descriptors that are not for clients.
@@ -205,6 +207,7 @@ impl Server {
             replication,
             active_expire: AtomicBool::new(true),
             allow_denied: AtomicBool::new(false),
+            skip_checksums: AtomicBool::new(false),
             port: AtomicU64::new(0),
             reserved_descriptors: AtomicU64::new(0),
             mailboxes: OnceLock::new(),

@@ -82,7 +82,7 @@ fn in_the_background() {
     server.signal(Signal::TERM);
     wait_for("the end", || !server.pidfile.exists());
     let log = fs::read_to_string(dir.path().join("k.log")).unwrap();
-    assert!(log.contains("ready on"), "{log}");
+    assert!(log.contains("Ready to accept connections on"), "{log}");
 }
 
 #[test]

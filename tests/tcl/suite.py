@@ -1,11 +1,12 @@
-"""Where the suite comes from: Debian's source package of Redis 7.0.
+"""Where the suites come from: Debian's source packages of Redis and Valkey.
 
-The package is fetched through apt into a cache folder with a configuration of
-its own (lists, cache and sources all stand in that folder), so the machine's
-apt setup stays as it is. Which mirror to ask is read from that setup. Nothing
-of the package is ever part of this repository.
+A package is fetched through apt into a cache folder with a configuration of its
+own (lists, cache and sources all stand in that folder), so the machine's apt setup
+stays as it is. Which mirror to ask is read from that setup. Nothing of a package is
+ever part of this repository.
 """
 
+import dataclasses
 import glob
 import os
 import re
@@ -13,8 +14,25 @@ import shutil
 import subprocess
 import tempfile
 
-VERSION_PREFIX = "5:7.0."
-DEBIAN_SUITE = "bookworm"
+
+@dataclasses.dataclass
+class Suite:
+    """One suite: the Debian package that holds it, the versions that will do, and the release to ask."""
+
+    package: str
+    version: str
+    release: str
+    # The list of what is left out.
+    skips: str
+
+
+# The newest are in Debian's unstable release, where their versions move on.
+SUITES = {
+    "redis-7.0": Suite("redis", "7.0.", "bookworm", "skip.tsv"),
+    "redis-8": Suite("redis", "8.", "sid", "skip-redis-8.tsv"),
+    "valkey": Suite("valkey", "9.", "sid", "skip-valkey.tsv"),
+}
+DEFAULT = "redis-7.0"
 
 
 class SuiteError(Exception):
@@ -27,16 +45,34 @@ def cache_root():
     return os.path.join(base, "kedis")
 
 
-def suite_dir():
-    """The unpacked source tree, fetched first when it is not there yet."""
-    given = os.environ.get("KEDIS_REDIS_SOURCE")
+def suite_dir(name):
+    """The unpacked source tree of a suite, fetched first when it is not there yet."""
+    wanted = SUITES[name]
+    given = os.environ.get("KEDIS_REDIS_SOURCE") if name == DEFAULT else None
     if given:
         return checked(given)
     root = os.path.join(cache_root(), "redis-source")
-    have = sorted(glob.glob(os.path.join(root, "redis-7.0.*", "tests", "test_helper.tcl")))
+    have = sorted(glob.glob(os.path.join(root, tree(wanted), "tests", "test_helper.tcl")))
     if have:
         return os.path.dirname(os.path.dirname(have[-1]))
-    return fetch(root)
+    return fetch(wanted, root)
+
+
+def tree(wanted):
+    """A pattern for the name of a package's unpacked folder."""
+    return f"{wanted.package}-{wanted.version}*"
+
+
+def files(source):
+    """The names of a suite's files, as in unit/type/hash."""
+    with tempfile.TemporaryDirectory(prefix="kedis-tcl-") as folder:
+        # Valkey's looks for its programs also to list its files.
+        for program in ("server", "cli", "benchmark"):
+            os.symlink(shutil.which("true"), os.path.join(folder, f"valkey-{program}"))
+        listed = call(["tclsh", "tests/test_helper.tcl", "--list-tests"], source, VALKEY_BIN_DIR=folder).split()
+    if not listed:
+        raise SuiteError(f"the suite in {source} lists no files")
+    return listed
 
 
 def checked(folder):
@@ -46,34 +82,34 @@ def checked(folder):
     return folder
 
 
-def fetch(root):
+def fetch(wanted, root):
     """Downloads and unpacks the package below `root`."""
     for tool, package in (("apt-get", "apt"), ("dpkg-source", "dpkg-dev")):
         if not shutil.which(tool):
             raise SuiteError(f"{tool} is missing (package {package}); or set KEDIS_REDIS_SOURCE")
     os.makedirs(root, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix="fetch-") as work:
-        options = private_apt(work)
+        options = private_apt(work, wanted.release)
         call(["apt-get", *options, "-q", "update"], work)
-        version = pick_version(options, work)
-        call(["apt-get", *options, "-q", "source", f"redis={version}"], work)
-        trees = glob.glob(os.path.join(work, "redis-7.0.*", "tests", "test_helper.tcl"))
-        if not trees:
-            raise SuiteError("the source package of redis holds no Tcl suite")
-        tree = os.path.dirname(os.path.dirname(trees[0]))
-        target = os.path.join(root, os.path.basename(tree))
+        version = pick_version(wanted, options, work)
+        call(["apt-get", *options, "-q", "source", f"{wanted.package}={version}"], work)
+        found = glob.glob(os.path.join(work, tree(wanted), "tests", "test_helper.tcl"))
+        if not found:
+            raise SuiteError(f"the source package of {wanted.package} holds no Tcl suite")
+        unpacked = os.path.dirname(os.path.dirname(found[0]))
+        target = os.path.join(root, os.path.basename(unpacked))
         shutil.rmtree(target, ignore_errors=True)
-        os.rename(tree, target)
+        os.rename(unpacked, target)
     return target
 
 
-def private_apt(work):
+def private_apt(work, release):
     """Options that keep apt inside `work`, with source entries only."""
     parts = os.path.join(work, "sources.d")
     for folder in (parts, os.path.join(work, "lists", "partial"),
                    os.path.join(work, "cache", "archives", "partial")):
         os.makedirs(folder)
-    entries = [source_entry(entry) for entry in machine_sources()]
+    entries = [source_entry(entry, release) for entry in machine_sources()]
     if not entries:
         raise SuiteError("the machine's apt sources name no archive with a `main` component")
     with open(os.path.join(parts, "suite.sources"), "w", encoding="utf-8") as out:
@@ -90,11 +126,11 @@ def private_apt(work):
     return [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
 
 
-def source_entry(entry):
-    """One deb-src stanza; a Debian archive is asked for the release with 7.0."""
+def source_entry(entry, release):
+    """One deb-src stanza; a Debian archive is asked for the release that has the version."""
     suites = entry["suites"]
     if "debian" in entry["uri"] and "security" not in entry["uri"]:
-        suites = [DEBIAN_SUITE]
+        suites = [release]
     components = [c for c in entry["components"] if c in ("main", "universe")]
     lines = ["Types: deb-src", f"URIs: {entry['uri']}", f"Suites: {' '.join(suites)}",
              f"Components: {' '.join(components)}"]
@@ -150,20 +186,20 @@ def line_entries(text):
                    "signed_by": signed.group(1) if signed else ""}
 
 
-def pick_version(options, work):
-    """The newest 7.0 that the archive has."""
-    listing = call(["apt-cache", *options, "showsrc", "redis"], work)
+def pick_version(wanted, options, work):
+    """The newest version that will do of those that the archive has."""
+    listing = call(["apt-cache", *options, "showsrc", wanted.package], work)
     versions = re.findall(r"^Version: (\S+)$", listing, re.MULTILINE)
-    wanted = [v for v in versions if v.startswith(VERSION_PREFIX)]
-    if not wanted:
-        raise SuiteError(f"the archive has redis {versions or 'not at all'}, the runner needs 7.0; "
-                         "set KEDIS_REDIS_SOURCE to an unpacked source tree")
-    return wanted[-1]
+    fit = [v for v in versions if v.partition(":")[2].startswith(wanted.version) or v.startswith(wanted.version)]
+    if not fit:
+        raise SuiteError(f"the archive has {wanted.package} {versions or 'not at all'}, the runner needs "
+                         f"{wanted.version}; set KEDIS_REDIS_SOURCE to an unpacked source tree of Redis 7.0")
+    return fit[-1]
 
 
-def call(command, folder):
+def call(command, folder, **variables):
     """Runs `command`; its output, or an error that ends with it."""
-    env = dict(os.environ, DEBIAN_FRONTEND="noninteractive", LC_ALL="C")
+    env = dict(os.environ, DEBIAN_FRONTEND="noninteractive", LC_ALL="C", **variables)
     done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
