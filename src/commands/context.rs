@@ -56,4 +56,6 @@ pub struct SessionCtx<'a> {
     pub outbox: &'a mut Outbox,
     /// The command that runs; of a container, the subcommand.
     pub command: &'static Command,
+    /// When the EXEC or script began that it is a part of, Unix us.
+    pub unit_began_us: Option<u64>,
 }

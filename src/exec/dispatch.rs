@@ -392,6 +392,7 @@ impl Executor {
                     self.collect_events();
                 }
                 let mut ctx = SessionCtx {
+                    unit_began_us: self.unit.as_ref().map(|unit| unit.began_us),
                     session,
                     reply,
                     server: &self.server,

@@ -487,3 +487,41 @@ fn there_is_room_for_many_scripts_and_functions() {
     assert_eq!(client.run("FCALL f0_999 0"), Value::Int(999));
     assert_eq!(client.run("FCALL f8_998 0"), Value::Int(998));
 }
+
+#[test]
+fn time_stands_still_in_scripts_and_transactions() {
+    let mut client = Client::new();
+    let script = "local a, n = redis.call('TIME'), 0
+        for i = 1, 1e5 do n = n + i end
+        local b = redis.call('TIME')
+        return {a[1] == b[1] and a[2] == b[2] and 1 or 0}";
+    let same = eval(&mut client, script, &[]);
+    assert_eq!(same, Value::Array(vec![Value::Int(1)]));
+    for line in ["MULTI", "TIME", "DEBUG SLEEP 0.002", "TIME"] {
+        client.run(line);
+    }
+    let times = client.run("EXEC");
+    let times = times.as_slice().unwrap();
+    assert_eq!(times[0], times[2]);
+    assert_ne!(client.run("TIME"), times[0]);
+}
+
+#[test]
+fn scripts_do_not_wait_for_streams() {
+    let mut client = Client::new();
+    client.run("XADD s 1-1 f v");
+    client.run("XGROUP CREATE s g $");
+    for script in [
+        "return redis.call('XREAD', 'BLOCK', 0, 'STREAMS', KEYS[1], '$')",
+        "return redis.call('XREADGROUP', 'GROUP', 'g', 'c', 'BLOCK', 0, 'STREAMS', KEYS[1], '>')",
+    ] {
+        assert_eq!(eval(&mut client, script, &["s"]), Value::Null);
+    }
+    let script = "return #redis.call('XREAD', 'BLOCK', 0, 'STREAMS', KEYS[1], 0)";
+    assert_eq!(eval(&mut client, script, &["s"]), Value::Int(1));
+    let script = "return redis.call('XREAD', 'BLOCK', 'x', 'STREAMS', KEYS[1], 0)";
+    fails(
+        &eval(&mut client, script, &["s"]),
+        "ERR timeout is not an integer",
+    );
+}
