@@ -378,6 +378,9 @@ impl Executor {
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         let command = found.command;
+        if command.flags.contains(Flags::COMPILES) && self.slices && !self.in_unit() {
+            return Err(Stop::Slow);
+        }
         match command.handler {
             Handler::Read(run) => self.read(session, command, args, reply, run),
             Handler::Write(run) => self.write(session, command, args, reply, run),
