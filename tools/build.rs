@@ -1,5 +1,8 @@
-//! Compiles what needs RocksDB's classes because its C interface does not offer it, with
-//! the headers of the RocksDB that is built along with us.
+//! Compiles Lua, and what needs RocksDB's classes because its C interface does not offer it,
+//! with the headers of the RocksDB that is built along with us.
+
+#[path = "build/lua.rs"]
+mod lua;
 
 use std::env;
 use std::path::PathBuf;
@@ -13,6 +16,7 @@ const SOURCES: [&str; 5] = [
 ];
 
 fn main() {
+    lua::build();
     for source in SOURCES {
         println!("cargo:rerun-if-changed={source}");
     }

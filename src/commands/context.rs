@@ -60,4 +60,6 @@ pub struct SessionCtx<'a> {
     pub changes: &'a [Change],
     /// The command that runs; of a container, the subcommand.
     pub command: &'static Command,
+    /// When the EXEC or script began that it is a part of, Unix us.
+    pub unit_began_us: Option<u64>,
 }

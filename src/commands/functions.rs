@@ -6,36 +6,45 @@
 
 use super::dump::checksum;
 use super::help::{self, Topic};
-use super::info::REDIS_VERSION;
-use super::scripts::{CHECK_BYTES, kill_running};
+use super::scripts::{LOAD_TIME, check_interpreter, kill_running};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx, WriteCtx, args};
 use crate::base::glob;
 use crate::encoding::own;
-use crate::lua::Interpreter;
 use crate::lua::header::library_name;
+use crate::lua::{Failure, Limits};
 use crate::rdb::encode::Encoder;
 use crate::rdb::payload::{self, Checksum};
 use crate::rdb::reader::Reader;
 use crate::resp::Reply;
 use crate::state::Server;
+use crate::state::clients::ClientFlags;
 use crate::state::lanes::Running;
 use crate::state::scripts::{Function, Libraries, Library};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// What stands before a library in RDB files and payloads.
 const OPCODE: u8 = 245;
 
+const TIMEOUT: Error = Error::text("ERR Error registering functions: ERR FUNCTION LOAD timeout");
 const NO_LIBRARY: Error = Error::text("ERR Library not found");
 const BAD_PAYLOAD: Error = Error::text("ERR DUMP payload version or checksum are wrong");
 
-/// Runs the text of a library once, to see whether it is right and what it has.
-fn read_library(code: &[u8]) -> Result<Library, Error> {
+/// Runs the text of a library once, to see whether it is right and what it has. `time`: how
+/// long that may take; one that was taken before, here or at a master, takes what it needs.
+fn read_library(code: &[u8], time: Option<Duration>) -> Result<Library, Error> {
     let name = library_name(code).map_err(Error::Bytes)?.to_vec();
-    let mut lua = Interpreter::new(CHECK_BYTES, REDIS_VERSION)
-        .map_err(|error| Error::owned(format!("ERR no interpreter: {error}")))?;
-    let loaded = lua.load_library(code).map_err(Error::Bytes)?;
+    let limits = Limits {
+        time,
+        ..Limits::default()
+    };
+    let loaded = check_interpreter()?.load_library(code, limits);
+    let loaded = loaded.map_err(|failure| match failure {
+        Failure::Error { text, .. } => Error::Bytes(text),
+        Failure::Stopped { .. } => TIMEOUT,
+    })?;
     let functions = loaded.into_iter().map(|function| {
         Arc::new(Function {
             name: function.name,
@@ -63,42 +72,35 @@ pub fn load_libraries(server: &Server) -> Result<(), Error> {
         .engine
         .own_rows(own::LIBRARY_TAG, |_, code| codes.push(code.to_vec()))?;
     for code in codes {
-        let library = read_library(&code)?;
-        libraries
-            .by_name
-            .insert(library.name.clone(), Arc::new(library));
+        libraries.insert(Arc::new(read_library(&code, None)?));
     }
-    if !libraries.by_name.is_empty() {
+    if !libraries.is_empty() {
         server.scripts.set_libraries(libraries);
     }
     Ok(())
 }
 
+/// Whether a library can be added.
+///
+/// # Errors
+/// The name of one of its functions is taken.
+fn check_names(libraries: &Libraries, library: &Library) -> Result<(), Error> {
+    let Some(known) = libraries.clash(library) else {
+        return Ok(());
+    };
+    let text: &[&[u8]] = &[b"ERR Function ", &known.name, b" already exists"];
+    Err(Error::Bytes(text.concat()))
+}
+
 /// Adds a library; `replace`: in place of the one of its name.
 fn add(libraries: &mut Libraries, library: Library, replace: bool) -> Result<(), Error> {
     let name = &library.name;
-    if libraries.by_name.contains_key(name) && !replace {
+    if libraries.get(name).is_some() && !replace {
         let text: &[&[u8]] = &[b"ERR Library ", name, b" already exists"];
         return Err(Error::Bytes(text.concat()));
     }
-    let others = libraries
-        .by_name
-        .values()
-        .filter(|other| other.name != *name);
-    let mut taken = others.flat_map(|other| &other.functions);
-    let clash = taken.find(|known| {
-        library
-            .functions
-            .iter()
-            .any(|f| f.name.eq_ignore_ascii_case(&known.name))
-    });
-    if let Some(known) = clash {
-        let text: &[&[u8]] = &[b"ERR Function ", &known.name, b" already exists"];
-        return Err(Error::Bytes(text.concat()));
-    }
-    libraries
-        .by_name
-        .insert(library.name.clone(), Arc::new(library));
+    check_names(libraries, &library)?;
+    libraries.insert(Arc::new(library));
     Ok(())
 }
 
@@ -107,7 +109,7 @@ fn add(libraries: &mut Libraries, library: Library, replace: bool) -> Result<(),
 /// # Errors
 /// It does not load, or its name or one of its functions' is taken.
 pub fn add_library(libraries: &mut Libraries, code: &[u8]) -> Result<Vec<u8>, Error> {
-    let library = read_library(code)?;
+    let library = read_library(code, None)?;
     let name = library.name.clone();
     add(libraries, library, false)?;
     Ok(name)
@@ -116,19 +118,26 @@ pub fn add_library(libraries: &mut Libraries, code: &[u8]) -> Result<Vec<u8>, Er
 /// Makes the libraries what they shall be: the rows that differ, and what threads see.
 fn change(ctx: &mut WriteCtx<'_>, new: Libraries) {
     let old = ctx.server.scripts.libraries();
-    for name in old.by_name.keys() {
-        if !new.by_name.contains_key(name) {
-            ctx.txn.put_own_row(own::library_row(name), None);
+    for library in old.all() {
+        if new.get(&library.name).is_none() {
+            ctx.txn.put_own_row(own::library_row(&library.name), None);
         }
     }
-    for (name, library) in &new.by_name {
-        let known = old.by_name.get(name);
+    for library in new.all() {
+        let known = old.get(&library.name);
         if !known.is_some_and(|known| Arc::ptr_eq(known, library)) {
             let code = Some(library.code.clone());
-            ctx.txn.put_own_row(own::library_row(name), code);
+            let row = own::library_row(&library.name);
+            ctx.txn.put_own_row(row, code);
         }
     }
     ctx.server.scripts.set_libraries(new);
+}
+
+/// How long a library may take that a client loads.
+fn time_of(ctx: &WriteCtx<'_>) -> Option<Duration> {
+    let flags = ctx.session.info.flags();
+    (!flags.contains(ClientFlags::MASTER)).then_some(LOAD_TIME)
 }
 
 fn load(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -145,23 +154,30 @@ fn load(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         }
         replace = true;
     }
-    let mut libraries = Libraries::clone(&ctx.server.scripts.libraries());
+    let scripts = &ctx.server.scripts;
     let name = library_name(code).map_err(Error::Bytes)?;
-    if !replace && libraries.by_name.contains_key(name) {
+    if !replace && scripts.libraries().get(name).is_some() {
         let text: &[&[u8]] = &[b"ERR Library '", name, b"' already exists"];
         return Err(Error::Bytes(text.concat()));
     }
-    let library = read_library(code)?;
-    add(&mut libraries, library, replace)?;
-    change(ctx, libraries);
+    let library = read_library(code, time_of(ctx))?;
+    check_names(&scripts.libraries(), &library)?;
+    let row = own::library_row(name);
+    ctx.txn.put_own_row(row, Some(library.code.clone()));
+    scripts.change_libraries(|libraries| libraries.insert(Arc::new(library)));
     ctx.reply.bulk(name);
     Ok(())
 }
 
 fn delete(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let mut libraries = Libraries::clone(&ctx.server.scripts.libraries());
-    libraries.by_name.remove(args[2]).ok_or(NO_LIBRARY)?;
-    change(ctx, libraries);
+    let (scripts, name) = (&ctx.server.scripts, args[2]);
+    if scripts.libraries().get(name).is_none() {
+        return Err(NO_LIBRARY);
+    }
+    ctx.txn.put_own_row(own::library_row(name), None);
+    scripts.change_libraries(|libraries| {
+        libraries.remove(name);
+    });
     ctx.reply.ok();
     Ok(())
 }
@@ -211,7 +227,11 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let codes = codes_in(args[2], checksum(ctx.server))?;
     for code in &codes {
-        add(&mut libraries, read_library(code)?, policy == "REPLACE")?;
+        add(
+            &mut libraries,
+            read_library(code, time_of(ctx))?,
+            policy == "REPLACE",
+        )?;
     }
     change(ctx, libraries);
     // The payload that came may be of a version that a replica does not read.
@@ -244,7 +264,7 @@ fn codes_in(bytes: &[u8], checksum: Checksum) -> Result<Vec<Vec<u8>>, Error> {
 
 fn dump(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     let libraries = ctx.server.scripts.libraries();
-    let codes = libraries.by_name.values().map(|library| &*library.code);
+    let codes = libraries.all().map(|library| &*library.code);
     let payload = payload_of(codes, ctx.server.config.load().rdbcompression);
     ctx.reply.bulk(&payload);
     Ok(())
@@ -277,7 +297,7 @@ fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     let libraries = ctx.server.scripts.libraries();
     let wanted = |name: &[u8]| pattern.is_none_or(|p| glob::matches(p, name, true));
-    let shown = libraries.by_name.values().filter(|lib| wanted(&lib.name));
+    let shown = libraries.all().filter(|lib| wanted(&lib.name));
     let shown: Vec<_> = shown.collect();
     ctx.reply.array(shown.len());
     for library in shown {
@@ -329,7 +349,7 @@ fn stats(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     ctx.reply.bulk(b"LUA");
     ctx.reply.map(2);
     ctx.reply.bulk(b"libraries_count");
-    ctx.reply.int(libraries.by_name.len() as i64);
+    ctx.reply.int(libraries.len() as i64);
     ctx.reply.bulk(b"functions_count");
     ctx.reply.int(libraries.functions() as i64);
     Ok(())
@@ -419,6 +439,8 @@ fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 
 /// Whole libraries change while nobody else reads or writes keys.
 const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::EXCLUSIVE);
+/// New ones are compiled, and run to see what they register.
+const ADDS: Flags = CHANGES.union(Flags::DENYOOM).union(Flags::COMPILES);
 
 const fn sub(command: Command, flags: Flags, summary: &'static str) -> Command {
     command.flags(flags).doc(Group::Scripting, "7.0.0", summary)
@@ -469,14 +491,14 @@ pub const COMMANDS: &[Command] = &[Command::container(
             Command::write("load", -3, load)
                 .syntax("[REPLACE] function-code")
                 .complexity("O(N), N: the length of the code"),
-            CHANGES.union(Flags::DENYOOM),
+            ADDS,
             "Adds or replaces a library",
         ),
         sub(
             Command::write("restore", -3, restore)
                 .syntax("serialized-value [policy=(FLUSH|APPEND|REPLACE)]")
                 .complexity("O(N), N: functions"),
-            CHANGES.union(Flags::DENYOOM),
+            ADDS,
             "Adds the libraries of a payload",
         ),
         sub(

@@ -5,15 +5,21 @@ use super::help::{self, Topic};
 use super::info::REDIS_VERSION;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, Own, ScriptCall, SessionCtx};
-use crate::lua::Interpreter;
 use crate::lua::api::sha1_hex;
 use crate::lua::header::script_flags;
+use crate::lua::{Failure, Interpreter, Limits};
 use crate::state::lanes::NotKilled;
 use crate::state::scripts::Script;
+use std::time::Duration;
 
 /// Bytes that the interpreter may use which only looks whether a script or
 /// library is right.
-pub(super) const CHECK_BYTES: usize = 64 << 20;
+const CHECK_BYTES: usize = 64 << 20;
+/// How long a script or library may take to be compiled when it is loaded, and to run.
+pub(super) const LOAD_TIME: Duration = Duration::from_millis(500);
+
+const LOAD_TOO_LONG: Error =
+    Error::text("ERR Error compiling script (new function): it takes too long");
 
 const NOT_BUSY: Error = Error::text("NOTBUSY No scripts in execution right now.");
 const UNKILLABLE: Error = Error::text(
@@ -34,6 +40,12 @@ pub fn busy(function: bool) -> Error {
     }
 }
 
+/// An interpreter that only looks whether a script or library is right.
+pub(super) fn check_interpreter() -> Result<Interpreter, Error> {
+    Interpreter::new(CHECK_BYTES, REDIS_VERSION)
+        .map_err(|error| Error::owned(format!("ERR no interpreter: {error}")))
+}
+
 fn load(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let body = args[2];
     let sha = sha1_hex(body);
@@ -44,11 +56,15 @@ fn load(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         }
     } else {
         let flags = script_flags(body).map_err(Error::Bytes)?;
-        let compiled = Interpreter::new(CHECK_BYTES, REDIS_VERSION)
-            .map_err(|error| error.to_string())
-            .and_then(|mut lua| lua.compile(&sha, body));
-        compiled.map_err(|why| {
-            Error::owned(format!("ERR Error compiling script (new function): {why}"))
+        let mut lua = check_interpreter()?;
+        let limits = Limits {
+            time: Some(LOAD_TIME),
+            ..Limits::default()
+        };
+        let compiled = lua.compile(&sha, body, limits);
+        compiled.map_err(|failure| match failure {
+            Failure::Error { text, .. } => Error::Bytes(text),
+            Failure::Stopped { .. } => LOAD_TOO_LONG,
         })?;
         let script = Script::new(sha.clone(), body, flags);
         ctx.server.scripts.add(script, true);
@@ -261,7 +277,7 @@ pub const COMMANDS: &[Command] = &[
                 Command::session("load", 3, load)
                     .syntax("script")
                     .complexity("O(N), N: the length of the script"),
-                Flags::NOSCRIPT.union(Flags::STALE),
+                Flags::NOSCRIPT.union(Flags::STALE).union(Flags::COMPILES),
                 "2.6.0",
                 "Caches a script",
             ),

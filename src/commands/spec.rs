@@ -63,6 +63,8 @@ bitflags::bitflags! {
         const WALKS = 1 << 24;
         /// Kedis: one command to clients, though its subcommands have rows of their own.
         const PLAIN = 1 << 25;
+        /// Kedis: compiles a text, so runs on a lane.
+        const COMPILES = 1 << 26;
     }
 
     /// What a command does with a key.

@@ -40,7 +40,7 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn parse(ctx: &WriteCtx<'_>, args: &'a [&'a [u8]], of_group: bool) -> Result<Asked<'a>, Error> {
+    fn parse(args: &'a [&'a [u8]], of_group: bool) -> Result<Asked<'a>, Error> {
         let mut asked = Asked {
             block_ms: None,
             count: 0,
@@ -52,12 +52,7 @@ impl<'a> Asked<'a> {
         while !options.is_empty() {
             let more = options.left() - 1;
             if more > 0 && options.word("BLOCK") {
-                if ctx.session.is_script {
-                    let name = String::from_utf8_lossy(args[0]);
-                    return Err(Error::owned(format!(
-                        "ERR {name} command is not allowed with BLOCK option from scripts"
-                    )));
-                }
+                // A script does not wait: it is answered as if the time was over.
                 asked.block_ms = Some(blocking::timeout_in_ms(options.value()?)?);
             } else if more > 0 && options.word("COUNT") {
                 asked.count = count(&mut options)?;
@@ -130,7 +125,7 @@ pub fn load<'k>(ctx: &mut WriteCtx<'_>, key: &'k [u8]) -> Result<Option<Stream<'
 }
 
 fn xread(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
-    let asked = Asked::parse(ctx, args, false)?;
+    let asked = Asked::parse(args, false)?;
     let mut after = Vec::new();
     for (key, id_arg) in asked.streams(args) {
         let stream = load(ctx, key)?;
@@ -235,7 +230,7 @@ fn read_from(
 }
 
 fn xreadgroup(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
-    let asked = Asked::parse(ctx, args, true)?;
+    let asked = Asked::parse(args, true)?;
     let Some(names) = asked.group else {
         return Err(Error::Syntax);
     };

@@ -379,6 +379,9 @@ impl Executor {
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         let command = found.command;
+        if command.flags.contains(Flags::COMPILES) && self.slices && !self.in_unit() {
+            return Err(Stop::Slow);
+        }
         match command.handler {
             Handler::Read(run) => self.read(session, command, args, reply, run),
             Handler::Write(run) => self.write(session, command, args, reply, run),
@@ -393,6 +396,7 @@ impl Executor {
                     self.collect_events();
                 }
                 let mut ctx = SessionCtx {
+                    unit_began_us: self.unit.as_ref().map(|unit| unit.began_us),
                     session,
                     reply,
                     server: &self.server,

@@ -17,7 +17,8 @@
 //! That is remembered, too, as long as it takes long.
 //!
 //! Scripts and functions are compiled by each thread for itself, from the texts
-//! in [`crate::state::scripts`].
+//! in [`crate::state::scripts`]. That is bounded in the same way: what takes longer than a
+//! slice is compiled on a lane, where it can be killed.
 
 use super::dispatch::Executor;
 use super::unit::{Scope, Stop};
@@ -29,19 +30,28 @@ use crate::lua::header::{ScriptFlags, script_flags};
 use crate::lua::{Failure, Halted, Host, Interpreter, Limits, Trip, Which};
 use crate::resp::{FREE_BYTES, Reply};
 use crate::state::lanes::{Lane, Running};
-use crate::state::scripts::{Function, Script};
+use crate::state::scripts::{BRIEF_TEXT, Known, Library, Script};
 use crate::state::{Server, Session};
 use crate::types::OpError;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes that the interpreter of a thread may use.
-pub const INTERPRETER_BYTES: usize = 256 << 20;
+/// Bytes that the interpreter of a thread may use at most,
+const MOST_BYTES: usize = 256 << 20;
+/// and however small the budget is.
+const LEAST_BYTES: usize = 4 << 20;
+/// The part of the memory budget that all interpreters together may use.
+const PART_OF_BUDGET: usize = 2;
+/// The part of that for IO threads: scripts that need more run on lanes.
+const PART_OF_IO_THREADS: usize = 4;
 /// Bytes that the writes of one script may take until it ends.
 const PENDING_BYTES: usize = 512 << 20;
 /// How long a script may run on an IO thread.
 const SLICE: Duration = Duration::from_millis(5);
+/// How long a script may be compiled on a lane.
+const COMPILE_TIME: Duration = Duration::from_secs(5);
 /// Scripts that an interpreter keeps compiled beyond those that are cached.
 const STALE_SCRIPTS: usize = 64;
 
@@ -56,6 +66,10 @@ const READ_ONLY: Error = Error::text("ERR Write commands are not allowed from re
 const UNKNOWN: Error = Error::text("ERR Unknown Redis command called from script");
 const ARITY: Error = Error::text("ERR Wrong number of args calling Redis command from script");
 const NOT_ALLOWED: Error = Error::text("ERR This Redis command is not allowed from script");
+/// How an error begins that the script did not catch.
+const NO_MEMORY: &[u8] = b"ERR not enough memory";
+const COMPILES_LONG: Error =
+    Error::text("ERR Error compiling script (new function): it takes too long");
 /// What a killed script or function fails with; where it was follows.
 const KILLED: &[u8] = b"ERR Script killed by user with SCRIPT KILL...";
 const TOO_LONG: Error = Error::text("ERR the reply would be too long");
@@ -65,22 +79,98 @@ const TOO_LARGE: Error = Error::text("OOM the script has written more than fits 
 pub(super) struct ThreadScripts {
     lua: Interpreter,
     flushes: u64,
-    libraries_version: Option<u64>,
-    /// Bytes that are counted for it.
-    counted: usize,
+    libraries_version: u64,
+    /// The libraries that are loaded, by name: those of the functions that were called.
+    libraries: FxHashMap<Vec<u8>, Arc<Library>>,
+    counted: Counted,
+}
+
+/// Bytes that INFO counts for an interpreter, until this is dropped.
+struct Counted {
+    server: Arc<Server>,
+    interpreter: usize,
+    libraries: usize,
+}
+
+impl Counted {
+    fn new(server: Arc<Server>) -> Counted {
+        Counted {
+            server,
+            interpreter: 0,
+            libraries: 0,
+        }
+    }
+
+    fn set(&mut self, interpreter: usize, libraries: usize) {
+        let scripts = &self.server.scripts;
+        scripts.interpreter_grew(self.interpreter, interpreter);
+        scripts.loaded_libraries_grew(self.libraries, libraries);
+        (self.interpreter, self.libraries) = (interpreter, libraries);
+    }
+}
+
+impl ThreadScripts {
+    /// Loads a library unless it is.
+    fn load(&mut self, library: &Arc<Library>, turn: &Turn) -> Result<(), Stop> {
+        let loaded = self.libraries.get(&library.name);
+        if loaded.is_some_and(|loaded| Arc::ptr_eq(loaded, library)) {
+            return Ok(());
+        }
+        let before = self.lua.used_memory();
+        let loaded = self.lua.load_library(&library.code, turn.limits(None));
+        loaded.map_err(|failure| turn.stop(failure))?;
+        self.lua
+            .add_library(&library.name)
+            .map_err(no_interpreter)?;
+        self.libraries.insert(library.name.clone(), library.clone());
+        let grown = self.lua.used_memory().saturating_sub(before);
+        let of_libraries = self.counted.libraries + grown;
+        self.counted.set(self.counted.interpreter, of_libraries);
+        Ok(())
+    }
+
+    /// Forgets the libraries that `keep` does not want.
+    fn retain_libraries(&mut self, keep: impl Fn(&[u8]) -> bool) -> Result<(), Error> {
+        let (lua, mut done) = (&mut self.lua, Ok(()));
+        let count = self.libraries.len();
+        self.libraries.retain(|name, _| {
+            let stays = keep(name) || done.is_err();
+            if !stays {
+                done = lua.remove_library(name);
+            }
+            stays
+        });
+        let each = self.counted.libraries / count.max(1);
+        let of_libraries = each * self.libraries.len();
+        self.counted.set(self.counted.interpreter, of_libraries);
+        done.map_err(no_interpreter)
+    }
+}
+
+fn no_interpreter(error: mlua::Error) -> Error {
+    Error::owned(format!("ERR no interpreter: {error}"))
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.set(0, 0);
+    }
 }
 
 /// What is to be run.
 enum Code {
     Script(Arc<Script>),
-    Function(Arc<Function>),
+    Function(Known),
 }
 
 impl Code {
     fn which(&self) -> Which<'_> {
         match self {
             Code::Script(script) => Which::Script(&script.sha),
-            Code::Function(function) => Which::Function(&function.name),
+            Code::Function(known) => Which::Function {
+                library: &known.library.name,
+                name: &known.function.name,
+            },
         }
     }
 
@@ -88,21 +178,21 @@ impl Code {
     fn flags(&self) -> Option<ScriptFlags> {
         match self {
             Code::Script(script) => script.flags,
-            Code::Function(function) => Some(function.flags),
+            Code::Function(known) => Some(known.function.flags),
         }
     }
 
     fn is_slow(&self) -> &AtomicBool {
         match self {
             Code::Script(script) => &script.is_slow,
-            Code::Function(function) => &function.is_slow,
+            Code::Function(known) => &known.function.is_slow,
         }
     }
 
     fn runs_alone(&self) -> &AtomicBool {
         match self {
             Code::Script(script) => &script.runs_alone,
-            Code::Function(function) => &function.runs_alone,
+            Code::Function(known) => &known.function.runs_alone,
         }
     }
 }
@@ -150,10 +240,11 @@ impl Executor {
             None => self.new_interpreter()?,
         };
         let done = self.find_and_run(&mut scripts, call, session, args, reply);
-        let now = scripts.lua.used_memory();
-        self.server.scripts.interpreter_grew(scripts.counted, now);
-        scripts.counted = now;
-        self.scripts = Some(scripts);
+        if scripts.lua.tidy() {
+            let libraries = scripts.counted.libraries;
+            scripts.counted.set(scripts.lua.used_memory(), libraries);
+            self.scripts = Some(scripts);
+        }
         self.last_us = started_us;
         done
     }
@@ -167,7 +258,8 @@ impl Executor {
         let scripts = &self.server.scripts;
         match call {
             ScriptCall::Fcall | ScriptCall::FcallRo => {
-                scripts.libraries().function(name).map(|f| f.flags)
+                let libraries = scripts.libraries();
+                libraries.function(name).map(|known| known.function.flags)
             }
             ScriptCall::Eval | ScriptCall::EvalRo => script_flags(name).ok().flatten(),
             ScriptCall::EvalSha | ScriptCall::EvalShaRo => {
@@ -177,14 +269,28 @@ impl Executor {
         }
     }
 
+    /// Bytes that the interpreter of this thread may use.
+    fn interpreter_bytes(&self) -> usize {
+        let config = self.config();
+        let budget = usize::try_from(self.server.engine.memory_budget()).unwrap_or(usize::MAX);
+        let all = budget / PART_OF_BUDGET;
+        let of_io_threads = all / PART_OF_IO_THREADS;
+        let each = match self.slices {
+            true => of_io_threads / config.io_thread_count().max(1),
+            false => (all - of_io_threads) / config.lane_count().max(1),
+        };
+        each.clamp(LEAST_BYTES, MOST_BYTES)
+    }
+
     fn new_interpreter(&self) -> Result<Box<ThreadScripts>, Error> {
-        let lua = Interpreter::new(INTERPRETER_BYTES, REDIS_VERSION)
-            .map_err(|error| Error::owned(format!("ERR no interpreter: {error}")))?;
+        let bytes = self.interpreter_bytes();
+        let lua = Interpreter::new(bytes, REDIS_VERSION).map_err(no_interpreter)?;
         Ok(Box::new(ThreadScripts {
             lua,
             flushes: self.server.scripts.flushes(),
-            libraries_version: None,
-            counted: 0,
+            libraries_version: 0,
+            libraries: FxHashMap::default(),
+            counted: Counted::new(self.server.clone()),
         }))
     }
 
@@ -197,23 +303,24 @@ impl Executor {
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         if scripts.flushes != self.server.scripts.flushes() {
-            let counted = scripts.counted;
             *scripts = self.new_interpreter()?;
-            scripts.counted = counted;
         }
         let name = args.get(1).copied().unwrap_or_default();
+        let bytes = self.interpreter_bytes();
+        scripts.lua.limit_memory(bytes).map_err(no_interpreter)?;
+        let turn = Turn::start(self, call, args);
         let (code, given) = match call {
             ScriptCall::Fcall | ScriptCall::FcallRo => {
-                let function = self.find_function(scripts, name)?;
-                (Code::Function(function), Given::read(call, args)?)
+                let known = self.find_function(scripts, name, &turn)?;
+                (Code::Function(known), Given::read(call, args)?)
             }
             ScriptCall::Eval | ScriptCall::EvalRo => {
                 let given = Given::read(call, args)?;
-                (Code::Script(self.find_text(scripts, name)?), given)
+                (Code::Script(self.find_text(scripts, name, &turn)?), given)
             }
             ScriptCall::EvalSha | ScriptCall::EvalShaRo => {
                 let given = Given::read(call, args)?;
-                (Code::Script(self.find_sha(scripts, name)?), given)
+                (Code::Script(self.find_sha(scripts, name, &turn)?), given)
             }
         };
         let flags = code.flags();
@@ -222,28 +329,41 @@ impl Executor {
             return Err(WRITE_FLAG.into());
         }
         let read_only = call.is_read_only() || no_writes;
-        self.run_script(scripts, &code, read_only, session, (args, &given), reply)
+        self.run_script(scripts, &code, read_only, session, (&turn, &given), reply)
     }
 
     /// The script with this text, compiled.
-    fn find_text(&self, scripts: &mut ThreadScripts, body: &[u8]) -> Result<Arc<Script>, Error> {
+    fn find_text(
+        &self,
+        scripts: &mut ThreadScripts,
+        body: &[u8],
+        turn: &Turn,
+    ) -> Result<Arc<Script>, Stop> {
+        if self.slices && body.len() > BRIEF_TEXT {
+            return Err(Stop::Slow);
+        }
         let sha = sha1_hex(body);
         if let Some(known) = self.server.scripts.find(&sha) {
-            compile(scripts, &known)?;
+            compile(scripts, &known, turn)?;
             return Ok(known);
         }
         let flags = script_flags(body).map_err(Error::Bytes)?;
         let script = Script::new(sha, body, flags);
-        compile(scripts, &script)?;
+        compile(scripts, &script, turn)?;
         Ok(self.server.scripts.add(script, false))
     }
 
     /// The script of this name, compiled.
-    fn find_sha(&self, scripts: &mut ThreadScripts, sha: &[u8]) -> Result<Arc<Script>, Error> {
+    fn find_sha(
+        &self,
+        scripts: &mut ThreadScripts,
+        sha: &[u8],
+        turn: &Turn,
+    ) -> Result<Arc<Script>, Stop> {
         let sha = std::str::from_utf8(sha).map_err(|_| NO_SCRIPT)?;
         let found = self.server.scripts.find(&sha.to_ascii_lowercase());
         let script = found.ok_or(NO_SCRIPT)?;
-        compile(scripts, &script)?;
+        compile(scripts, &script, turn)?;
         if scripts.lua.scripts() > self.server.scripts.cached().0 + STALE_SCRIPTS {
             let cache = &self.server.scripts;
             scripts.lua.retain_scripts(|sha| cache.contains(sha));
@@ -251,25 +371,25 @@ impl Executor {
         Ok(script)
     }
 
-    /// The function of this name; all libraries are loaded.
+    /// The function of this name; its library is loaded.
     fn find_function(
         &self,
         scripts: &mut ThreadScripts,
         name: &[u8],
-    ) -> Result<Arc<Function>, Error> {
+        turn: &Turn,
+    ) -> Result<Known, Stop> {
         let version = self.server.scripts.libraries_version();
         let libraries = self.server.scripts.libraries();
-        if scripts.libraries_version != Some(version) {
-            let failed = |error: mlua::Error| Error::owned(format!("ERR no interpreter: {error}"));
-            scripts.lua.clear_functions().map_err(failed)?;
-            for library in libraries.by_name.values() {
-                let loaded = scripts.lua.load_library(&library.code);
-                let loaded = loaded.map_err(Error::Bytes)?;
-                scripts.lua.add_functions(&loaded).map_err(failed)?;
+        let known = libraries.function(name).ok_or(NO_FUNCTION)?;
+        if scripts.libraries_version != version {
+            scripts.libraries_version = version;
+            // Those that were replaced go when their functions are called.
+            if scripts.libraries.len() > libraries.len() {
+                scripts.retain_libraries(|name| libraries.get(name).is_some())?;
             }
-            scripts.libraries_version = Some(version);
         }
-        libraries.function(name).cloned().ok_or(NO_FUNCTION)
+        scripts.load(&known.library, turn)?;
+        Ok(known.clone())
     }
 
     fn run_script(
@@ -278,7 +398,7 @@ impl Executor {
         code: &Code,
         read_only: bool,
         session: &Session,
-        (command, given): (&[&[u8]], &Given<'_>),
+        (turn, given): (&Turn, &Given<'_>),
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         let inside = self.in_unit();
@@ -297,17 +417,18 @@ impl Executor {
             self.begin_unit(&scope)?;
             let published = self.outbox.len();
             let before = inside.then(|| self.txn.savepoint());
-            let on_lane = OnLane::start(self, code, command);
-            let limits = Limits {
-                time: self.slices.then_some(SLICE),
-                kill: on_lane.as_ref().map(|on| on.running.kill.clone()),
-            };
+            let began = Instant::now();
+            let running = turn.running();
+            if let Some(running) = running {
+                running.wrote.store(false, Ordering::Release);
+            }
+            let limits = turn.limits(None);
             let mut host = ScriptHost {
                 session: session.for_script(self.began_on_replica()),
                 executor: self,
                 read_only,
                 replicates: true,
-                running: on_lane.as_ref().map(|on| on.running.clone()),
+                running: running.cloned(),
                 reads_long: false,
             };
             let (keys, args) = (given.keys, given.args);
@@ -315,11 +436,17 @@ impl Executor {
                 .lua
                 .run(code.which(), keys, args, limits, &mut host, reply);
             let reads_long = host.reads_long;
-            if on_lane.is_some_and(|on| on.running.started.elapsed() < SLICE / 2) {
+            if running.is_some() && began.elapsed() < SLICE / 2 {
                 code.is_slow().store(false, Ordering::Relaxed);
             }
             match done {
                 Ok(()) => return Ok(self.end_unit()?),
+                Err(Failure::Error { text, .. }) if self.slices && text.starts_with(NO_MEMORY) => {
+                    self.outbox.truncate(published);
+                    self.roll_back_unit()?;
+                    code.is_slow().store(true, Ordering::Relaxed);
+                    return Err(Stop::Slow);
+                }
                 Err(Failure::Error { text, counted }) => {
                     self.end_unit()?;
                     let error = Error::Bytes(text);
@@ -364,24 +491,75 @@ fn killed(place: &[u8]) -> Error {
     Error::Bytes([KILLED, place].concat())
 }
 
-/// A script that runs on a lane, as others know it, until this is dropped.
+/// What a script may take here: a slice, or on a lane what it needs.
+struct Turn {
+    slice: Option<Duration>,
+    /// Bytes of the interpreter, more of which a lane has.
+    memory: Option<usize>,
+    on_lane: Option<OnLane>,
+    /// Whether it is a part of a transaction.
+    inside: bool,
+}
+
+/// A script that is compiled or runs on a lane, as others know it, until this is dropped.
 struct OnLane {
     server: Arc<Server>,
     lane: Arc<Lane>,
     running: Arc<Running>,
 }
 
+impl Turn {
+    fn start(executor: &Executor, call: ScriptCall, command: &[&[u8]]) -> Turn {
+        Turn {
+            slice: executor.slices.then_some(SLICE),
+            memory: executor.slices.then(|| executor.interpreter_bytes() / 2),
+            on_lane: OnLane::start(executor, call, command),
+            inside: executor.in_unit(),
+        }
+    }
+
+    fn running(&self) -> Option<&Arc<Running>> {
+        self.on_lane.as_ref().map(|on| &on.running)
+    }
+
+    /// `time`: for what takes longer than a slice.
+    fn limits(&self, time: Option<Duration>) -> Limits {
+        Limits {
+            time: self.slice.or(time),
+            kill: self.running().map(|running| running.kill.clone()),
+            memory: self.memory,
+        }
+    }
+
+    /// What becomes of a request whose script does not compile, or whose library does not
+    /// load.
+    fn stop(&self, failure: Failure) -> Stop {
+        match failure {
+            Failure::Error { text, .. } => Error::Bytes(text).into(),
+            Failure::Stopped { why, .. } => match (why, &self.on_lane) {
+                (Trip::Killed, Some(on)) if self.inside && on.server.lanes.are_stopping() => {
+                    Stop::Conflict
+                }
+                (Trip::Killed, _) => killed(&[]).into(),
+                _ if self.slice.is_some() => Stop::Slow,
+                _ => COMPILES_LONG.into(),
+            },
+        }
+    }
+}
+
 impl OnLane {
-    fn start(executor: &Executor, code: &Code, command: &[&[u8]]) -> Option<OnLane> {
+    fn start(executor: &Executor, call: ScriptCall, command: &[&[u8]]) -> Option<OnLane> {
         let (server, lane) = (executor.server.clone(), executor.lane.clone()?);
-        let name = match code {
-            Code::Script(script) => script.sha.clone().into_bytes(),
-            Code::Function(function) => function.name.clone(),
+        let name = command.get(1).copied().unwrap_or_default();
+        let name = match call {
+            ScriptCall::Eval | ScriptCall::EvalRo => sha1_hex(name).into_bytes(),
+            _ => name.to_ascii_lowercase(),
         };
         let running = Arc::new(Running {
             name,
             command: command.iter().map(|arg| arg.to_vec()).collect(),
-            is_function: matches!(code, Code::Function(_)),
+            is_function: call.is_function(),
             started: Instant::now(),
             kill: Arc::default(),
             wrote: AtomicBool::new(false),
@@ -401,13 +579,21 @@ impl Drop for OnLane {
     }
 }
 
-fn compile(scripts: &mut ThreadScripts, script: &Script) -> Result<(), Error> {
+fn compile(scripts: &mut ThreadScripts, script: &Script, turn: &Turn) -> Result<(), Stop> {
     if scripts.lua.has_script(&script.sha) {
         return Ok(());
     }
-    let compiled = scripts.lua.compile(&script.sha, &script.body);
-    compiled
-        .map_err(|why| Error::owned(format!("ERR Error compiling script (new function): {why}")))
+    let slowly = &script.compiles_slowly;
+    if turn.slice.is_some() && slowly.load(Ordering::Relaxed) {
+        return Err(Stop::Slow);
+    }
+    let began = Instant::now();
+    let limits = turn.limits(Some(COMPILE_TIME));
+    let compiled = scripts.lua.compile(&script.sha, &script.body, limits);
+    if began.elapsed() >= SLICE {
+        slowly.store(true, Ordering::Relaxed);
+    }
+    compiled.map_err(|failure| turn.stop(failure))
 }
 
 /// Runs the commands of one script.

@@ -21,6 +21,7 @@
 
 use super::dispatch::{Executor, KeyHashes};
 use super::record::Mark;
+use crate::base::clock;
 use crate::commands::registry::Registered;
 use crate::commands::spec::{Begin, Find};
 use crate::commands::{CmdResult, Command, Error, Flags};
@@ -126,6 +127,8 @@ pub(super) struct Unit {
     /// The server was a replica when it began. That holds until its end, as it is
     /// done as a whole.
     on_replica: bool,
+    /// When it began: TIME stands still within it.
+    pub(super) began_us: u64,
     savepoint: Savepoint,
     /// What was on its way to clients when it began.
     sent: usize,
@@ -174,6 +177,7 @@ impl Executor {
             depth: 1,
             conflict: false,
             on_replica: self.server.replication.is_replica(),
+            began_us: clock::unix_us(),
             savepoint: self.txn.savepoint(),
             sent: self.outbox.len(),
             mark,

@@ -2,7 +2,7 @@
 
 use super::header::{BAD_NAME, ScriptFlags, is_name};
 use super::host::{Args, Raise, Returned, answer, as_number, function};
-use super::watch::Watch;
+use super::watch::{PIECE, Watch};
 use super::{Host, Resp3, convert, raw};
 use crate::base::num;
 use crate::resp::Reply;
@@ -44,7 +44,7 @@ pub struct Api {
     /// What the library being loaded has registered; `None`: none is.
     loading: Rc<RefCell<Option<Vec<Loaded>>>>,
     /// The functions of these, by name. Rust holds few Lua values at a time.
-    pub callbacks: Table,
+    callbacks: Rc<RefCell<Table>>,
 }
 
 impl Api {
@@ -55,7 +55,7 @@ impl Api {
             slot: lua.create_table()?,
             resp3: Resp3::default(),
             loading: Rc::default(),
-            callbacks: lua.create_table()?,
+            callbacks: Rc::new(RefCell::new(lua.create_table()?)),
         })
     }
 
@@ -134,8 +134,14 @@ impl Api {
 
     /// A library starts to register functions.
     pub fn start_loading(&self) -> mlua::Result<()> {
+        *self.callbacks.borrow_mut() = self.lua.create_table()?;
         *self.loading.borrow_mut() = Some(Vec::new());
-        self.callbacks.clear()
+        Ok(())
+    }
+
+    /// The functions that the last library registered, by name.
+    pub fn callbacks(&self) -> Table {
+        self.callbacks.borrow().clone()
     }
 
     /// What the library registered.
@@ -306,7 +312,13 @@ fn sha1hex(args: &Args<'_>) -> Returned<String> {
     }
     Ok(match args.get(1) {
         Value::String(_) | Value::Integer(_) | Value::Number(_) => {
-            sha1_hex(&args.string(1)?.as_bytes())
+            let text = args.string(1)?;
+            let mut sha1 = Sha1::new();
+            for pieces in text.as_bytes().chunks(1024 * PIECE) {
+                args.work.add(pieces.len() / PIECE)?;
+                sha1.update(pieces);
+            }
+            hex(&sha1.finalize())
         }
         _ => sha1_hex(b""),
     })
@@ -314,7 +326,10 @@ fn sha1hex(args: &Args<'_>) -> Returned<String> {
 
 /// The SHA-1 of bytes, in hexadecimal digits.
 pub fn sha1_hex(bytes: &[u8]) -> String {
-    let digest = Sha1::digest(bytes);
+    hex(&Sha1::digest(bytes))
+}
+
+fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -354,7 +369,7 @@ fn log(args: &Args<'_>) -> Returned<()> {
 
 type Loading = Rc<RefCell<Option<Vec<Loaded>>>>;
 
-fn register(args: &Args<'_>, loading: &Loading, callbacks: &Table) -> Returned<()> {
+fn register(args: &Args<'_>, loading: &Loading, callbacks: &RefCell<Table>) -> Returned<()> {
     let refuse = |text: &str| Err(refuse(args.lua, &format!("ERR {text}")));
     let (loaded, callback) = match (args.len(), args.get(1), args.get(2)) {
         (1, Value::Table(named), _) => match named_arguments(args, named)? {
@@ -395,6 +410,7 @@ fn register(args: &Args<'_>, loading: &Loading, callbacks: &Table) -> Returned<(
     {
         return refuse("Function already exists in the library");
     }
+    let callbacks = callbacks.borrow();
     callbacks.raw_set(args.lua.create_string(&loaded.name)?, callback)?;
     all.push(loaded);
     Ok(())

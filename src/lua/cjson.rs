@@ -2,6 +2,7 @@
 
 use super::host::{Args, Encoded, Raise, Returned, as_number, function, type_name};
 use super::number::write_g;
+use super::watch::{PIECE, Work};
 use mlua::{Lua, MultiValue, Table, Value};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -189,7 +190,7 @@ fn encode(args: &Args<'_>, shared: &Shared) -> Returned<MultiValue> {
     if args.len() != 1 {
         return Err(args.bad(1, "expected 1 argument"));
     }
-    let mut out = Encoded::default();
+    let mut out = Encoded::new(&args.work);
     let settings = shared.0.get();
     write(&mut out, args.get(1), &settings, 0)?;
     one(Value::String(args.lua.create_string(&*out)?))
@@ -199,7 +200,7 @@ fn cannot(value: &Value, why: &str) -> Raise {
     Raise::at(format!("Cannot serialise {}: {why}", type_name(value)))
 }
 
-fn write(out: &mut Encoded, value: &Value, settings: &Settings, depth: i64) -> Returned<()> {
+fn write(out: &mut Encoded<'_>, value: &Value, settings: &Settings, depth: i64) -> Returned<()> {
     out.count(value)?;
     match value {
         Value::String(text) => write_text(out, &text.as_bytes()),
@@ -214,7 +215,7 @@ fn write(out: &mut Encoded, value: &Value, settings: &Settings, depth: i64) -> R
                 let text = format!("Cannot serialise, excessive nesting ({depth})");
                 return Err(Raise::at(text));
             }
-            match array_len(value, table, settings)? {
+            match array_len(out.work, value, table, settings)? {
                 Some(len) => write_array(out, table, len, settings, depth)?,
                 None => write_object(out, table, settings, depth)?,
             }
@@ -225,10 +226,16 @@ fn write(out: &mut Encoded, value: &Value, settings: &Settings, depth: i64) -> R
 }
 
 /// How long the array is that a table stands for; `None`: an object.
-fn array_len(value: &Value, table: &Table, settings: &Settings) -> Returned<Option<i64>> {
+fn array_len(
+    work: &Work<'_>,
+    value: &Value,
+    table: &Table,
+    settings: &Settings,
+) -> Returned<Option<i64>> {
     let (mut count, mut highest) = (0i64, 0i64);
     let mut is_array = true;
     table.for_each(|key: Value, _: Value| {
+        work.add(1)?;
         match as_number(&key) {
             Some(n) if n >= 1.0 && n.floor() == n => {
                 highest = highest.max(n as i64);
@@ -252,7 +259,7 @@ fn array_len(value: &Value, table: &Table, settings: &Settings) -> Returned<Opti
 }
 
 fn write_array(
-    out: &mut Encoded,
+    out: &mut Encoded<'_>,
     table: &Table,
     len: i64,
     settings: &Settings,
@@ -269,7 +276,12 @@ fn write_array(
     Ok(())
 }
 
-fn write_object(out: &mut Encoded, table: &Table, settings: &Settings, depth: i64) -> Returned<()> {
+fn write_object(
+    out: &mut Encoded<'_>,
+    table: &Table,
+    settings: &Settings,
+    depth: i64,
+) -> Returned<()> {
     out.push(b'{');
     let mut first = true;
     for pair in table.pairs::<Value, Value>() {
@@ -346,6 +358,7 @@ fn decode(args: &Args<'_>, shared: &Shared) -> Returned<MultiValue> {
     }
     let mut parser = Parser {
         lua: args.lua,
+        work: &args.work,
         text: &text,
         at: 0,
         depth: 0,
@@ -398,6 +411,7 @@ type Found = (Token, usize);
 
 struct Parser<'a> {
     lua: &'a Lua,
+    work: &'a Work<'a>,
     text: &'a [u8],
     at: usize,
     depth: i64,
@@ -417,8 +431,16 @@ impl Parser<'_> {
         self.text.get(self.at).copied().unwrap_or(0)
     }
 
-    /// The next token; a NUL is the end.
+    /// The next token.
     fn next(&mut self) -> Returned<Found> {
+        let before = self.at;
+        let found = self.token()?;
+        self.work.add(1 + (self.at - before) / PIECE)?;
+        Ok(found)
+    }
+
+    /// The next token; a NUL is the end.
+    fn token(&mut self) -> Returned<Found> {
         while matches!(self.peek(), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
         }

@@ -1,6 +1,7 @@
 //! The library `cmsgpack`: MessagePack.
 
 use super::host::{Args, Encoded, Raise, Returned, add_result, as_number, function};
+use super::watch::{PIECE, Work};
 use mlua::{Lua, MultiValue, Table, Value};
 
 /// Tables deeper than this are packed as nil.
@@ -35,14 +36,14 @@ fn pack(args: &Args<'_>) -> Returned<mlua::String> {
     if args.len() == 0 {
         return Err(args.bad(0, "MessagePack pack needs input."));
     }
-    let mut out = Encoded::default();
+    let mut out = Encoded::new(&args.work);
     for value in &args.values {
         pack_value(&mut out, value, 0)?;
     }
     Ok(args.lua.create_string(&*out)?)
 }
 
-fn pack_value(out: &mut Encoded, value: &Value, level: usize) -> Returned<()> {
+fn pack_value(out: &mut Encoded<'_>, value: &Value, level: usize) -> Returned<()> {
     out.count(value)?;
     match value {
         Value::Boolean(false) => out.push(0xC2),
@@ -124,11 +125,12 @@ fn pack_number(out: &mut Vec<u8>, n: f64) {
     }
 }
 
-fn pack_table(out: &mut Encoded, table: &Table, level: usize) -> Returned<()> {
+fn pack_table(out: &mut Encoded<'_>, table: &Table, level: usize) -> Returned<()> {
     let mut count = 0usize;
     let mut highest = 0.0f64;
     let mut is_array = true;
     table.for_each(|key: Value, _: Value| {
+        out.work.add(1)?;
         match as_number(&key) {
             Some(n) if n > 0.0 && n as i64 as f64 == n => highest = highest.max(n),
             _ => is_array = false,
@@ -179,6 +181,7 @@ fn unpack(args: &Args<'_>, limit: i64, offset: i64) -> Returned<MultiValue> {
     };
     let mut input = Input {
         lua: args.lua,
+        work: &args.work,
         rest,
     };
     let mut results = Vec::new();
@@ -198,6 +201,7 @@ fn unpack(args: &Args<'_>, limit: i64, offset: i64) -> Returned<MultiValue> {
 
 struct Input<'a> {
     lua: &'a Lua,
+    work: &'a Work<'a>,
     rest: &'a [u8],
 }
 
@@ -225,10 +229,12 @@ impl<'a> Input<'a> {
     }
 
     fn string(&mut self, len: usize) -> Returned<Value> {
+        self.work.add(len / PIECE)?;
         Ok(Value::String(self.lua.create_string(self.take(len)?)?))
     }
 
     fn value(&mut self, depth: usize) -> Returned<Value> {
+        self.work.add(1)?;
         if depth > MAX_DEPTH {
             return Err(Raise::at("Too many nested values in input."));
         }

@@ -1,6 +1,7 @@
 //! Replies as Lua values, and Lua values as replies.
 
 use super::host::{MAX_VALUES, TABLE_COST, as_number};
+use super::watch::Work;
 use crate::resp::Reply;
 use mlua::{Lua, Table, Value};
 
@@ -19,13 +20,21 @@ pub fn error_table(lua: &Lua, text: &[u8], counted: bool) -> mlua::Result<Table>
 
 /// The Lua value of the reply in `bytes`, which this server wrote.
 pub fn from_reply(lua: &Lua, bytes: &[u8]) -> mlua::Result<Value> {
-    Input { lua, bytes, at: 0 }.value()
+    let (at, work) = (0, Work::new(lua));
+    let mut input = Input {
+        lua,
+        bytes,
+        at,
+        work,
+    };
+    input.value()
 }
 
 struct Input<'a> {
     lua: &'a Lua,
     bytes: &'a [u8],
     at: usize,
+    work: Work<'a>,
 }
 
 impl Input<'_> {
@@ -49,6 +58,7 @@ impl Input<'_> {
 
     fn value(&mut self) -> mlua::Result<Value> {
         let lua = self.lua;
+        self.work.add(1)?;
         let (kind, line) = self.line();
         let number = || crate::base::num::parse_i64(line).unwrap_or(0);
         Ok(match kind {
@@ -153,6 +163,7 @@ impl Fields {
 /// # Errors
 /// The reply grew past `max` bytes, or Lua failed.
 pub fn to_reply(
+    lua: &Lua,
     value: &Value,
     fields: &Fields,
     reply: &mut Reply,
@@ -166,6 +177,7 @@ pub fn to_reply(
         resp3,
         end,
         values: 0,
+        work: Work::new(lua),
         errors: Vec::new(),
     };
     output.value(value, 0)?;
@@ -178,12 +190,14 @@ struct Output<'a> {
     resp3: bool,
     end: usize,
     values: u32,
+    work: Work<'a>,
     errors: Vec<Vec<u8>>,
 }
 
 impl Output<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
         self.values += 1;
+        self.work.add(1)?;
         if self.reply.len() > self.end || self.values > MAX_VALUES {
             return Err(mlua::Error::MemoryError("the reply is too long".into()));
         }
@@ -230,14 +244,14 @@ impl Output<'_> {
             return Ok(());
         }
         if let Value::Table(map) = table.raw_get(&fields.map)? {
-            self.reply.map(count(&map)?);
+            self.reply.map(self.count(&map)?);
             return map.for_each(|key: Value, value: Value| {
                 self.value(&key, depth)?;
                 self.value(&value, depth)
             });
         }
         if let Value::Table(set) = table.raw_get(&fields.set)? {
-            self.reply.set(count(&set)?);
+            self.reply.set(self.count(&set)?);
             return set.for_each(|key: Value, _: Value| self.value(&key, depth));
         }
         if let Value::String(number) = table.raw_get(&fields.big_number)? {
@@ -255,6 +269,7 @@ impl Output<'_> {
         }
         let mut len = 0;
         while !table.raw_get::<Value>(len + 1)?.is_nil() {
+            self.work.add(1)?;
             len += 1;
         }
         self.reply.array(len);
@@ -263,15 +278,15 @@ impl Output<'_> {
         }
         Ok(())
     }
-}
 
-fn count(table: &Table) -> mlua::Result<usize> {
-    let mut count = 0;
-    table.for_each(|_: Value, _: Value| {
-        count += 1;
-        Ok(())
-    })?;
-    Ok(count)
+    fn count(&self, table: &Table) -> mlua::Result<usize> {
+        let mut count = 0;
+        table.for_each(|_: Value, _: Value| {
+            count += 1;
+            self.work.add(1)
+        })?;
+        Ok(count)
+    }
 }
 
 /// What a cast of C makes of a double: numbers that do not fit become the least.

@@ -2,6 +2,7 @@
 //! say what is wrong with them, in the words of Lua's own library.
 
 use super::raw;
+use super::watch::{PIECE, Work};
 use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Value};
 
 /// How a function of ours fails: by an error that the script sees.
@@ -39,16 +40,31 @@ const MAX_RESULTS: usize = 4000;
 pub const TABLE_COST: u32 = 8;
 
 /// A value being encoded.
-#[derive(Default)]
-pub struct Encoded {
+pub struct Encoded<'a> {
     bytes: Vec<u8>,
     values: u32,
+    /// What that does.
+    pub work: &'a Work<'a>,
 }
 
-impl Encoded {
+impl<'a> Encoded<'a> {
+    /// Nothing yet.
+    pub fn new(work: &'a Work<'a>) -> Encoded<'a> {
+        Encoded {
+            bytes: Vec::new(),
+            values: 0,
+            work,
+        }
+    }
+
     /// A value follows.
     pub fn count(&mut self, value: &Value) -> Returned<()> {
         self.values += if value.is_table() { TABLE_COST } else { 1 };
+        let long = match value {
+            Value::String(text) => text.as_bytes().len() / PIECE,
+            _ => 0,
+        };
+        self.work.add(1 + long)?;
         match self.bytes.len() > MAX_ENCODED || self.values > MAX_VALUES {
             true => Err(Raise::at("not enough memory")),
             false => Ok(()),
@@ -56,7 +72,7 @@ impl Encoded {
     }
 }
 
-impl std::ops::Deref for Encoded {
+impl std::ops::Deref for Encoded<'_> {
     type Target = Vec<u8>;
 
     fn deref(&self) -> &Vec<u8> {
@@ -64,7 +80,7 @@ impl std::ops::Deref for Encoded {
     }
 }
 
-impl std::ops::DerefMut for Encoded {
+impl std::ops::DerefMut for Encoded<'_> {
     fn deref_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -90,6 +106,8 @@ pub struct Args<'a> {
     pub name: &'static str,
     /// The arguments.
     pub values: Vec<Value>,
+    /// What the call does.
+    pub work: Work<'a>,
 }
 
 /// A Lua function that runs `run`.
@@ -103,6 +121,7 @@ pub fn function<R: IntoLuaMulti>(
             lua,
             name,
             values: values.into_iter().collect(),
+            work: Work::new(lua),
         };
         answer(lua, run(&args))
     })?;

@@ -44,12 +44,9 @@ use rustc_hash::FxHashSet;
 use sandbox::{Sandbox, compile};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::Instant;
 use watch::Watch;
 pub use watch::{Limits, Trip};
-
-/// How long the body of a library may run when it is loaded.
-const LOAD_TIME: Duration = Duration::from_millis(500);
 
 /// Who runs the commands of a script.
 pub trait Host {
@@ -89,13 +86,31 @@ pub enum Failure {
     },
 }
 
+impl Failure {
+    /// The error with this before its text.
+    fn with_prefix(self, prefix: &[u8]) -> Failure {
+        match self {
+            Failure::Error { text, counted } => Failure::Error {
+                text: [prefix, text.as_slice()].concat(),
+                counted,
+            },
+            stopped => stopped,
+        }
+    }
+}
+
 /// What to run.
 #[derive(Debug, Clone, Copy)]
 pub enum Which<'a> {
     /// The script with this SHA-1, which was compiled here.
     Script(&'a str),
-    /// The function of this name.
-    Function(&'a [u8]),
+    /// The function of this name, of a library that was added.
+    Function {
+        /// The library's name.
+        library: &'a [u8],
+        /// The function's name, in the case in which it was registered.
+        name: &'a [u8],
+    },
 }
 
 /// An error as the script raised it.
@@ -119,12 +134,15 @@ pub struct Interpreter {
     handler: Function,
     caught: Rc<RefCell<Option<Caught>>>,
     watch: Rc<Watch>,
-    /// Which scripts are compiled; they and the functions stand in tables of Lua's
+    /// Which scripts are compiled; they and the libraries stand in tables of Lua's
     /// by their names, since Rust can hold a few thousand Lua values only.
     scripts: FxHashSet<String>,
     compiled: Table,
-    functions: Table,
+    /// For each library the table of its functions.
+    libraries: Table,
     max_bytes: usize,
+    /// Bytes that the last collection left.
+    kept: usize,
     fields: convert::Fields,
 }
 
@@ -150,7 +168,7 @@ impl Interpreter {
         sandbox.refuse_unknown(&loading_globals)?;
         let caught = Rc::new(RefCell::new(None));
         let handler = error_handler(&lua, caught.clone(), watch.clone())?;
-        let (compiled, functions) = (lua.create_table()?, lua.create_table()?);
+        let (compiled, libraries) = (lua.create_table()?, lua.create_table()?);
         lua.set_memory_limit(max_bytes)?;
         Ok(Interpreter {
             fields: convert::Fields::new(&lua)?,
@@ -166,9 +184,22 @@ impl Interpreter {
             watch,
             scripts: FxHashSet::default(),
             compiled,
-            functions,
+            libraries,
             max_bytes,
+            kept: 0,
         })
+    }
+
+    /// It may use so many bytes from now on.
+    ///
+    /// # Errors
+    /// mlua cannot bound it.
+    pub fn limit_memory(&mut self, max_bytes: usize) -> mlua::Result<()> {
+        if max_bytes != self.max_bytes {
+            self.lua.set_memory_limit(max_bytes)?;
+            self.max_bytes = max_bytes;
+        }
+        Ok(())
     }
 
     /// Bytes that it uses.
@@ -189,14 +220,37 @@ impl Interpreter {
     /// Compiles a script under its SHA-1.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn compile(&mut self, sha: &str, body: &[u8]) -> Result<(), String> {
-        let body = header::without_header(body);
-        let function = compile(&self.lua, body, "@user_script", &self.script_globals.0)?;
+    /// What is wrong with it, or it was stopped.
+    pub fn compile(&mut self, sha: &str, body: &[u8], limits: Limits) -> Result<(), Failure> {
+        let globals = self.script_globals.0.clone();
+        let function = self.compile_text(body, "@user_script", &globals, limits);
+        let function = function.map_err(|failure| {
+            failure.with_prefix(b"ERR Error compiling script (new function): ")
+        })?;
         let kept = self.compiled.raw_set(sha, function);
-        kept.map_err(|error| error.to_string())?;
+        kept.map_err(|error| plain_failure(&text_of(&error)))?;
         self.scripts.insert(sha.to_owned());
         Ok(())
+    }
+
+    fn compile_text(
+        &mut self,
+        text: &[u8],
+        name: &str,
+        globals: &Table,
+        limits: Limits,
+    ) -> Result<Function, Failure> {
+        let started = self.watch.start(&self.lua, limits);
+        started.map_err(|error| plain_failure(&text_of(&error)))?;
+        let text = header::without_header(text);
+        let compiled = compile(&self.lua, text, name, globals);
+        match self.watch.tripped() {
+            Some(why) => Err(Failure::Stopped {
+                why,
+                place: Vec::new(),
+            }),
+            None => compiled.map_err(|why| plain_failure(why.as_bytes())),
+        }
     }
 
     /// Forgets all scripts but those that `keep` wants.
@@ -206,60 +260,54 @@ impl Interpreter {
         self.scripts.retain(|sha| keep(sha) || !drop(sha));
     }
 
-    /// Forgets all functions.
+    /// Makes the functions callable that the library loaded last has registered, in place
+    /// of those that one of its name had.
     ///
     /// # Errors
     /// There is not enough memory.
-    pub fn clear_functions(&mut self) -> mlua::Result<()> {
-        self.functions.clear()
+    pub fn add_library(&mut self, name: &[u8]) -> mlua::Result<()> {
+        let name = self.lua.create_string(name)?;
+        self.libraries.raw_set(name, self.api.callbacks())
     }
 
-    /// Makes functions callable that the last library has registered.
+    /// Forgets the functions of a library.
     ///
     /// # Errors
     /// There is not enough memory.
-    pub fn add_functions(&mut self, loaded: &[Loaded]) -> mlua::Result<()> {
-        for Loaded { name, .. } in loaded {
-            let name = self.lua.create_string(name)?;
-            let callback: Function = self.api.callbacks.raw_get(&name)?;
-            self.functions.raw_set(name, callback)?;
-        }
-        Ok(())
+    pub fn remove_library(&mut self, name: &[u8]) -> mlua::Result<()> {
+        let name = self.lua.create_string(name)?;
+        self.libraries.raw_set(name, Value::Nil)
     }
 
-    /// Runs the body of a library, which registers functions; they can be
-    /// called once they are added.
+    /// Compiles a library and runs its body, which registers functions; they can be called
+    /// once the library is added.
     ///
     /// # Errors
-    /// The error reply.
-    pub fn load_library(&mut self, code: &[u8]) -> Result<Vec<Loaded>, Vec<u8>> {
-        let body = header::without_header(code);
-        let (globals, _) = &self.function_globals;
-        let function = compile(&self.lua, body, "@user_function", globals)
-            .map_err(|why| format!("ERR Error compiling function: {why}").into_bytes())?;
-        let failed = |error: mlua::Error| {
-            let text = format!("ERR Error registering functions: {error}");
-            text.into_bytes()
+    /// What is wrong with it, or it was stopped.
+    pub fn load_library(&mut self, code: &[u8], limits: Limits) -> Result<Vec<Loaded>, Failure> {
+        let started = Instant::now();
+        let globals = self.function_globals.0.clone();
+        let function = self.compile_text(code, "@user_function", &globals, limits.clone());
+        let function =
+            function.map_err(|failure| failure.with_prefix(b"ERR Error compiling function: "))?;
+        let limits = Limits {
+            time: limits
+                .time
+                .map(|time| time.saturating_sub(started.elapsed())),
+            ..limits
         };
+        let registering = b"ERR Error registering functions: ";
+        let failed = |error: mlua::Error| plain_failure(&text_of(&error)).with_prefix(registering);
         self.show_globals(&self.loading_globals).map_err(failed)?;
         self.api.start_loading().map_err(failed)?;
-        let limits = Limits {
-            time: Some(LOAD_TIME),
-            ..Limits::default()
-        };
         let done = self.protected(&function, (), limits);
         let loaded = self.api.finish_loading();
         self.show_globals(&self.function_globals.1)
             .map_err(failed)?;
         match done {
-            Ok(_) if loaded.is_empty() => Err(b"ERR No functions registered".to_vec()),
+            Ok(_) if loaded.is_empty() => Err(plain_failure(b"ERR No functions registered")),
             Ok(_) => Ok(loaded),
-            Err(Failure::Stopped { .. }) => {
-                Err(b"ERR Error registering functions: ERR FUNCTION LOAD timeout".to_vec())
-            }
-            Err(Failure::Error { text, .. }) => {
-                Err([b"ERR Error registering functions: ", text.as_slice()].concat())
-            }
+            Err(failure) => Err(failure.with_prefix(registering)),
         }
     }
 
@@ -286,10 +334,7 @@ impl Interpreter {
     ) -> Result<(), Failure> {
         let function = match which {
             Which::Script(sha) => self.compiled.raw_get(sha),
-            Which::Function(name) => self.lua.create_string(name).and_then(|name| {
-                let function: Option<Function> = self.functions.raw_get(name)?;
-                Ok(function)
-            }),
+            Which::Function { library, name } => self.function(library, name),
         };
         let Ok(Some(function)) = function else {
             return Err(plain_failure(b"ERR Function not found"));
@@ -299,13 +344,18 @@ impl Interpreter {
         match done {
             Ok(value) => {
                 let written = convert::to_reply(
+                    &self.lua,
                     &value,
                     &self.fields,
                     reply,
                     self.api.resp3.get(),
                     self.max_bytes,
                 );
-                self.tidy();
+                if let Some(why) = self.watch.tripped() {
+                    reply.truncate(start);
+                    let place = Vec::new();
+                    return Err(Failure::Stopped { why, place });
+                }
                 match written {
                     Ok(errors) => match errors.into_iter().next() {
                         Some(text) if reply.buf.get(start) == Some(&b'-') => {
@@ -329,9 +379,17 @@ impl Interpreter {
                         end.extend_from_slice(&self.place_of_error(which));
                     }
                 }
-                self.tidy();
                 Err(failure)
             }
+        }
+    }
+
+    fn function(&self, library: &[u8], name: &[u8]) -> mlua::Result<Option<Function>> {
+        let library = self.lua.create_string(library)?;
+        let functions: Option<Table> = self.libraries.raw_get(library)?;
+        match functions {
+            Some(functions) => functions.raw_get(self.lua.create_string(name)?),
+            None => Ok(None),
         }
     }
 
@@ -343,7 +401,7 @@ impl Interpreter {
         };
         let name = match which {
             Which::Script(sha) => sha.as_bytes(),
-            Which::Function(name) => name,
+            Which::Function { name, .. } => name,
         };
         let line = line.map_or("-1".to_owned(), |line| line.to_string());
         let at = format!("{source}:{line}.");
@@ -377,7 +435,7 @@ impl Interpreter {
                     self.script_globals.1.raw_set("ARGV", args)?;
                     self.protected(function, (), limits)
                 }
-                Which::Function(_) => self.protected(function, (keys, args), limits),
+                Which::Function { .. } => self.protected(function, (keys, args), limits),
             };
             self.api.slot.raw_set(1, Value::Nil)
         });
@@ -422,12 +480,22 @@ impl Interpreter {
         }
     }
 
-    /// After a script: gives back the memory of a large one.
-    fn tidy(&self) {
+    /// After a script: gives back the memory of a large one. `false`: that cannot be done,
+    /// and the interpreter is of no more use.
+    #[must_use]
+    pub fn tidy(&mut self) -> bool {
         self.watch.stop();
-        if self.lua.used_memory() > self.max_bytes / 4 {
-            let _ = self.lua.gc_collect();
+        let (used, quarter) = (self.lua.used_memory(), self.max_bytes / 4);
+        // What stays is not looked through after each script.
+        if used <= quarter || used <= self.kept.saturating_mul(2).min(quarter * 3) {
+            return true;
         }
+        // A collection needs some memory, which there may not be below the limit.
+        let unlimited = self.lua.set_memory_limit(0);
+        let collected = unlimited.and_then(|_| self.lua.gc_collect());
+        let limited = self.lua.set_memory_limit(self.max_bytes);
+        self.kept = self.lua.used_memory();
+        collected.and(limited.map(|_| ())).is_ok() && self.kept <= quarter * 2
     }
 }
 

@@ -12,10 +12,6 @@ use mlua::{Function, IntoLuaMulti, Lua, Result, lua_CFunction, lua_State};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 
-/// Comparisons between two looks whether the script may go on.
-const LOOK_EVERY: u32 = 1000;
-/// So few values are sorted before anybody would want to stop that.
-const SORTED_AT_ONCE: usize = 1000;
 /// More arguments than this leave no room on Lua's stack for what is done to them.
 const MANY_ARGUMENTS: c_int = 200;
 /// More arguments than this are refused: Rust can hold a few thousand Lua values.
@@ -29,7 +25,6 @@ const READ_ONLY: &CStr = c"Attempt to modify a readonly table";
 
 thread_local! {
     static RESUMES: Cell<u32> = const { Cell::new(0) };
-    static COMPARED: Cell<u32> = const { Cell::new(0) };
 }
 
 /// A Lua function that runs `function` with these upvalues.
@@ -288,46 +283,6 @@ pub unsafe extern "C-unwind" fn getmetatable(state: *mut lua_State) -> c_int {
     }
 }
 
-/// `table.sort`: upvalue 3 is [`less`]. Without it nothing could stop one of many
-/// values, and there are orders that Lua's way of sorting takes quadratic time for.
-pub unsafe extern "C-unwind" fn sort(state: *mut lua_State) -> c_int {
-    // SAFETY: see `call_host`.
-    unsafe {
-        if is_shared(state) {
-            ffi::lua_pushstring(state, READ_ONLY.as_ptr());
-            ffi::lua_error(state)
-        }
-        ffi::luaL_checktype(state, 1, ffi::LUA_TTABLE);
-        let is_short = ffi::lua_objlen(state, 1) <= SORTED_AT_ONCE;
-        if is_short || ffi::lua_type(state, 2) > ffi::LUA_TNIL {
-            return go_on(state);
-        }
-        ffi::lua_settop(state, 1);
-        ffi::lua_pushvalue(state, ffi::lua_upvalueindex(1));
-        ffi::lua_insert(state, 1);
-        ffi::lua_pushvalue(state, ffi::lua_upvalueindex(3));
-        if ffi::lua_pcall(state, 2, 0, 0) != ffi::LUA_OK {
-            // As if it came from here, and not from the comparison.
-            ffi::lua_error(state)
-        }
-        0
-    }
-}
-
-/// What `table.sort` compares with: upvalue 1 fails if the script must not go on.
-pub unsafe extern "C-unwind" fn less(state: *mut lua_State) -> c_int {
-    // SAFETY: see `call_host`.
-    unsafe {
-        COMPARED.set(COMPARED.get().wrapping_add(1));
-        if COMPARED.get().is_multiple_of(LOOK_EVERY) {
-            ffi::lua_pushvalue(state, ffi::lua_upvalueindex(1));
-            ffi::lua_call(state, 0, 0);
-        }
-        ffi::lua_pushboolean(state, ffi::lua_lessthan(state, 1, 2));
-        1
-    }
-}
-
 /// `unpack`: counts the values without an overflow, as Lua's own does not.
 pub unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
     // SAFETY: see `call_host`.
@@ -344,18 +299,6 @@ pub unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
             ffi::lua_pushliteral(state, c"too many results to unpack");
             ffi::lua_concat(state, 2);
             ffi::lua_error(state)
-        }
-        go_on(state)
-    }
-}
-
-/// `string.rep`: of nothing, at once.
-pub unsafe extern "C-unwind" fn repeat(state: *mut lua_State) -> c_int {
-    // SAFETY: see `call_host`.
-    unsafe {
-        if ffi::lua_type(state, 1) == ffi::LUA_TSTRING && ffi::lua_objlen(state, 1) == 0 {
-            ffi::lua_settop(state, 1);
-            return 1;
         }
         go_on(state)
     }

@@ -100,15 +100,9 @@ impl Sandbox {
         )?;
         self.add_strings(globals)?;
         let table: Table = globals.get("table")?;
-        for name in ["insert", "remove", "setn"] {
+        for name in ["insert", "remove", "setn", "sort"] {
             self.guarded(&table, name, raw::changing)?;
         }
-        let sort: Function = table.get("sort")?;
-        let less = raw::closure(&lua, raw::less, &self.look)?;
-        table.raw_set(
-            "sort",
-            raw::closure(&lua, raw::sort, (sort, &self.shared, less))?,
-        )?;
         for name in ["foreach", "foreachi", "getn", "maxn"] {
             self.guarded(&table, name, raw::reading)?;
         }
@@ -146,7 +140,6 @@ impl Sandbox {
         ] {
             string.raw_set(name, raw::closure(&self.lua, function, &self.look)?)?;
         }
-        self.guarded(&string, "rep", raw::repeat)?;
         let library = self.protect(&string)?;
         let of_strings = self.lua.create_table()?;
         of_strings.raw_set("__index", &library)?;
@@ -235,7 +228,7 @@ impl Sandbox {
                     Value::String(_) | Value::Nil => break,
                     _ => return Err(Raise::at("reader function must return a string")),
                 }
-                if text.len() > MAX_LOADED {
+                if text.len() > MAX_TEXT {
                     return Err(Raise::at("not enough memory"));
                 }
             }
@@ -245,8 +238,8 @@ impl Sandbox {
     }
 }
 
-/// Longest text that `load` puts together.
-const MAX_LOADED: usize = 16 << 20;
+/// Longest text that is compiled.
+const MAX_TEXT: usize = 16 << 20;
 
 fn load(args: &Args<'_>, text: &[u8], name: &str, globals: &Table) -> Returned<MultiValue> {
     let compiled = compile(args.lua, text, name, globals);
@@ -263,6 +256,10 @@ fn load(args: &Args<'_>, text: &[u8], name: &str, globals: &Table) -> Returned<M
 pub fn compile(lua: &Lua, text: &[u8], name: &str, globals: &Table) -> Result<Function, String> {
     if text.first() == Some(&0x1B) {
         return Err(format!("{name}: bytecode cannot be loaded"));
+    }
+    if text.len() > MAX_TEXT {
+        let name = name.trim_start_matches('@');
+        return Err(format!("{name}: the text is too long"));
     }
     let name = name.split('\0').next().unwrap_or_default();
     let chunk = lua

@@ -30,6 +30,7 @@ impl<'a> Format<'a> {
 
     /// The next option and its size.
     fn next(&mut self) -> Returned<Option<(u8, usize)>> {
+        self.args.work.add(1)?;
         let Some((&option, rest)) = self.rest.split_first() else {
             return Ok(None);
         };

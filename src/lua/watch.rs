@@ -13,10 +13,49 @@ use std::time::{Duration, Instant};
 /// Instructions between two looks at the clock.
 const LOOK_EVERY: u32 = 2_000;
 
+/// Values, or pieces of [`PIECE`] bytes, that a function of ours handles between two looks.
+const WORK: usize = 10_000;
+/// Bytes that count as one unit of work.
+pub const PIECE: usize = 64;
+
+/// Counts what a function of ours does for a script, and looks every so often whether the
+/// script may go on. Lua counts its own functions (see `patches`).
+pub struct Work<'a> {
+    lua: &'a Lua,
+    left: Cell<usize>,
+}
+
+impl<'a> Work<'a> {
+    /// Of one call.
+    pub fn new(lua: &'a Lua) -> Work<'a> {
+        Work {
+            lua,
+            left: Cell::new(WORK),
+        }
+    }
+
+    /// So many values, or pieces of bytes, are handled.
+    ///
+    /// # Errors
+    /// The script must not go on.
+    pub fn add(&self, units: usize) -> mlua::Result<()> {
+        if let Some(left) = self.left.get().checked_sub(units) {
+            self.left.set(left);
+            return Ok(());
+        }
+        self.left.set(WORK);
+        let watch = self.lua.app_data_ref::<Rc<Watch>>();
+        match watch.map(|watch| watch.clone()) {
+            Some(watch) => watch.look(self.lua).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Why a script was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trip {
-    /// Its time was over.
+    /// Its time was over, or it took too much memory.
     Time,
     /// Somebody wants it to end.
     Killed,
@@ -31,6 +70,8 @@ pub struct Limits {
     pub time: Option<Duration>,
     /// Set when it shall end.
     pub kill: Option<Arc<AtomicBool>>,
+    /// Bytes that its interpreter may use; who takes more is stopped like who takes too long.
+    pub memory: Option<usize>,
 }
 
 /// See the module.
@@ -38,6 +79,7 @@ pub struct Limits {
 pub struct Watch {
     until: Cell<Option<Instant>>,
     kill: RefCell<Option<Arc<AtomicBool>>>,
+    memory: Cell<Option<usize>>,
     tripped: Cell<Option<Trip>>,
     strict: Cell<bool>,
 }
@@ -45,6 +87,7 @@ pub struct Watch {
 impl Watch {
     /// Makes the interpreter ask every so often.
     pub fn install(self: &Rc<Watch>, lua: &Lua) -> mlua::Result<()> {
+        lua.set_app_data(self.clone());
         let watch = self.clone();
         let triggers = HookTriggers::new().every_nth_instruction(LOOK_EVERY);
         lua.set_global_hook(triggers, move |lua, _| watch.look(lua))
@@ -69,6 +112,7 @@ impl Watch {
                 .until
                 .get()
                 .is_some_and(|until| Instant::now() >= until)
+                || (self.memory.get()).is_some_and(|most| lua.used_memory() > most)
             {
                 self.trip(Trip::Time);
             } else {
@@ -97,6 +141,7 @@ impl Watch {
     pub fn start(self: &Rc<Watch>, lua: &Lua, limits: Limits) -> mlua::Result<()> {
         self.until
             .set(limits.time.map(|time| Instant::now() + time));
+        self.memory.set(limits.memory);
         *self.kill.borrow_mut() = limits.kill;
         self.tripped.set(None);
         match self.strict.replace(false) {
@@ -108,6 +153,7 @@ impl Watch {
     /// The script is over.
     pub fn stop(&self) {
         self.until.set(None);
+        self.memory.set(None);
         *self.kill.borrow_mut() = None;
     }
 

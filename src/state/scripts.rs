@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 /// Scripts that EVAL leaves behind.
 pub const EVAL_SCRIPTS: usize = 500;
 
+/// Longest text that is hashed and compiled where others wait for that, in bytes.
+pub const BRIEF_TEXT: usize = 256 << 10;
+
 /// What INFO counts for an entry besides its text.
 const ENTRY_OVERHEAD: usize = 128;
 
@@ -32,6 +35,8 @@ pub struct Script {
     pub runs_alone: AtomicBool,
     /// It took longer than a slice: it runs on a lane (see [`super::lanes`]).
     pub is_slow: AtomicBool,
+    /// Compiling it takes longer than a slice: lanes do that.
+    pub compiles_slowly: AtomicBool,
     used: AtomicU64,
     /// Whether it may go to make room.
     evictable: AtomicBool,
@@ -46,6 +51,7 @@ impl Script {
             flags,
             runs_alone: AtomicBool::new(false),
             is_slow: AtomicBool::new(false),
+            compiles_slowly: AtomicBool::new(body.len() > BRIEF_TEXT),
             used: AtomicU64::new(0),
             evictable: AtomicBool::new(true),
         }
@@ -92,28 +98,93 @@ impl Library {
     }
 }
 
+/// A function, and the library that it is of.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// The function.
+    pub function: Arc<Function>,
+    /// The library.
+    pub library: Arc<Library>,
+}
+
 /// All libraries at one moment, by name.
 #[derive(Debug, Default, Clone)]
 pub struct Libraries {
-    /// The libraries.
-    pub by_name: BTreeMap<Vec<u8>, Arc<Library>>,
+    by_name: BTreeMap<Vec<u8>, Arc<Library>>,
+    /// Their functions, by their names in lower case.
+    functions: FxHashMap<Vec<u8>, Known>,
+    memory: usize,
 }
 
 impl Libraries {
     /// The function of this name, in any case.
-    pub fn function(&self, name: &[u8]) -> Option<&Arc<Function>> {
-        let mut all = self.by_name.values().flat_map(|library| &library.functions);
-        all.find(|function| function.name.eq_ignore_ascii_case(name))
+    pub fn function(&self, name: &[u8]) -> Option<&Known> {
+        self.functions.get(&name.to_ascii_lowercase())
+    }
+
+    /// The library of this name.
+    pub fn get(&self, name: &[u8]) -> Option<&Arc<Library>> {
+        self.by_name.get(name)
+    }
+
+    /// The libraries, in the order of their names.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Library>> {
+        self.by_name.values()
+    }
+
+    /// The first function of this library that one of another name has, too.
+    pub fn clash(&self, library: &Library) -> Option<&Arc<Function>> {
+        let mut known = library
+            .functions
+            .iter()
+            .filter_map(|f| self.function(&f.name));
+        let found = known.find(|known| known.library.name != library.name)?;
+        Some(&found.function)
+    }
+
+    /// Adds a library, in place of the one of its name.
+    pub fn insert(&mut self, library: Arc<Library>) {
+        self.remove(&library.name);
+        for function in &library.functions {
+            let known = Known {
+                function: function.clone(),
+                library: library.clone(),
+            };
+            let name = function.name.to_ascii_lowercase();
+            self.functions.insert(name, known);
+        }
+        self.memory += library.memory();
+        self.by_name.insert(library.name.clone(), library);
+    }
+
+    /// Takes a library out.
+    pub fn remove(&mut self, name: &[u8]) -> Option<Arc<Library>> {
+        let library = self.by_name.remove(name)?;
+        for function in &library.functions {
+            self.functions.remove(&function.name.to_ascii_lowercase());
+        }
+        self.memory -= library.memory();
+        Some(library)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
     }
 
     /// How many functions there are.
     pub fn functions(&self) -> usize {
-        self.by_name.values().map(|lib| lib.functions.len()).sum()
+        self.functions.len()
     }
 
     /// Bytes of their texts and of what is known of them.
     pub fn memory(&self) -> usize {
-        self.by_name.values().map(|library| library.memory()).sum()
+        self.memory
     }
 }
 
@@ -138,6 +209,8 @@ pub struct Scripts {
     libraries_version: AtomicU64,
     /// Bytes of all interpreters.
     interpreters: AtomicUsize,
+    /// What of that the libraries took when they were loaded.
+    loaded_libraries: AtomicUsize,
 }
 
 impl Scripts {
@@ -233,6 +306,13 @@ impl Scripts {
         self.libraries_version.fetch_add(1, Ordering::Release);
     }
 
+    /// Changes some of the libraries.
+    pub fn change_libraries(&self, change: impl FnOnce(&mut Libraries)) {
+        // A copy of all only while somebody looks at them.
+        change(Arc::make_mut(&mut self.libraries.write()));
+        self.libraries_version.fetch_add(1, Ordering::Release);
+    }
+
     /// How often the libraries changed.
     pub fn libraries_version(&self) -> u64 {
         self.libraries_version.load(Ordering::Acquire)
@@ -242,6 +322,17 @@ impl Scripts {
     pub fn interpreter_grew(&self, before: usize, now: usize) {
         self.interpreters.fetch_add(now, Ordering::Relaxed);
         self.interpreters.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// The libraries that an interpreter has loaded grew from `before` to `now` bytes.
+    pub fn loaded_libraries_grew(&self, before: usize, now: usize) {
+        self.loaded_libraries.fetch_add(now, Ordering::Relaxed);
+        self.loaded_libraries.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// Bytes that interpreters took for libraries.
+    pub fn loaded_libraries(&self) -> usize {
+        self.loaded_libraries.load(Ordering::Relaxed)
     }
 
     /// Bytes of all interpreters.

@@ -171,13 +171,15 @@ fn scripts(text: &mut Text, server: &Server) {
     let (cached_bytes, library_bytes) = (cached_bytes as u64, libraries.memory() as u64);
     // One interpreter per thread runs both.
     let interpreters = scripts.interpreters() as u64;
-    text.bytes("used_memory_lua", interpreters);
-    text.field("used_memory_vm_eval", interpreters);
+    let for_functions = (scripts.loaded_libraries() as u64).min(interpreters);
+    let for_eval = interpreters - for_functions;
+    text.bytes("used_memory_lua", for_eval);
+    text.field("used_memory_vm_eval", for_eval);
     text.field("used_memory_scripts_eval", cached_bytes);
     text.field("number_of_cached_scripts", cached);
     text.field("number_of_functions", libraries.functions());
-    text.field("number_of_libraries", libraries.by_name.len());
-    text.field("used_memory_vm_functions", 0);
+    text.field("number_of_libraries", libraries.len());
+    text.field("used_memory_vm_functions", for_functions);
     text.bytes("used_memory_vm_total", interpreters);
     text.field("used_memory_functions", library_bytes);
     text.bytes("used_memory_scripts", cached_bytes + library_bytes);

@@ -487,3 +487,131 @@ fn there_is_room_for_many_scripts_and_functions() {
     assert_eq!(client.run("FCALL f0_999 0"), Value::Int(999));
     assert_eq!(client.run("FCALL f8_998 0"), Value::Int(998));
 }
+
+/// All libraries used to be loaded again after each change of one, which took longer with
+/// each, and what a script left on Lua's stack ended all scripts of the thread.
+#[test]
+fn a_thread_loads_the_libraries_that_it_needs() {
+    let mut client = Client::new();
+    let load = |client: &mut Client, name: &str, functions: &[(&str, i64)]| {
+        let mut code = format!("#!lua name={name}\nlocal n = 0 ");
+        for (name, value) in functions {
+            code += &format!(
+                "redis.register_function('{name}', function() n = n + 1 return {value} + n end) "
+            );
+        }
+        let args: [&[u8]; 4] = [b"FUNCTION", b"LOAD", b"REPLACE", code.as_bytes()];
+        client.args(&args)
+    };
+    load(&mut client, "a", &[("f", 10), ("g", 20)]);
+    assert_eq!(client.run("FCALL f 0"), Value::Int(11));
+    let clash = load(&mut client, "b", &[("F", 30)]);
+    fails(&clash, "ERR Function f already exists");
+    // What a library keeps is kept when another one changes.
+    load(&mut client, "b", &[("h", 30)]);
+    assert_eq!(client.run("FCALL G 0"), Value::Int(22));
+    // A function moves from one to the other.
+    load(&mut client, "a", &[("g", 40)]);
+    load(&mut client, "b", &[("f", 50)]);
+    assert_eq!(client.run("FCALL f 0"), Value::Int(51));
+    assert_eq!(client.run("FCALL g 0"), Value::Int(41));
+    assert_eq!(client.run("FCALL f 0"), Value::Int(52));
+    fails(&client.run("FCALL h 0"), "ERR Function not found");
+    let info = client.run("INFO memory");
+    let info = String::from_utf8_lossy(info.as_bytes().unwrap()).into_owned();
+    assert!(!info.contains("used_memory_vm_functions:0\r"), "{info}");
+    client.run("FUNCTION DELETE a");
+    fails(&client.run("FCALL g 0"), "ERR Function not found");
+    assert_eq!(client.run("FCALL f 0"), Value::Int(53));
+}
+
+#[test]
+fn a_script_that_runs_out_of_memory_ends_alone() {
+    let mut client = Client::new();
+    let full = "return cjson.decode('[' .. string.rep('1,', 4e7) .. '1]')";
+    fails(&eval(&mut client, full, &[]), "ERR not enough memory");
+    assert_eq!(eval(&mut client, "return 7", &[]), Value::Int(7));
+    let all = client.server().scripts.interpreters();
+    assert!(all < 32 << 20, "{all}");
+}
+
+#[test]
+fn time_stands_still_in_scripts_and_transactions() {
+    let mut client = Client::new();
+    let script = "local a, n = redis.call('TIME'), 0
+        for i = 1, 1e5 do n = n + i end
+        local b = redis.call('TIME')
+        return {a[1] == b[1] and a[2] == b[2] and 1 or 0}";
+    let same = eval(&mut client, script, &[]);
+    assert_eq!(same, Value::Array(vec![Value::Int(1)]));
+    for line in ["MULTI", "TIME", "DEBUG SLEEP 0.002", "TIME"] {
+        client.run(line);
+    }
+    let times = client.run("EXEC");
+    let times = times.as_slice().unwrap();
+    assert_eq!(times[0], times[2]);
+    assert_ne!(client.run("TIME"), times[0]);
+}
+
+#[test]
+fn scripts_do_not_wait_for_streams() {
+    let mut client = Client::new();
+    client.run("XADD s 1-1 f v");
+    client.run("XGROUP CREATE s g $");
+    for script in [
+        "return redis.call('XREAD', 'BLOCK', 0, 'STREAMS', KEYS[1], '$')",
+        "return redis.call('XREADGROUP', 'GROUP', 'g', 'c', 'BLOCK', 0, 'STREAMS', KEYS[1], '>')",
+    ] {
+        assert_eq!(eval(&mut client, script, &["s"]), Value::Null);
+    }
+    let script = "return #redis.call('XREAD', 'BLOCK', 0, 'STREAMS', KEYS[1], 0)";
+    assert_eq!(eval(&mut client, script, &["s"]), Value::Int(1));
+    let script = "return redis.call('XREAD', 'BLOCK', 'x', 'STREAMS', KEYS[1], 0)";
+    fails(
+        &eval(&mut client, script, &["s"]),
+        "ERR timeout is not an integer",
+    );
+}
+
+/// Compiling held the clients of an IO thread, for seconds.
+#[test]
+fn texts_that_take_long_are_compiled_on_a_lane() {
+    let mut client = Client::new();
+    let mut on_io = Executor::of_thread(client.server(), 0);
+    let mut outcome_of = |client: &mut Client, args: &[&[u8]]| {
+        on_io.start_tick();
+        let mut reply = Reply::new(false);
+        let outcome = on_io.run(client.parts().1, args, &mut reply);
+        on_io.finish_tick().unwrap();
+        outcome
+    };
+    let long = ["local a ", &"a = 1 ".repeat(200_000), "return 7"].concat();
+    let eval = |text: &'static str| -> [&[u8]; 3] { [b"EVAL", text.as_bytes(), b"0"] };
+    let request: [&[u8]; 3] = [b"EVAL", long.as_bytes(), b"0"];
+    assert_eq!(outcome_of(&mut client, &request), Outcome::Slow);
+    assert_eq!(outcome_of(&mut client, &eval("return 1")), Outcome::Done);
+    let load: [&[u8]; 3] = [b"SCRIPT", b"LOAD", b"return 1"];
+    assert_eq!(outcome_of(&mut client, &load), Outcome::Slow);
+    let mut lane = client.another().on_lane();
+    assert_eq!(lane.args(&request), Value::Int(7));
+    let too_long = vec![b' '; 17 << 20];
+    let request: [&[u8]; 3] = [b"EVAL", &too_long, b"0"];
+    fails(
+        &lane.args(&request),
+        "ERR Error compiling script (new function): user_script: the text is too long",
+    );
+}
+
+/// Each thread's interpreter had 256 MB, whatever the budget was.
+#[test]
+fn all_interpreters_together_have_half_of_the_budget() {
+    let client = Client::with(|storage| storage.memory_budget = 256 << 20);
+    let server = client.server();
+    let config = server.config.load();
+    let (threads, lanes) = (config.io_thread_count(), config.lane_count());
+    let on_io = Executor::of_thread(server.clone(), 0).interpreter_bytes();
+    let on_lane = Executor::on_lane(server).interpreter_bytes();
+    let least = super::LEAST_BYTES * (threads + lanes);
+    assert!(on_io * threads + on_lane * lanes <= (128 << 20).max(least));
+    assert!(on_io <= on_lane);
+}
