@@ -664,12 +664,18 @@ impl<'s> Follower<'s> {
                 incoming.staging.libraries.push((name, text.to_vec()));
                 Ok(())
             }
-            (FromMaster::Rows { db, rows }, Some(incoming)) if incoming.set.is_some() => {
+            (
+                FromMaster::Rows { db, rows },
+                Some(Incoming {
+                    staging,
+                    set: Some(set),
+                    ..
+                }),
+            ) => {
                 let put = match self.server.engine.takes_data() {
-                    true => incoming.staging.put(db, rows),
+                    true => staging.put(set, db, rows),
                     false => Err(StorageError::NoRoom),
                 };
-                let staging = &incoming.staging;
                 put.map_err(|error| not_stored(staging.bytes, error))?;
                 link.sync_keys_here.store(staging.keys(), Ordering::Relaxed);
                 link.sync_bytes_here.store(staging.bytes, Ordering::Relaxed);
