@@ -481,6 +481,48 @@ fn keys_of_commands() {
     }
 }
 
+/// Secrets were covered in `CONFIG SET` by that name alone.
+#[test]
+fn secrets_are_covered_whatever_their_command_is_called() {
+    let renames = [
+        ("config", "cfgx"),
+        ("auth", "login"),
+        ("hello", "hi"),
+        ("migrate", "move-away"),
+    ];
+    let renames = renames.map(|(from, to)| (from.to_owned(), to.to_owned()));
+    let mut client = client(|config| {
+        config.renames.0 = renames.into();
+        config.slowlog_log_slower_than_us = 0;
+    })
+    .another();
+    for line in [
+        "cfgx set masterauth secret",
+        "login secret",
+        "hi 2 auth user secret",
+        "move-away 127.0.0.1 1 none 0 9 auth secret",
+    ] {
+        client.run(line);
+    }
+    let log = client.run("slowlog get -1");
+    let entries = log.as_slice().unwrap().iter();
+    let lines: Vec<String> = entries
+        .map(|entry| {
+            let words = entry.as_slice().unwrap()[3].as_slice().unwrap();
+            words.iter().map(text).collect::<Vec<_>>().join(" ")
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "move-away 127.0.0.1 1 none 0 9 auth (redacted)",
+            "hi 2 auth (redacted) (redacted)",
+            "login (redacted)",
+            "cfgx set masterauth (redacted)",
+        ]
+    );
+}
+
 #[test]
 fn command_knows_the_names_that_clients_know() {
     let renames = [("get", "fetch"), ("keys", ""), ("config", "cfg")];

@@ -49,8 +49,6 @@ bitflags::bitflags! {
         const SENTINEL = 1 << 18;
         /// Kedis: does not count as an access of its keys.
         const NO_TOUCH = 1 << 20;
-        /// Arguments are secrets: never shown in full anywhere.
-        const SENSITIVE = 1 << 19;
         /// Kedis: what it answers are pushes, which CLIENT REPLY does not hold back.
         const PUSHES = 1 << 21;
         /// Kedis: allowed to subscribers that speak RESP2.
@@ -353,6 +351,9 @@ impl ScriptCall {
 /// Finds in the arguments which DB besides the client's a command touches.
 pub type OtherDb = fn(&[&[u8]]) -> Option<crate::storage::DbIndex>;
 
+/// Says whether the argument at an index is a secret: see [`super::secrets`].
+pub type IsSecret = fn(&[&[u8]], usize) -> bool;
+
 /// To which group a command belongs, as COMMAND DOCS says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
@@ -445,6 +446,8 @@ pub struct Command {
     /// For commands that touch a second DB: which one, from the arguments. The
     /// keys are locked there too.
     pub other_db: Option<OtherDb>,
+    /// For commands that are given secrets: which arguments are.
+    pub secret: Option<IsSecret>,
 }
 
 impl Command {
@@ -465,6 +468,7 @@ impl Command {
             handler,
             subcommands: &[],
             other_db: None,
+            secret: None,
         }
     }
 
@@ -585,6 +589,12 @@ impl Command {
     /// Says which DB besides the client's the command touches.
     pub const fn other_db(mut self, other_db: OtherDb) -> Command {
         self.other_db = Some(other_db);
+        self
+    }
+
+    /// Says which arguments are secrets.
+    pub const fn secret(mut self, is_secret: IsSecret) -> Command {
+        self.secret = Some(is_secret);
         self
     }
 
