@@ -244,6 +244,34 @@ fn replies_that_are_made_at_once_share_what_is_left() {
     server.take_back(limit / 4 * 3);
 }
 
+/// Connections that said PSYNC and read nothing had innocent clients closed.
+#[test]
+fn replicas_take_nothing_of_what_clients_may() {
+    let server = Client::new().server();
+    let config = server.config.load();
+    let limit = server.clients_limit_bytes(&config) as usize;
+    let holds = |id, bytes, flags: ClientFlags| {
+        let (id, addr) = (ClientId(id), String::new);
+        let info = ClientInfo::new(id, addr(), addr(), -1, 0, 0, flags);
+        info.output_capacity.store(bytes, Ordering::Relaxed);
+        if !flags.contains(ClientFlags::REPLICA) {
+            server.client_memory.set(&info.account, info.memory_bytes());
+        }
+        server.clients.add(Arc::new(info));
+    };
+    holds(100, limit / 4, ClientFlags::empty());
+    holds(101, limit, ClientFlags::empty());
+    for id in 200..300 {
+        holds(id, limit, ClientFlags::REPLICA);
+    }
+    // One has to go, though the replicas would not fit without the other one either.
+    assert_eq!(server.evict_clients(&config), [ClientId(101)]);
+    assert!(server.clients.get(ClientId(100)).is_some());
+    let (clients, replicas) = server.buffer_bytes();
+    assert_eq!(clients, limit as u64 / 4);
+    assert_eq!(replicas, 100 * limit as u64);
+}
+
 /// A client that has taken nothing for a while keeps nobody from a long reply; one that
 /// takes its replies stays.
 #[test]
