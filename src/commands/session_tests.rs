@@ -8,6 +8,7 @@ use crate::state::config::{AllowAccess, Config, Directory, Secret};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// A client whose server's configuration was changed.
 fn client(change: impl FnOnce(&mut Config)) -> Client {
@@ -242,6 +243,40 @@ fn replies_that_are_made_at_once_share_what_is_left() {
     short.give_back();
     assert!(server.lend(limit / 4 * 3, limit / 4 * 3).is_some());
     server.take_back(limit / 4 * 3);
+}
+
+/// Each of them was compared with all others: seconds for tens of thousands, and minutes for
+/// these.
+#[test]
+fn very_many_keys_of_one_command_are_not_compared_with_each_other() {
+    const KEYS: usize = 200_000;
+    const LONG: Duration = Duration::from_secs(30);
+    let mut client = Client::new();
+    let names: Vec<Vec<u8>> = (0..KEYS).map(|n| format!("k{n:06}").into_bytes()).collect();
+    let names = || names.iter().map(Vec::as_slice);
+    let mut within = |args: &[&[u8]], replies: usize| {
+        let began = Instant::now();
+        let found = client.tick(&[args]);
+        assert_eq!(found.len(), replies);
+        assert!(found.iter().all(|reply| reply.as_error().is_none()));
+        let took = began.elapsed();
+        assert!(took < LONG, "{took:?} for {}", args[0].escape_ascii());
+    };
+    let watch: Vec<&[u8]> = [&b"watch"[..]].into_iter().chain(names()).collect();
+    within(&watch, 1);
+    within(&[b"unwatch"], 1);
+    let on: [&[u8]; 4] = [b"client", b"tracking", b"on", b"bcast"];
+    let prefixes = names().flat_map(|name| [&b"prefix"[..], name]);
+    let tracking: Vec<&[u8]> = on.into_iter().chain(prefixes).collect();
+    within(&[b"hello", b"3"], 1);
+    within(&tracking, 1);
+    let pairs = names().take(20_000).flat_map(|name| [name, name]);
+    let mset: Vec<&[u8]> = [&b"mset"[..]].into_iter().chain(pairs).collect();
+    within(&mset, 1);
+    within(&[b"client", b"tracking", b"off"], 1);
+    let lists = names().skip(20_000).chain([&b"100"[..]]);
+    let blpop: Vec<&[u8]> = [&b"blpop"[..]].into_iter().chain(lists).collect();
+    within(&blpop, 0);
 }
 
 /// Connections that said PSYNC and read nothing had innocent clients closed.
