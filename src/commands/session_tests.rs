@@ -279,6 +279,28 @@ fn very_many_keys_of_one_command_are_not_compared_with_each_other() {
     within(&blpop, 0);
 }
 
+/// A member of a sorted set stands in two rows, the name of a consumer in two rows and in
+/// several commands of the binlog: they took more memory than was lent for them.
+#[test]
+fn what_is_written_more_than_once_is_lent_for_each_time() {
+    let mut client = Client::new();
+    let (executor, _) = client.parts();
+    for (line, work) in [
+        ("set k v", 100),
+        ("get k", 100),
+        ("no-such-command", 100),
+        ("zadd k 1 m", 150),
+        ("ZREM k m", 150),
+        ("smove k l m", 150),
+        ("xgroup createconsumer k g c", 150),
+        ("xreadgroup group g c streams k >", 300),
+        ("xautoclaim k g c 0 0", 300),
+    ] {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        assert_eq!(executor.work_of(&args, 100), work, "{line}");
+    }
+}
+
 /// Connections that said PSYNC and read nothing had innocent clients closed.
 #[test]
 fn replicas_take_nothing_of_what_clients_may() {

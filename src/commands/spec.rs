@@ -351,6 +351,9 @@ impl ScriptCall {
 /// Finds in the arguments which DB besides the client's a command touches.
 pub type OtherDb = fn(&[&[u8]]) -> Option<crate::storage::DbIndex>;
 
+/// An argument stands in a row and in the binlog.
+pub const USUAL_PLACES: usize = 2;
+
 /// Says whether the argument at an index is a secret: see [`super::secrets`].
 pub type IsSecret = fn(&[&[u8]], usize) -> bool;
 
@@ -448,6 +451,8 @@ pub struct Command {
     pub other_db: Option<OtherDb>,
     /// For commands that are given secrets: which arguments are.
     pub secret: Option<IsSecret>,
+    /// How often an argument may stand in what it writes, rows and binlog together.
+    pub places: usize,
 }
 
 impl Command {
@@ -469,6 +474,7 @@ impl Command {
             subcommands: &[],
             other_db: None,
             secret: None,
+            places: USUAL_PLACES,
         }
     }
 
@@ -589,6 +595,13 @@ impl Command {
     /// Says which DB besides the client's the command touches.
     pub const fn other_db(mut self, other_db: OtherDb) -> Command {
         self.other_db = Some(other_db);
+        self
+    }
+
+    /// Says how often an argument may stand in what it writes, if that is more than once in
+    /// a row and once in the binlog.
+    pub const fn places(mut self, places: usize) -> Command {
+        self.places = places;
         self
     }
 

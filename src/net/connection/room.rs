@@ -54,7 +54,10 @@ impl Connection {
         input: &[u8],
         bytes: usize,
     ) -> Result<(), Refusal> {
-        let mut work = bytes;
+        if bytes < LONG_REQUEST && self.session.waiting_bytes() < LONG_REQUEST {
+            return Ok(());
+        }
+        let mut work = executor.work_of(&self.parser.args(input), bytes);
         let queued = self.session.waiting_bytes();
         if queued >= LONG_REQUEST && executor.is_exec(&self.parser.args(input)) {
             work += queued;
