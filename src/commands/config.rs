@@ -5,6 +5,7 @@
 //! if it fails, nothing has changed.
 
 use super::help;
+use super::secrets;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::crash;
@@ -182,7 +183,8 @@ const SUBCOMMANDS: &[Command] = &[
             .syntax("data=(parameter value)...")
             .complexity("O(N), N: parameters")
             .history(&[("7.0.0", "Takes several parameters")])
-            .flags(ADMIN),
+            .flags(ADMIN)
+            .secret(secrets::of_config_set),
         "2.0.0",
         "Changes parameters while the server runs",
     ),

@@ -2,6 +2,7 @@
 
 use super::args::{self, Options};
 use super::info::REDIS_VERSION;
+use super::secrets;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
@@ -210,7 +211,7 @@ const FIRST: Flags = SMALL
     .union(Flags::NO_AUTH)
     .union(Flags::ALLOW_BUSY);
 const LAST: Flags = FIRST.union(Flags::SUBSCRIBED);
-const LOGIN: Flags = FIRST.union(Flags::SENTINEL).union(Flags::SENSITIVE);
+const LOGIN: Flags = FIRST.union(Flags::SENTINEL);
 
 /// The table.
 pub const COMMANDS: &[Command] = &[
@@ -219,6 +220,7 @@ pub const COMMANDS: &[Command] = &[
         .complexity("O(N), N: the length of the user name and password")
         .history(&[("6.0.0", "A user name may be given")])
         .flags(LOGIN)
+        .secret(secrets::of_auth)
         .doc(Group::Connection, "1.0.0", "Authenticates the connection"),
     Command::session("echo", 2, echo)
         .syntax("message")
@@ -231,6 +233,7 @@ pub const COMMANDS: &[Command] = &[
         )
         .history(&[("6.2.0", "The version is optional")])
         .flags(LOGIN)
+        .secret(secrets::of_hello)
         .doc(
             Group::Connection,
             "6.0.0",

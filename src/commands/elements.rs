@@ -145,3 +145,7 @@ pub fn reply_samples(
         false => Ok(()),
     }
 }
+
+#[cfg(test)]
+#[path = "miscount_tests.rs"]
+mod tests;

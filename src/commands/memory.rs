@@ -10,7 +10,6 @@ use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::memory;
 use crate::types::inspect;
-use std::sync::atomic::Ordering;
 
 /// How many entries USAGE looks at unless told.
 const DEFAULT_SAMPLES: u64 = 5;
@@ -41,6 +40,7 @@ struct Breakdown {
     peak: u64,
     startup: u64,
     clients: u64,
+    replicas: u64,
     cache: u64,
     memtables: u64,
     budget: u64,
@@ -50,16 +50,14 @@ struct Breakdown {
 impl Breakdown {
     fn of(server: &Server) -> Breakdown {
         let (cache, budget) = server.engine.cache_usage();
-        let buffers = server.clients.all().into_iter().map(|client| {
-            let input = client.query_capacity.load(Ordering::Relaxed);
-            (input + client.output_capacity.load(Ordering::Relaxed)) as u64
-        });
+        let (clients, replicas) = server.buffer_bytes();
         let keyspaces = server.engine.all_keyspaces();
         Breakdown {
             used: server.memory.figures().allocated,
             peak: server.memory.peak(),
             startup: server.memory.startup(),
-            clients: buffers.sum(),
+            clients,
+            replicas,
             cache,
             memtables: server
                 .engine
@@ -74,7 +72,7 @@ fn stats(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     let server = ctx.server;
     let all = Breakdown::of(server);
     let now = server.memory.figures();
-    let overhead = all.startup + all.clients;
+    let overhead = all.startup + all.clients + all.replicas;
     let dataset = all.used.saturating_sub(overhead);
     let share = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
     let ratio = |outer: u64, inner: u64| outer as f64 / inner.max(1) as f64;
@@ -92,7 +90,7 @@ fn stats(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     fields.int("total.allocated", all.used as i64);
     fields.int("startup.allocated", all.startup as i64);
     fields.int("replication.backlog", 0);
-    fields.int("clients.slaves", 0);
+    fields.int("clients.slaves", all.replicas as i64);
     fields.int("clients.normal", all.clients as i64);
     fields.int("cluster.links", 0);
     fields.int("aof.buffer", 0);

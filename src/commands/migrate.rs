@@ -3,6 +3,7 @@
 //! its reply from there.
 
 use super::args::{self, Options};
+use super::secrets;
 use super::spec::{Find, Group};
 use super::{CmdResult, Command, Error, KeyFlags, KeySpec, WriteCtx};
 use crate::state::clients::ClientFlags;
@@ -151,6 +152,7 @@ pub const COMMANDS: &[Command] = &[Command::write("migrate", -6, migrate)
     ])
     .keys(&[KeySpec::at(3, MOVED), MORE])
     .categories(&["keyspace", "dangerous"])
+    .secret(secrets::of_migrate)
     .doc(
         Group::Generic,
         "2.6.0",

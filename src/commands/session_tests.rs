@@ -10,6 +10,7 @@ use crate::state::config::{AllowAccess, Config, Directory, Secret};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// A client whose server's configuration was changed.
 fn client(change: impl FnOnce(&mut Config)) -> Client {
@@ -272,6 +273,90 @@ fn replies_that_are_made_at_once_share_what_is_left() {
     server.take_back(limit / 4 * 3);
 }
 
+/// Each of them was compared with all others: seconds for tens of thousands, and minutes for
+/// these.
+#[test]
+fn very_many_keys_of_one_command_are_not_compared_with_each_other() {
+    const KEYS: usize = 200_000;
+    const LONG: Duration = Duration::from_secs(30);
+    let mut client = Client::new();
+    let names: Vec<Vec<u8>> = (0..KEYS).map(|n| format!("k{n:06}").into_bytes()).collect();
+    let names = || names.iter().map(Vec::as_slice);
+    let mut within = |args: &[&[u8]], replies: usize| {
+        let began = Instant::now();
+        let found = client.tick(&[args]);
+        assert_eq!(found.len(), replies);
+        assert!(found.iter().all(|reply| reply.as_error().is_none()));
+        let took = began.elapsed();
+        assert!(took < LONG, "{took:?} for {}", args[0].escape_ascii());
+    };
+    let watch: Vec<&[u8]> = [&b"watch"[..]].into_iter().chain(names()).collect();
+    within(&watch, 1);
+    within(&[b"unwatch"], 1);
+    let on: [&[u8]; 4] = [b"client", b"tracking", b"on", b"bcast"];
+    let prefixes = names().flat_map(|name| [&b"prefix"[..], name]);
+    let tracking: Vec<&[u8]> = on.into_iter().chain(prefixes).collect();
+    within(&[b"hello", b"3"], 1);
+    within(&tracking, 1);
+    let pairs = names().take(20_000).flat_map(|name| [name, name]);
+    let mset: Vec<&[u8]> = [&b"mset"[..]].into_iter().chain(pairs).collect();
+    within(&mset, 1);
+    within(&[b"client", b"tracking", b"off"], 1);
+    let lists = names().skip(20_000).chain([&b"100"[..]]);
+    let blpop: Vec<&[u8]> = [&b"blpop"[..]].into_iter().chain(lists).collect();
+    within(&blpop, 0);
+}
+
+/// A member of a sorted set stands in two rows, the name of a consumer in two rows and in
+/// several commands of the binlog: they took more memory than was lent for them.
+#[test]
+fn what_is_written_more_than_once_is_lent_for_each_time() {
+    let mut client = Client::new();
+    let (executor, _) = client.parts();
+    for (line, work) in [
+        ("set k v", 100),
+        ("get k", 100),
+        ("no-such-command", 100),
+        ("zadd k 1 m", 150),
+        ("ZREM k m", 150),
+        ("smove k l m", 150),
+        ("xgroup createconsumer k g c", 150),
+        ("xreadgroup group g c streams k >", 300),
+        ("xautoclaim k g c 0 0", 300),
+    ] {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        assert_eq!(executor.work_of(&args, 100), work, "{line}");
+    }
+}
+
+/// Connections that said PSYNC and read nothing had innocent clients closed.
+#[test]
+fn replicas_take_nothing_of_what_clients_may() {
+    let server = Client::new().server();
+    let config = server.config.load();
+    let limit = server.clients_limit_bytes(&config) as usize;
+    let holds = |id, bytes, flags: ClientFlags| {
+        let (id, addr) = (ClientId(id), String::new);
+        let info = ClientInfo::new(id, addr(), addr(), -1, 0, 0, flags);
+        info.output_capacity.store(bytes, Ordering::Relaxed);
+        if !flags.contains(ClientFlags::REPLICA) {
+            server.client_memory.set(&info.account, info.memory_bytes());
+        }
+        server.clients.add(Arc::new(info));
+    };
+    holds(100, limit / 4, ClientFlags::empty());
+    holds(101, limit, ClientFlags::empty());
+    for id in 200..300 {
+        holds(id, limit, ClientFlags::REPLICA);
+    }
+    // One has to go, though the replicas would not fit without the other one either.
+    assert_eq!(server.evict_clients(&config), [ClientId(101)]);
+    assert!(server.clients.get(ClientId(100)).is_some());
+    let (clients, replicas) = server.buffer_bytes();
+    assert_eq!(clients, limit as u64 / 4);
+    assert_eq!(replicas, 100 * limit as u64);
+}
+
 /// A client that has taken nothing for a while keeps nobody from a long reply; one that
 /// takes its replies stays.
 #[test]
@@ -507,6 +592,48 @@ fn keys_of_commands() {
         let none = "ERR The command has no key arguments";
         fails(&mut client, &line, none);
     }
+}
+
+/// Secrets were covered in `CONFIG SET` by that name alone.
+#[test]
+fn secrets_are_covered_whatever_their_command_is_called() {
+    let renames = [
+        ("config", "cfgx"),
+        ("auth", "login"),
+        ("hello", "hi"),
+        ("migrate", "move-away"),
+    ];
+    let renames = renames.map(|(from, to)| (from.to_owned(), to.to_owned()));
+    let mut client = client(|config| {
+        config.renames.0 = renames.into();
+        config.slowlog_log_slower_than_us = 0;
+    })
+    .another();
+    for line in [
+        "cfgx set masterauth secret",
+        "login secret",
+        "hi 2 auth user secret",
+        "move-away 127.0.0.1 1 none 0 9 auth secret",
+    ] {
+        client.run(line);
+    }
+    let log = client.run("slowlog get -1");
+    let entries = log.as_slice().unwrap().iter();
+    let lines: Vec<String> = entries
+        .map(|entry| {
+            let words = entry.as_slice().unwrap()[3].as_slice().unwrap();
+            words.iter().map(text).collect::<Vec<_>>().join(" ")
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "move-away 127.0.0.1 1 none 0 9 auth (redacted)",
+            "hi 2 auth (redacted) (redacted)",
+            "login (redacted)",
+            "cfgx set masterauth (redacted)",
+        ]
+    );
 }
 
 #[test]

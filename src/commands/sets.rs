@@ -377,6 +377,7 @@ pub const COMMANDS: &[Command] = &[
             "Tells of each of several members whether a set has it",
         ),
     Command::write("smove", 4, smove)
+        .places(3)
         .syntax("source:key destination:key member")
         .flags(Flags::FAST)
         .keys(MOVE)

@@ -49,8 +49,6 @@ bitflags::bitflags! {
         const SENTINEL = 1 << 18;
         /// Kedis: does not count as an access of its keys.
         const NO_TOUCH = 1 << 20;
-        /// Arguments are secrets: never shown in full anywhere.
-        const SENSITIVE = 1 << 19;
         /// Kedis: what it answers are pushes, which CLIENT REPLY does not hold back.
         const PUSHES = 1 << 21;
         /// Kedis: allowed to subscribers that speak RESP2.
@@ -357,6 +355,12 @@ impl ScriptCall {
 /// Finds in the arguments which DB besides the client's a command touches.
 pub type OtherDb = fn(&[&[u8]]) -> Option<crate::storage::DbIndex>;
 
+/// An argument stands in a row and in the binlog.
+pub const USUAL_PLACES: usize = 2;
+
+/// Says whether the argument at an index is a secret: see [`super::secrets`].
+pub type IsSecret = fn(&[&[u8]], usize) -> bool;
+
 /// To which group a command belongs, as COMMAND DOCS says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
@@ -449,6 +453,10 @@ pub struct Command {
     /// For commands that touch a second DB: which one, from the arguments. The
     /// keys are locked there too.
     pub other_db: Option<OtherDb>,
+    /// For commands that are given secrets: which arguments are.
+    pub secret: Option<IsSecret>,
+    /// How often an argument may stand in what it writes, rows and binlog together.
+    pub places: usize,
 }
 
 impl Command {
@@ -469,6 +477,8 @@ impl Command {
             handler,
             subcommands: &[],
             other_db: None,
+            secret: None,
+            places: USUAL_PLACES,
         }
     }
 
@@ -589,6 +599,19 @@ impl Command {
     /// Says which DB besides the client's the command touches.
     pub const fn other_db(mut self, other_db: OtherDb) -> Command {
         self.other_db = Some(other_db);
+        self
+    }
+
+    /// Says how often an argument may stand in what it writes, if that is more than once in
+    /// a row and once in the binlog.
+    pub const fn places(mut self, places: usize) -> Command {
+        self.places = places;
+        self
+    }
+
+    /// Says which arguments are secrets.
+    pub const fn secret(mut self, is_secret: IsSecret) -> Command {
+        self.secret = Some(is_secret);
         self
     }
 

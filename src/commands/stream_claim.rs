@@ -304,6 +304,7 @@ fn pending_part(
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("xautoclaim", -6, xautoclaim)
+        .places(6)
         .syntax("key group consumer min-idle-time start [COUNT count:int] [JUSTID]")
         .complexity("O(N), N: pending entries looked at, at most ten times COUNT")
         .history(&[("7.0.0", "Answers which entries are deleted")])
@@ -315,6 +316,7 @@ pub const COMMANDS: &[Command] = &[
             "Gives a consumer what others were given and have left for some time",
         ),
     Command::write("xclaim", -6, xclaim)
+        .places(6)
         .syntax(
             "key group consumer min-idle-time id... [IDLE ms:int] \
              [TIME unix-time-milliseconds:time] [RETRYCOUNT count:int] [FORCE] [JUSTID] \

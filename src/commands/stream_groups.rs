@@ -415,11 +415,13 @@ pub const COMMANDS: &[Command] = &[
                 .keys(INSERT)
                 .doc(Docs::Stream, "5.0.0", "Makes a group of consumers"),
             Command::write("createconsumer", 5, createconsumer)
+                .places(3)
                 .syntax("key group consumer")
                 .flags(Flags::DENYOOM)
                 .keys(INSERT)
                 .doc(Docs::Stream, "6.2.0", "Makes a consumer of a group"),
             Command::write("delconsumer", 5, delconsumer)
+                .places(3)
                 .syntax("key group consumer")
                 .complexity("O(N), N: pending entries of the consumer")
                 .keys(DELETE)

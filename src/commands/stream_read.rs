@@ -481,6 +481,7 @@ pub const COMMANDS: &[Command] = &[
             "Returns the entries of streams that come after given ids, and may wait for some",
         ),
     Command::blocking("xreadgroup", -7, xreadgroup)
+        .places(6)
         .syntax(
             "GROUP group-block=(group consumer) [COUNT count:int] [BLOCK milliseconds:int] \
              [NOACK] STREAMS streams=(key... id...)",

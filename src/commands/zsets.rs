@@ -510,6 +510,7 @@ const INCREMENTS: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("zadd", -4, zadd)
+        .places(3)
         .syntax(
             "key [condition=(NX|XX)@3.0.2] [comparison=(GT|LT)@6.2.0] [change=CH@3.0.2] \
              [increment=INCR@3.0.2] data=(score:double member)...",
@@ -528,6 +529,7 @@ pub const COMMANDS: &[Command] = &[
             "Adds members with their scores, or changes the scores",
         ),
     Command::write("zincrby", 4, zincrby)
+        .places(3)
         .syntax("key increment:int member")
         .complexity("O(log N), N: members of the sorted set")
         .flags(Flags::FAST.union(Flags::DENYOOM))
@@ -584,6 +586,7 @@ pub const COMMANDS: &[Command] = &[
             "Tells how many members have more than a member",
         ),
     Command::write("zrem", -3, zrem)
+        .places(3)
         .syntax("key member...")
         .complexity("O(M log N), M: members named, N: members of the sorted set")
         .history(&[("2.4.0", "Takes several members")])

@@ -437,6 +437,33 @@ mod tests {
         client.check();
     }
 
+    /// They have few rows, and held their thread for long.
+    #[test]
+    fn long_strings_without_rows_are_not_made_on_an_io_thread() {
+        let mut client = Client::new();
+        client.run("SETRANGE sparse 1000000 end");
+        let mut reply = Reply::new(false);
+        for line in [
+            "GET sparse",
+            "MGET sparse",
+            "GETRANGE sparse 0 -2",
+            "GETSET sparse x",
+            "DUMP sparse",
+            "BITOP NOT other sparse",
+        ] {
+            let outcome = on_io_thread(&mut client, line, &mut reply);
+            assert_eq!((outcome, reply.is_empty()), (Outcome::Slow, true), "{line}");
+        }
+        for line in ["GETRANGE sparse 0 1000", "STRLEN sparse", "GETBIT sparse 9"] {
+            let outcome = on_io_thread(&mut client, line, &mut reply);
+            assert_eq!(outcome, Outcome::Done, "{line}");
+        }
+        let mut lane = client.another().on_lane();
+        let whole = lane.run("GET sparse");
+        assert_eq!(whole.as_bytes().map(<[u8]>::len), Some(1_000_003));
+        client.check();
+    }
+
     #[test]
     fn requests_of_thousands_of_words_are_not_run_on_an_io_thread() {
         let client = Client::new();

@@ -27,6 +27,8 @@ mod populate;
 mod record;
 mod scripts;
 #[cfg(test)]
+mod staged_tests;
+#[cfg(test)]
 pub mod testing;
 mod transactions;
 mod unit;

@@ -7,6 +7,7 @@ use crate::resp::{Reply, Value, decode};
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::{ClientInfo, Server, Session};
+use crate::storage::scan::Direction;
 use crate::storage::{DbIndex, Engine, StorageConfig};
 use crate::types::inspect::{Hash, value_digest};
 use std::sync::Arc;
@@ -152,6 +153,24 @@ impl Client {
         let digest = value_digest(txn, DbIndex(0), key).expect("a readable value");
         txn.commit().expect("a commit");
         digest
+    }
+
+    /// Removes every `n`-th row of a tag in DB 0, as damage would: no count knows of it.
+    pub fn lose_rows(&mut self, tag: u8, n: usize) {
+        let txn = &mut self.executor.txn;
+        txn.begin(self.now_ms).expect("a turn");
+        let mut rows = Vec::new();
+        let mut scan = txn
+            .scan(DbIndex(0), &[tag], &[tag + 1], Direction::Forward)
+            .expect("a scan");
+        while let Some((key, _)) = scan.next().expect("a row") {
+            rows.push(key.to_vec());
+        }
+        drop(scan);
+        for key in rows.iter().step_by(n) {
+            txn.delete_row(DbIndex(0), key).expect("a row");
+        }
+        txn.commit().expect("a commit");
     }
 
     /// Panics with the faults of the database, if it has any.

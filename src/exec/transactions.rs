@@ -8,6 +8,7 @@ use super::dispatch::Executor;
 use super::unit::{Scope, Stop};
 use crate::base::num;
 use crate::commands::registry::Registered;
+use crate::commands::spec::USUAL_PLACES;
 use crate::commands::{Command, Error, Flags, Handler, OUT_OF_MEMORY, Own};
 use crate::resp::Reply;
 use crate::state::Session;
@@ -85,6 +86,13 @@ impl Executor {
     pub fn is_exec(&self, args: &[&[u8]]) -> bool {
         self.resolve(args)
             .is_ok_and(|found| found.command.is_own(Own::Exec))
+    }
+
+    /// Bytes that a request of so many writes at the most, as often as once in a row and once
+    /// in the binlog.
+    pub fn work_of(&self, args: &[&[u8]], bytes: usize) -> usize {
+        let places = self.resolve(args).map(|found| found.command.places);
+        bytes.saturating_mul(places.unwrap_or(USUAL_PLACES)) / USUAL_PLACES
     }
 
     /// Refuses a request for which there can never be the memory that it takes.

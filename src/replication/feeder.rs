@@ -28,8 +28,6 @@ use std::time::{Duration, Instant};
 
 const SOCKET: Token = Token(0);
 const WAKE: Token = Token(1);
-/// While so many bytes wait to be sent, nothing is added to them.
-const OUTPUT_PAUSE: usize = 1 << 20;
 /// Bytes of the binlog that one turn reads.
 const TURN_BYTES: usize = 512 << 10;
 /// The longest sleep.
@@ -86,6 +84,7 @@ pub(super) fn run(server: &Arc<Server>, turns: &Turns, refusals: &Refusals, take
                 }
                 _ => log::warn!("{name}: {end}"),
             }
+            server.end_replica_memory(&feeder.replica);
             server.engine.binlog.unwatch(&feeder.watcher);
             server.replication.remove_replica(&feeder.replica);
         }
@@ -108,6 +107,10 @@ pub(super) struct Feeder<'s> {
     history_id: String,
     pub(super) out: Vec<u8>,
     sent: usize,
+    /// While more bytes wait to be sent, nothing is added to them.
+    pause: usize,
+    /// Memory of `out` as others know it.
+    noted: usize,
     input: Vec<u8>,
     parser: Parser,
     /// Position of the next row to send.
@@ -120,6 +123,8 @@ pub(super) struct Feeder<'s> {
     heard: Instant,
     /// When its socket last took something.
     took: Instant,
+    /// When nothing waited to be sent.
+    clear: Instant,
     said: Instant,
     /// When it was last told how far the binlog goes.
     told: Instant,
@@ -145,6 +150,10 @@ impl<'s> Feeder<'s> {
             }
         };
         let watching = waker.clone();
+        // What it held as a client is in `taken`, or gone.
+        for held in [&taken.info.query_bytes, &taken.info.query_capacity] {
+            held.store(0, Ordering::Relaxed);
+        }
         let replica = Replica::new(
             taken.info,
             &taken.psync.announced,
@@ -164,6 +173,8 @@ impl<'s> Feeder<'s> {
             history_id: String::new(),
             out: Vec::new(),
             sent: 0,
+            pause: server.replica_output_bytes(),
+            noted: 0,
             input: taken.input,
             parser: Parser::new(),
             next: 0,
@@ -171,6 +182,7 @@ impl<'s> Feeder<'s> {
             acks: 0,
             heard: Instant::now(),
             took: Instant::now(),
+            clear: Instant::now(),
             said: Instant::now(),
             told: Instant::now(),
         })
@@ -339,7 +351,7 @@ impl<'s> Feeder<'s> {
     /// Sends until there is room for more.
     pub(super) fn pass_on(&mut self) -> Result<(), End> {
         self.turn()?;
-        while self.unsent() > OUTPUT_PAUSE {
+        while self.unsent() > self.pause {
             self.sleep(NAP)?;
             self.turn()?;
         }
@@ -352,14 +364,14 @@ impl<'s> Feeder<'s> {
         loop {
             self.turn()?;
             self.mind_the_history()?;
-            let more = self.unsent() <= OUTPUT_PAUSE && self.read_binlog()?;
+            let more = self.unsent() <= self.pause && self.read_binlog()?;
             self.pass_messages();
             hold.advance(match self.psync.is_sync {
                 true => self.next,
                 false => self.replica.acked.load(Ordering::Relaxed).min(self.next),
             });
             let is_due = self.said.elapsed() >= ping_every;
-            let lags = more || self.unsent() > OUTPUT_PAUSE;
+            let lags = more || self.unsent() > self.pause;
             if is_due || lags && !self.is_redis() && self.told.elapsed() >= TELL_EVERY {
                 self.keep_alive(is_due)?;
                 ping_every = ping();
@@ -376,7 +388,7 @@ impl<'s> Feeder<'s> {
             self.watcher.set_asleep(true);
             let grown = self.server.engine.binlog.range().next_position != self.next;
             let failed = self.server.engine.has_failed();
-            if !grown || failed || self.unsent() > OUTPUT_PAUSE {
+            if !grown || failed || self.unsent() > self.pause {
                 self.sleep(NAP.min(ping_every))?;
             }
             self.watcher.set_asleep(false);
@@ -386,7 +398,7 @@ impl<'s> Feeder<'s> {
     /// Adds messages whose turn it is. In Redis' dialect they would count as a part
     /// of the stream.
     fn pass_messages(&mut self) {
-        while self.unsent() <= OUTPUT_PAUSE
+        while self.unsent() <= self.pause
             && let Some(message) = self.replica.next_message(self.next)
         {
             if !self.is_redis() {
@@ -413,7 +425,7 @@ impl<'s> Feeder<'s> {
         let is_redis = self.is_redis();
         let (databases, most) = (&self.databases, engine.config.databases);
         let (out, next, skip) = (&mut self.out, &mut self.next, &mut self.skip);
-        let full = out.len() + TURN_BYTES;
+        let full = out.len() + TURN_BYTES.min(self.pause);
         let mut gap = false;
         let mut sendable = Ok(());
         let before = (out.len(), *next, *skip);
@@ -499,6 +511,7 @@ impl<'s> Feeder<'s> {
 
     /// Sends, listens, and looks whether to go on at all.
     fn turn(&mut self) -> Result<(), End> {
+        self.pause = self.server.replica_output_bytes();
         self.flush()?;
         self.listen()?;
         if self.server.replication.desired().stop {
@@ -515,11 +528,13 @@ impl<'s> Feeder<'s> {
 
     /// Whether there was no sign of life for too long. As long as it gets the data
     /// set that is that it takes it: a Redis says nothing before it has all. After
-    /// that it is what it says; who said SYNC never says anything.
+    /// that it is what it says; who said SYNC never says anything, and has to take what is
+    /// sent.
     fn is_silent(&self) -> bool {
         let timeout = Duration::from_secs(self.server.config.load().repl_timeout_s);
         let since = match self.replica.feeding() {
-            Feeding::Online if self.psync.is_sync => return false,
+            Feeding::Online if self.psync.is_sync && self.unsent() == 0 => return false,
+            Feeding::Online if self.psync.is_sync => self.took.max(self.clear),
             Feeding::Online => self.heard,
             _ if self.unsent() > 0 => self.took,
             _ => self.took.max(self.heard),
@@ -567,17 +582,22 @@ impl<'s> Feeder<'s> {
         }
         let info = &self.replica.client;
         if self.sent == self.out.len() {
+            self.clear = Instant::now();
             self.out.clear();
-            self.out.shrink_to(2 * OUTPUT_PAUSE);
+            self.out.shrink_to(2 * self.pause);
             self.sent = 0;
-        } else if self.sent >= OUTPUT_PAUSE {
+        } else if self.sent >= self.pause {
             self.out.drain(..self.sent);
             self.sent = 0;
         }
         let waiting = self.out.len() - self.sent;
         info.output_bytes.store(waiting, Ordering::Relaxed);
-        info.output_capacity
-            .store(self.out.capacity(), Ordering::Relaxed);
+        let capacity = self.out.capacity();
+        info.output_capacity.store(capacity, Ordering::Relaxed);
+        if self.noted != capacity {
+            self.noted = capacity;
+            self.server.note_replica_memory(&self.replica, capacity);
+        }
         Ok(any && waiting == 0)
     }
 

@@ -13,7 +13,7 @@
 //! link that breaks before leaves nothing behind.
 
 use super::failover;
-use super::peer::{End, Peer};
+use super::peer::{End, Part, Peer, longest_command};
 use super::redis_master::{Stream, refused};
 use super::wire::{self, FromMaster};
 use crate::base::clock;
@@ -186,7 +186,10 @@ impl<'s> Follower<'s> {
                 Err(end) => end,
             };
             link.set_socket(None);
-            server.clients.remove(follower.session.info.id);
+            let info = &follower.session.info;
+            server.clients.remove(info.id);
+            info.query_capacity.store(0, Ordering::Relaxed);
+            server.client_memory.set(&info.account, 0);
             follower.enter(LinkPhase::Connect);
             // What a broken link left half done must not be committed with what
             // the next one brings.
@@ -610,8 +613,11 @@ impl<'s> Follower<'s> {
             }
         };
         input.consume(used);
+        let here = input.waiting().len();
         peer.input = input;
         done?;
+        let part = Part::of(&peer.parser, here);
+        peer.note_held(&self.session.info, &part)?;
         self.commit()?;
         self.hold_back(no_room);
         Ok(asked)
@@ -664,13 +670,24 @@ impl<'s> Follower<'s> {
                 Ok(())
             }
             (FromMaster::Library { text }, Some(incoming)) if incoming.set.is_some() => {
+                incoming.library_bytes = incoming.library_bytes.saturating_add(text.len());
+                let (bytes, most) = (incoming.library_bytes, longest_command(self.server));
+                if bytes > most {
+                    return Err(End::TooLong { bytes, most });
+                }
                 let name = add_library(&mut incoming.libraries, text).map_err(End::Library)?;
                 incoming.staging.libraries.push((name, text.to_vec()));
                 Ok(())
             }
-            (FromMaster::Rows { db, rows }, Some(incoming)) if incoming.set.is_some() => {
-                let put = incoming.staging.put(db, rows);
-                let staging = &incoming.staging;
+            (
+                FromMaster::Rows { db, rows },
+                Some(Incoming {
+                    staging,
+                    set: Some(set),
+                    ..
+                }),
+            ) => {
+                let put = staging.put(set, db, rows);
                 put.map_err(|error| not_stored(staging.bytes, error))?;
                 link.sync_keys_here.store(staging.keys(), Ordering::Relaxed);
                 link.sync_bytes_here.store(staging.bytes, Ordering::Relaxed);
@@ -682,6 +699,7 @@ impl<'s> Follower<'s> {
                         staging,
                         libraries,
                         set: Some(set),
+                        ..
                     }) if staging.keys() == keys && set.position == position => {
                         let (following, bytes) = (self.following, staging.bytes);
                         self.executor
@@ -736,6 +754,7 @@ pub(super) fn not_stored(bytes: u64, error: StorageError) -> End {
 pub(super) struct Incoming {
     staging: Staging,
     libraries: Libraries,
+    library_bytes: usize,
     set: Option<DataSet>,
 }
 
@@ -744,6 +763,7 @@ impl Incoming {
         Incoming {
             staging,
             libraries: Libraries::default(),
+            library_bytes: 0,
             set: None,
         }
     }

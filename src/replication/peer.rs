@@ -1,17 +1,21 @@
 //! The master's end of a connection, and why a link to it ends.
 
+use super::link::MAX_ARG_LEN;
 use crate::exec::ApplyError;
 use crate::resp::encode::command;
 use crate::resp::{Input, Parser};
-use crate::state::Server;
+use crate::state::{ClientInfo, Server};
 use crate::storage::StorageError;
 use crate::types::import::ImportError;
 use std::io::{self, Write};
 use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 256 << 10;
+/// A master's command may take so many bytes, however little memory there is.
+const COMMAND_LEAST_BYTES: usize = 64 << 20;
 /// Longest line of an answer in the handshake.
 const MAX_LINE: usize = 4096;
 
@@ -40,6 +44,10 @@ pub(super) enum End {
         "the master has more databases than this server, which has {0}: raise `databases` to what the master has"
     )]
     Databases(u16),
+    #[error(
+        "the master sent a command of at least {bytes} bytes, and maxmemory has room for {most}"
+    )]
+    TooLong { bytes: usize, most: usize },
     #[error("the master sent a transaction of more than {0} bytes")]
     Transaction(usize),
     #[error("it was told to go")]
@@ -51,6 +59,33 @@ pub(super) enum End {
          here: {error}. It is tried again once the disk has more room, and from time to time"
     )]
     NotStored { bytes: u64, error: StorageError },
+}
+
+/// Bytes that one command of a master may take: what is held of it until it is whole must
+/// not take more than the memory of this server.
+pub(super) fn longest_command(server: &Server) -> usize {
+    let budget = usize::try_from(server.engine.memory_budget()).unwrap_or(usize::MAX);
+    budget.clamp(COMMAND_LEAST_BYTES, MAX_ARG_LEN)
+}
+
+/// A command that has come in part, in bytes.
+pub(super) struct Part {
+    /// What is said of its length so far.
+    announced: usize,
+    here: usize,
+    /// What the parser takes for its arguments.
+    parser: usize,
+}
+
+impl Part {
+    /// The one that `parser` is at, of which so many bytes are here.
+    pub(super) fn of(parser: &Parser, here: usize) -> Part {
+        Part {
+            announced: parser.announced(),
+            here,
+            parser: parser.memory(),
+        }
+    }
 }
 
 /// See the module.
@@ -100,6 +135,24 @@ impl<'s> Peer<'s> {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Counts what is held of commands, before more is read.
+    ///
+    /// # Errors
+    /// [`End::TooLong`]: the one that has come in part is longer than [`longest_command`].
+    pub(super) fn note_held(&mut self, info: &ClientInfo, part: &Part) -> Result<(), End> {
+        let most = longest_command(self.server);
+        let bytes = part.announced.max(part.here);
+        if bytes.saturating_add(part.parser) > most {
+            return Err(End::TooLong { bytes, most });
+        }
+        self.input.expect(bytes - part.here);
+        let held = self.input.capacity() + part.parser;
+        info.query_capacity.store(held, Ordering::Relaxed);
+        self.server.client_memory.set(&info.account, held);
+        self.server.make_room();
+        Ok(())
     }
 
     /// From here on it counts how long the master is silent.

@@ -15,7 +15,7 @@
 //! no more than the way back. What cannot be run here ends the link in words.
 
 use super::link::{Course, Follower, MAX_ARG_LEN, not_stored};
-use super::peer::{End, Peer};
+use super::peer::{End, Part, Peer, longest_command};
 use super::wire;
 use crate::base::{clock, num};
 use crate::commands::add_library;
@@ -202,6 +202,7 @@ impl Follower<'_> {
             db: 0,
         });
         let mut txn = Txn::staged(staging);
+        let max_string = longest_command(server) as u64;
         let mut file = File {
             left: match transfer {
                 Transfer::Length(length) => length,
@@ -218,7 +219,6 @@ impl Follower<'_> {
             info: &file.follower.session.info,
             libraries: Libraries::default(),
         };
-        let max_string = MAX_ARG_LEN as u64;
         let loaded = import(
             &mut txn,
             &mut file,
@@ -268,7 +268,7 @@ impl Follower<'_> {
         let mut used = 0;
         let done = self.run_stream(stream, input.waiting(), &mut used);
         input.consume(used);
-        let waiting = input.waiting().len() as u64;
+        let here = input.waiting().len();
         peer.input = input;
         let (asked, no_room) = match done {
             Err(End::Apply(ApplyError::NoRoom)) => {
@@ -277,6 +277,11 @@ impl Follower<'_> {
             }
             done => (done?, false),
         };
+        if !no_room {
+            let part = Part::of(&stream.parser, here.saturating_sub(stream.begun));
+            peer.note_held(&self.session.info, &part)?;
+        }
+        let waiting = here as u64;
         match stream.next == began_at {
             true => self.commit()?,
             false => self.commit_stream(stream)?,

@@ -22,6 +22,17 @@ impl Input {
         self.start = (self.start + n).min(self.end);
     }
 
+    /// So many more bytes will come: they are not moved while they do.
+    pub fn expect(&mut self, more: usize) {
+        let room = self.bytes.len().saturating_sub(self.end);
+        self.bytes.reserve_exact(more.saturating_sub(room));
+    }
+
+    /// Memory that it takes, in bytes.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Reads once, up to `at_most` bytes; returns how many came.
     pub fn read_from(&mut self, source: &mut impl Read, at_most: usize) -> io::Result<usize> {
         if self.start == self.end {

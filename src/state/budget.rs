@@ -30,9 +30,14 @@ impl Server {
         process::rss_bytes().is_none_or(|rss| rss > budget / 4 * 3)
     }
 
-    /// Has caches make room for what clients take, before they use it.
+    /// What clients and replicas take.
+    fn buffers_taken(&self) -> u64 {
+        self.client_memory.taken() + self.replica_memory.taken()
+    }
+
+    /// Has caches make room for what clients and replicas take, before they use it.
     pub fn make_room(&self) {
-        let taken = self.client_memory.taken();
+        let taken = self.buffers_taken();
         self.engine.reserve_for_clients(taken);
         let seen = &self.client_memory_seen;
         let before = seen.load(Ordering::Relaxed);
@@ -55,7 +60,7 @@ impl Server {
         if bytes < LOOK_BYTES || !self.keeps_to_budget.load(Ordering::Relaxed) {
             return true;
         }
-        let taken = self.client_memory.taken();
+        let taken = self.buffers_taken();
         self.engine.reserve_for_clients(taken.saturating_add(bytes));
         let budget = self.engine.memory_budget();
         let wanted = bytes.saturating_add(self.client_memory.lent());

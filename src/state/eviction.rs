@@ -14,9 +14,14 @@
 //! which have taken nothing of them for a while; if there are none, a command that only
 //! reads is run again when there is more, and the client of another one goes. A long
 //! request likewise has memory lent before it is read and run ([`Loan`]).
+//!
+//! Replicas are another class: what waits for them is no client's, and what waits for a
+//! client is not theirs. They share [`REPLICAS_SHARE`] of the budget among them: little need
+//! wait for a replica, as what it lacks is in the binlog.
 
 use super::clients::{ClientFlags, ClientId, ClientInfo};
 use super::config::Config;
+use super::replication::Replica;
 use super::{Message, Server};
 use crate::base::clock;
 use crate::resp::Lender;
@@ -34,6 +39,11 @@ const SPARE: u64 = 8;
 /// so many bytes if the budget has them.
 const DEFAULT_SHARE_PERCENT: u64 = 25;
 const DEFAULT_LEAST_BYTES: u64 = 1 << 30;
+/// The part of the budget that may wait to be sent to all replicas together.
+const REPLICAS_SHARE: u64 = 16;
+/// What may wait for one replica, in bytes: at the most, and however many there are.
+const REPLICA_MOST: u64 = 1 << 20;
+const REPLICA_LEAST: u64 = 16 << 10;
 /// A client that has not taken or sent a byte for so long makes room for others.
 pub const STALLED_MS: u64 = 10_000;
 
@@ -92,9 +102,45 @@ impl Server {
             .collect()
     }
 
-    /// What each client takes that is not closing.
+    /// What each client takes that is not closing, and is neither a replica nor a master.
     fn measure_clients(&self) -> Vec<Measured> {
-        Measured::of(self.clients.all())
+        let linked = ClientFlags::REPLICA | ClientFlags::MASTER;
+        let mut clients = self.clients.all();
+        clients.retain(|client| !client.flags().intersects(linked));
+        Measured::of(clients)
+    }
+
+    /// Bytes from which on nothing is added to what waits to be sent to a replica.
+    pub fn replica_output_bytes(&self) -> usize {
+        let share = self.engine.memory_budget() / REPLICAS_SHARE;
+        let replicas = self.replication.replica_count().max(1) as u64;
+        (share / replicas).clamp(REPLICA_LEAST, REPLICA_MOST) as usize
+    }
+
+    /// Notes what waits for a replica in so many bytes of memory.
+    pub fn note_replica_memory(&self, replica: &Replica, bytes: usize) {
+        self.replica_memory.set(&replica.account, bytes);
+        self.make_room();
+    }
+
+    /// Nothing waits for a replica any more.
+    pub fn end_replica_memory(&self, replica: &Replica) {
+        self.replica_memory.end(&replica.account);
+        self.make_room();
+    }
+
+    /// What the buffers of clients take, and those of replicas, in bytes.
+    pub fn buffer_bytes(&self) -> (u64, u64) {
+        let (mut clients, mut replicas) = (0, 0);
+        for client in self.clients.all() {
+            let input = client.query_capacity.load(Ordering::Relaxed);
+            let bytes = (input + client.output_capacity.load(Ordering::Relaxed)) as u64;
+            match client.flags().contains(ClientFlags::REPLICA) {
+                true => replicas += bytes,
+                false => clients += bytes,
+            }
+        }
+        (clients, replicas)
     }
 
     /// Has a client closed, and says why.
@@ -331,9 +377,10 @@ fn to_evict(
     if total <= limit {
         return Vec::new();
     }
-    let spared = ClientFlags::NO_EVICT | ClientFlags::REPLICA | ClientFlags::MASTER;
     let mut largest = clients;
-    largest.retain(|measured| may_go(measured) && !measured.client.flags().intersects(spared));
+    largest.retain(|measured| {
+        may_go(measured) && !measured.client.flags().contains(ClientFlags::NO_EVICT)
+    });
     largest.sort_by_key(|measured| Reverse(measured.bytes));
     let mut chosen = 0;
     for measured in &largest {

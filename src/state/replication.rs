@@ -4,6 +4,7 @@
 //! Commands change [`Replication::desired`] and look at figures; the threads
 //! that do the work live in [`crate::replication`](../../replication/index.html).
 
+use super::client_memory::Account;
 use super::config::MasterAddr;
 use super::mailbox::Socket;
 use super::pubsub::Kind;
@@ -100,6 +101,8 @@ pub struct Replica {
     pub acked_ms: AtomicU64,
     /// Somebody waits for it to say so.
     pub ask: AtomicBool,
+    /// What waits to be sent to it, in memory.
+    pub account: Account,
     messages: Mutex<Messages>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -151,6 +154,7 @@ impl Replica {
             run_id: announced.run_id.clone(),
             client,
             feeding: AtomicU8::new(Feeding::Waiting as u8),
+            account: Account::default(),
             messages: Mutex::default(),
             acked: AtomicU64::new(0),
             synced: AtomicU64::new(0),
@@ -618,6 +622,11 @@ impl Replication {
     /// Removes a replica.
     pub fn remove_replica(&self, replica: &Arc<Replica>) {
         self.replicas.write().retain(|r| !Arc::ptr_eq(r, replica));
+    }
+
+    /// How many replicas there are.
+    pub fn replica_count(&self) -> usize {
+        self.replicas.read().len()
     }
 
     /// Whether there are replicas.

@@ -155,6 +155,8 @@ pub struct Server {
     pub(super) gave_back_us: AtomicU64,
     /// What clients take.
     pub client_memory: ClientMemory,
+    /// How much what waits for replicas does.
+    pub replica_memory: ClientMemory,
     shutdown: Mutex<Stopping>,
     log_level: OnceLock<Box<dyn Fn(super::config::LogLevel) + Send + Sync>>,
     listen: OnceLock<Box<Listen>>,
@@ -222,6 +224,7 @@ impl Server {
             no_memory_since_us: AtomicU64::new(0),
             gave_back_us: AtomicU64::new(0),
             client_memory: ClientMemory::default(),
+            replica_memory: ClientMemory::default(),
             shutdown: Mutex::default(),
             log_level: OnceLock::new(),
             listen: OnceLock::new(),

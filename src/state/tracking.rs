@@ -24,6 +24,7 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -246,12 +247,10 @@ impl Tracking {
                 Change::Key { db, key, how, by } => {
                     let by = (*how != How::Expired).then_some(ClientId(*by));
                     self.invalidate_key(server, *db, key, by, outbox);
-                    for prefix in self.prefixes.read().keys() {
-                        if key.starts_with(prefix) {
-                            let keys = by_prefix.entry(prefix.clone()).or_default();
-                            keys.insert(key, by);
-                        }
-                    }
+                    for_each_prefix(&self.prefixes.read(), key, |prefix| {
+                        let keys = by_prefix.entry(prefix.into()).or_default();
+                        keys.insert(key, by);
+                    });
                     told_of_all = false;
                 }
                 Change::Cleared { .. } | Change::Swapped { .. } if told_of_all => {}
@@ -366,6 +365,25 @@ impl Tracking {
     }
 }
 
+/// Calls `each` with those keys of `all` that `key` begins with. It looks at few others,
+/// however many there are.
+fn for_each_prefix<T>(all: &BTreeMap<Box<[u8]>, T>, key: &[u8], mut each: impl FnMut(&[u8])) {
+    let mut bound = Bound::Included(key);
+    while let Some((found, _)) = all.range::<[u8], _>((Bound::Unbounded, bound)).next_back() {
+        // The others that `key` begins with come before this one.
+        bound = match key.starts_with(found) {
+            true => {
+                each(found);
+                Bound::Excluded(found)
+            }
+            false => {
+                let same = found.iter().zip(key).take_while(|(a, b)| a == b).count();
+                Bound::Included(&key[..same])
+            }
+        };
+    }
+}
+
 /// Whether a client is told of what it read.
 fn reads(info: &ClientInfo) -> bool {
     let flags = info.flags();
@@ -423,5 +441,32 @@ fn send(server: &Server, info: &ClientInfo, stale: &Stale<'_>, outbox: &mut Outb
         push.bulk(CHANNEL);
         push.raw(&value.buf);
         outbox.send(target.thread, target.id, push.buf.into(), Form::Message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefixes_of_a_key_are_found_among_many() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        for _ in 0..200 {
+            let mut word = |most: usize| -> Box<[u8]> {
+                let len = rng.usize(..=most);
+                (0..len).map(|_| rng.u8(b'a'..=b'c')).collect()
+            };
+            let all: BTreeMap<Box<[u8]>, ()> = (0..50).map(|_| (word(5), ())).collect();
+            let key = word(8);
+            let mut found = Vec::new();
+            for_each_prefix(&all, &key, |prefix| found.push(prefix.to_vec()));
+            found.reverse();
+            let expected: Vec<Vec<u8>> = all
+                .keys()
+                .filter(|prefix| key.starts_with(prefix))
+                .map(|prefix| prefix.to_vec())
+                .collect();
+            assert_eq!(found, expected, "{}", key.escape_ascii());
+        }
     }
 }

@@ -81,6 +81,8 @@ pub struct Waiter {
     /// It waits for replicas (WAIT), and not for a key.
     pub acks: Option<Arc<AckWait>>,
     keys: Vec<WaitKey>,
+    /// The hashes of the keys, in order, each with the index of its key.
+    by_hash: Vec<(u64, usize)>,
     ticket: u64,
     phase: Mutex<Phase>,
 }
@@ -90,6 +92,13 @@ impl Waiter {
     /// type, or none.
     pub fn wants(&self, kind: Option<Kind>) -> bool {
         kind == Some(self.kind) || self.minds_loss
+    }
+
+    fn waits_for(&self, hash: u64, key: &[u8]) -> bool {
+        let first = self.by_hash.partition_point(|(other, _)| *other < hash);
+        let same_hash = self.by_hash.iter().skip(first);
+        let mut same_hash = same_hash.take_while(|(other, _)| *other == hash);
+        same_hash.any(|(_, at)| self.keys.get(*at).is_some_and(|known| *known.key == *key))
     }
 
     /// Its place in the order of arrival.
@@ -142,6 +151,23 @@ pub struct Wanted {
     pub timeout_ms: u64,
     /// For replicas, and not for a key.
     pub acks: Option<Arc<AckWait>>,
+}
+
+/// Each key once, in the order in which they were asked for.
+fn once(mut keys: Vec<WaitKey>) -> Vec<WaitKey> {
+    if keys.len() < 2 {
+        return keys;
+    }
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    // Equal ones stay in the order of the arguments.
+    order.sort_by(|a, b| keys[*a].key.cmp(&keys[*b].key));
+    let mut comes_again = vec![false; keys.len()];
+    for pair in order.windows(2) {
+        comes_again[pair[1]] = keys[pair[0]].key == keys[pair[1]].key;
+    }
+    let mut comes_again = comes_again.into_iter();
+    keys.retain(|_| !comes_again.next().unwrap_or_default());
+    keys
 }
 
 type Queue = BTreeMap<u64, Arc<Waiter>>;
@@ -204,12 +230,10 @@ impl Waiters {
         wanted: Wanted,
         now_ms: u64,
     ) -> Arc<Waiter> {
-        let mut keys: Vec<WaitKey> = Vec::new();
-        for key in wanted.keys {
-            if !keys.iter().any(|known| known.key == key.key) {
-                keys.push(key);
-            }
-        }
+        let keys = once(wanted.keys);
+        let hashes = keys.iter().map(|key| key.hash);
+        let mut by_hash: Vec<(u64, usize)> = hashes.zip(0..).collect();
+        by_hash.sort_unstable();
         let deadline_ms = now_ms.saturating_add(wanted.timeout_ms);
         let waiter = Arc::new(Waiter {
             client: client.clone(),
@@ -221,6 +245,7 @@ impl Waiters {
             acks: wanted.acks,
             deadline_ms: (wanted.timeout_ms != 0).then_some(deadline_ms),
             keys,
+            by_hash,
             ticket: self.next_ticket.fetch_add(1, Ordering::Relaxed),
             phase: Mutex::new(Phase::Waiting),
         });
@@ -253,10 +278,8 @@ impl Waiters {
         let after = ticket.map_or(Bound::Unbounded, Bound::Excluded);
         let shard = self.shard(hash).lock();
         let queue = shard.get(&hash)?.range((after, Bound::Unbounded));
-        let fits = |waiter: &&Arc<Waiter>| {
-            let waits_for = |wanted: &WaitKey| wanted.hash == hash && *wanted.key == *key;
-            waiter.db == db && suits(waiter) && waiter.keys.iter().any(waits_for)
-        };
+        let fits =
+            |waiter: &&Arc<Waiter>| waiter.db == db && suits(waiter) && waiter.waits_for(hash, key);
         queue.map(|(_, waiter)| waiter).find(fits).cloned()
     }
 

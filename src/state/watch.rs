@@ -15,6 +15,7 @@ use crate::storage::changes::{Change, How, Interest, Listener};
 use crate::storage::txn::View;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -119,7 +120,6 @@ impl Entry {
 struct Watched {
     db: DbIndex,
     key: Box<[u8]>,
-    hash: u64,
     /// 0: it does not expire, or did not exist.
     expire_ms: u64,
 }
@@ -128,13 +128,15 @@ struct Watched {
 pub struct Watch {
     table: Arc<Watchers>,
     dirty: Arc<AtomicBool>,
-    keys: Vec<Watched>,
+    /// By their hashes.
+    keys: FxHashMap<u64, SmallVec<[Watched; 1]>>,
+    len: usize,
     bytes: usize,
 }
 
 impl std::fmt::Debug for Watch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(&self.keys).finish()
+        f.debug_list().entries(self.watched()).finish()
     }
 }
 
@@ -145,7 +147,8 @@ impl Watch {
         Watch {
             table,
             dirty: Arc::default(),
-            keys: Vec::new(),
+            keys: FxHashMap::default(),
+            len: 0,
             bytes: 0,
         }
     }
@@ -154,10 +157,16 @@ impl Watch {
     /// 0 if it does not expire and none if it does not exist, `hash` as
     /// [`View::key_hash`] says.
     pub fn add(&mut self, db: DbIndex, key: &[u8], hash: u64, expiry: Option<u64>) {
-        let known = |w: &Watched| w.hash == hash && w.db == db && *w.key == *key;
-        if self.keys.iter().any(known) {
+        let same_hash = self.keys.entry(hash).or_default();
+        if same_hash.iter().any(|w| w.db == db && *w.key == *key) {
             return;
         }
+        same_hash.push(Watched {
+            db,
+            key: key.into(),
+            expire_ms: expiry.unwrap_or(0),
+        });
+        self.len += 1;
         self.table.interest.add(hash);
         self.table.entries.fetch_add(1, Ordering::Relaxed);
         let mut shard = self.table.shard(hash).lock();
@@ -168,28 +177,26 @@ impl Watch {
             dirty: self.dirty.clone(),
         });
         drop(shard);
-        self.bytes += size_of::<Watched>() + size_of::<Entry>() + 2 * key.len();
-        self.keys.push(Watched {
-            db,
-            key: key.into(),
-            hash,
-            expire_ms: expiry.unwrap_or(0),
-        });
+        self.bytes += size_of::<(u64, Watched)>() + size_of::<Entry>() + 2 * key.len();
+    }
+
+    fn watched(&self) -> impl Iterator<Item = &Watched> {
+        self.keys.values().flatten()
     }
 
     /// The keys.
     pub fn keys(&self) -> impl Iterator<Item = (DbIndex, &[u8])> {
-        self.keys.iter().map(|w| (w.db, &*w.key))
+        self.watched().map(|w| (w.db, &*w.key))
     }
 
     /// How many keys.
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.len
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.len == 0
     }
 
     /// About how much memory it takes.
@@ -206,15 +213,17 @@ impl Watch {
     /// with [`View::expiry_now_ms`].
     pub fn has_expired(&self, now_ms: u64) -> bool {
         let over = |w: &Watched| w.expire_ms != 0 && w.expire_ms <= now_ms;
-        self.keys.iter().any(over)
+        self.watched().any(over)
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        for watched in &self.keys {
-            let mut shard = self.table.shard(watched.hash).lock();
-            if let Some(entries) = shard.get_mut(&watched.hash) {
+        let same_hash = self.keys.iter();
+        let all = same_hash.flat_map(|(hash, watched)| watched.iter().map(move |w| (*hash, w)));
+        for (hash, watched) in all {
+            let mut shard = self.table.shard(hash).lock();
+            if let Some(entries) = shard.get_mut(&hash) {
                 let mine = |e: &Entry| {
                     Arc::ptr_eq(&e.dirty, &self.dirty) && e.db == watched.db && e.key == watched.key
                 };
@@ -222,11 +231,11 @@ impl Drop for Watch {
                     entries.swap_remove(at);
                 }
                 if entries.is_empty() {
-                    shard.remove(&watched.hash);
+                    shard.remove(&hash);
                 }
             }
             drop(shard);
-            self.table.interest.remove(watched.hash);
+            self.table.interest.remove(hash);
             self.table.entries.fetch_sub(1, Ordering::Relaxed);
         }
         self.table.clients.fetch_sub(1, Ordering::Relaxed);

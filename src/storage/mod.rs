@@ -40,6 +40,7 @@
 //! I6 a collection dies by its meta row and a reclaim row.
 
 mod ahead;
+mod audit;
 pub mod binlog;
 pub mod changes;
 pub mod check;
@@ -118,6 +119,17 @@ pub enum StorageError {
     /// [`View::be_brief`]).
     #[error("storage: this takes long")]
     TakesLong,
+    /// The rows of a data set that a master sent do not agree with each other.
+    #[error(
+        "storage: the master's DB {db} does not agree with itself about {what}; \
+         DEBUG KEDIS-CHECK on the master names them"
+    )]
+    Disagrees {
+        /// The DB.
+        db: u16,
+        /// What their keys say, in words.
+        what: &'static str,
+    },
     /// The database has lost something, and is not opened as it is. Says how to go on.
     #[error("storage: {0}")]
     Damaged(String),

@@ -1,11 +1,14 @@
 //! How much a command may read on a thread that other clients wait for.
 
-use super::{Result, StorageError};
+use super::{Result, StorageError, View};
 use std::cell::Cell;
 
 /// What who has to be brief may read: so many rows, or as many KiB. That takes about
 /// a millisecond.
 const BRIEF: u64 = if cfg!(test) { 100 } else { 4096 };
+
+/// So many bytes are made in the time in which one is read.
+const MADE_AS_FAST: usize = 2;
 
 /// What a command may still read. See the module.
 #[derive(Debug)]
@@ -32,5 +35,22 @@ impl Patience {
         let left = self.0.get().checked_sub(price);
         self.0.set(left.ok_or(StorageError::TakesLong)?);
         Ok(())
+    }
+}
+
+impl View {
+    /// A command begins: what would read very many rows fails with
+    /// [`StorageError::TakesLong`] if it has to be `brief`.
+    pub fn be_brief(&self, brief: bool) {
+        self.patience.renew(brief);
+    }
+
+    /// So many bytes will be made that no row has, the zeros of a sparse string for one.
+    ///
+    /// # Errors
+    /// [`StorageError::TakesLong`].
+    pub fn will_make(&self, bytes: u64) -> Result<()> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.patience.spend(bytes / MADE_AS_FAST)
     }
 }

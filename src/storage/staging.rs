@@ -1,7 +1,8 @@
 //! A data set that arrives beside the one in use, and takes its place in one batch
 //! once it is complete.
 //!
-//! A Kedis master sends its rows ([`Staging::put`]). What another master sends is
+//! A Kedis master sends its rows ([`Staging::put`]), and they are not installed unless they
+//! agree with each other ([`Audit`]). What another master sends is
 //! built by a transaction that writes to the staged data set alone ([`Txn::staged`]):
 //! it takes no locks, logs nothing, tells nobody, and keys do not expire by its clock.
 //!
@@ -12,6 +13,7 @@
 //! counts, position, replication id, libraries of functions and the key of the
 //! hash change together.
 
+use super::audit::Audit;
 use super::engine::{Engine, Keyspace, fail_point};
 use super::history::{self, Following, History};
 use super::overlay::Step;
@@ -21,6 +23,7 @@ use crate::encoding::own::{self, Upstream};
 use crate::encoding::{Corrupt, MetaView, keys, tag};
 use rocksdb::{WriteBatch, WriteOptions};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,6 +31,8 @@ use std::sync::atomic::Ordering;
 pub struct Staging {
     /// Handles drop before the engine.
     parts: BTreeMap<DbIndex, Arc<Keyspace>>,
+    /// Of the DBs that a master sent as rows.
+    audits: BTreeMap<DbIndex, Audit>,
     engine: Arc<Engine>,
     /// Bytes of rows taken.
     pub bytes: u64,
@@ -42,6 +47,7 @@ impl Staging {
     pub fn new(engine: Arc<Engine>) -> Staging {
         Staging {
             parts: BTreeMap::new(),
+            audits: BTreeMap::new(),
             engine,
             bytes: 0,
             libraries: Vec::new(),
@@ -54,9 +60,14 @@ impl Staging {
         self.parts.values().map(|part| part.counts().keys).sum()
     }
 
-    /// Adds a chunk of rows to a DB.
-    pub fn put(&mut self, db: DbIndex, chunk: &[u8]) -> Result<()> {
+    /// Adds a chunk of rows to a DB. The chunks of a DB come in the order of their rows.
+    pub fn put(&mut self, data_set: &DataSet, db: DbIndex, chunk: &[u8]) -> Result<()> {
         let part = self.keyspace(db)?;
+        let audit = match self.audits.entry(db) {
+            Entry::Occupied(audit) => audit.into_mut(),
+            Entry::Vacant(place) => place.insert(Audit::new(data_set)?),
+        };
+        audit.take(ChunkRows::new(chunk))?;
         let mut counts = part.counts();
         let mut batch = WriteBatch::with_capacity_bytes(chunk.len() + 64);
         for row in ChunkRows::new(chunk) {
@@ -99,14 +110,27 @@ impl Staging {
         }
         let engine = &self.engine;
         match self.parts.entry(db) {
-            std::collections::btree_map::Entry::Occupied(part) => Ok(part.get().clone()),
-            std::collections::btree_map::Entry::Vacant(place) => {
+            Entry::Occupied(part) => Ok(part.get().clone()),
+            Entry::Vacant(place) => {
                 // Numbers are given away under the map's lock.
                 let _map = engine.keyspaces.write();
                 let (id, cf) = engine.create_family()?;
                 Ok(place.insert(Arc::new(Keyspace::new(id, cf))).clone())
             }
         }
+    }
+
+    /// Ends the taking of rows that a master sends.
+    ///
+    /// # Errors
+    /// [`StorageError::Disagrees`] if they do not agree with each other.
+    pub fn check(&mut self) -> Result<()> {
+        for (db, audit) in std::mem::take(&mut self.audits) {
+            if let Some(part) = self.parts.get(&db) {
+                audit.finish(&self.engine, db, part)?;
+            }
+        }
+        Ok(())
     }
 
     fn flush(&self) -> Result<()> {
@@ -210,7 +234,7 @@ impl Txn {
     ///
     /// # Errors
     /// [`StorageError::Detached`] if this server does not follow that master any
-    /// more. Nothing has changed then, nor if anything else fails.
+    /// more; [`StorageError::Disagrees`] if its rows do not agree. Nothing has changed then, nor if anything else fails.
     pub fn install(
         &mut self,
         mut staging: Staging,
@@ -219,6 +243,7 @@ impl Txn {
         now_ms: u64,
         then: impl FnOnce(),
     ) -> Result<()> {
+        staging.check()?;
         staging.flush()?;
         fail_point("staged")?;
         self.begin_exclusive(now_ms)?;

@@ -212,12 +212,6 @@ impl View {
         self.lookups = lookups;
     }
 
-    /// A command begins: what would read very many rows fails with
-    /// [`StorageError::TakesLong`] if it has to be `brief`.
-    pub fn be_brief(&self, brief: bool) {
-        self.patience.renew(brief);
-    }
-
     /// How many keys were deleted because their time was over since the last call.
     pub fn take_expired(&mut self) -> u64 {
         std::mem::take(&mut self.expired)

@@ -431,6 +431,7 @@ fn invert(
 ) -> OpResult<()> {
     let mut step = vec![0; STEP.min(len) as usize];
     for start in (0..len).step_by(STEP as usize) {
+        txn.will_make(STEP)?;
         step.fill(0xff);
         step.truncate((len - start) as usize);
         let pick = |len: u64| start..len.min(start + STEP);

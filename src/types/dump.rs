@@ -21,6 +21,11 @@ pub type EachRow<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> OpResult<()>;
 pub trait Source {
     /// Calls `each` with the rows in `[from, to)` in order.
     fn each_row(&mut self, db: DbIndex, from: &[u8], to: &[u8], each: EachRow<'_>) -> OpResult<()>;
+
+    /// So many bytes will be written, of which rows may have few.
+    fn will_make(&self, _bytes: u64) -> OpResult<()> {
+        Ok(())
+    }
 }
 
 impl Source for View {
@@ -30,6 +35,10 @@ impl Source for View {
             each(row_key, row)?;
         }
         Ok(())
+    }
+
+    fn will_make(&self, bytes: u64) -> OpResult<()> {
+        Ok(View::will_make(self, bytes)?)
     }
 }
 
@@ -243,6 +252,7 @@ fn write_long(
     mut pass_on: impl FnMut(&mut Vec<u8>) -> OpResult<()>,
 ) -> OpResult<()> {
     let Counted { id, count: len } = Counted::decode(body)?;
+    source.will_make(len)?;
     if len <= HELD_BYTES as u64 {
         let mut whole = Vec::new();
         each_piece(source, db, id, len, |piece| {

@@ -50,6 +50,9 @@ const BLOCK: u64 = 1 << 18;
 /// Bytes of members and values that a block of samples may hold.
 const BLOCK_BYTES: usize = 32 << 20;
 
+/// A collection has not as many members as its meta row says.
+const MISCOUNTED: Corrupt = Corrupt("collection count");
+
 /// The rows of one collection under one tag.
 #[derive(Debug, Clone, Copy)]
 pub struct HashedRows {
@@ -95,14 +98,32 @@ impl HashedRows {
         Ok(found)
     }
 
-    /// Walks over members and values until told to stop.
+    /// Walks over all `len` members and their values until told to stop.
+    ///
+    /// # Errors
+    /// There are more or fewer than `len`, which may be what a client was promised.
     pub fn for_each(
         &self,
         view: &mut View,
+        len: u64,
         mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> OpResult<()> {
         let (from, to) = (self.first(), self.end());
-        self.walk(view, &from, &to, |_, member, value| each(member, value))
+        let (mut left, mut stopped, mut too_many) = (len, false, false);
+        self.walk(view, &from, &to, |_, member, value| {
+            let Some(rest) = left.checked_sub(1) else {
+                too_many = true;
+                return ControlFlow::Break(());
+            };
+            left = rest;
+            let flow = each(member, value);
+            stopped = flow.is_break();
+            flow
+        })?;
+        match !stopped && (too_many || left > 0) {
+            true => Err(MISCOUNTED.into()),
+            false => Ok(()),
+        }
     }
 
     /// Walks over at least `count` members from the cursor on. Returns where to
@@ -160,6 +181,9 @@ impl HashedRows {
     }
 
     /// Calls `each` with a member drawn uniformly. `len` is how many there are.
+    ///
+    /// # Errors
+    /// There are none, or not as many.
     pub fn sample(
         &self,
         view: &mut View,
@@ -168,7 +192,7 @@ impl HashedRows {
     ) -> OpResult<()> {
         if len <= COUNTED_MAX {
             let index = fastrand::u64(..len.max(1));
-            return self.nth(view, index, &mut each);
+            return self.nth(view, len, index, &mut each);
         }
         let (from, to) = (self.first(), self.end());
         let mut rows = view.scan(self.db, &from, &to, Direction::Forward)?;
@@ -176,7 +200,7 @@ impl HashedRows {
             return Ok(());
         }
         drop(rows);
-        self.nth(view, 0, &mut each)
+        self.nth(view, len, 0, &mut each)
     }
 
     /// Draws a member out of more than [`COUNTED_MAX`] with a scan over all of
@@ -211,6 +235,9 @@ impl HashedRows {
 
     /// Calls `each` with `count` different members, all if there are no more.
     /// Every choice of as many is equally likely; their order means nothing.
+    ///
+    /// # Errors
+    /// There are fewer than `count` and `len`.
     pub fn sample_distinct(
         &self,
         view: &mut View,
@@ -220,7 +247,7 @@ impl HashedRows {
     ) -> OpResult<()> {
         if count.saturating_mul(ROWS_PER_SAMPLE) >= len {
             let (mut left, mut wanted) = (len, count.min(len));
-            return self.for_each(view, |member, value| {
+            return self.for_each(view, len, |member, value| {
                 let chosen = select(&mut left, &mut wanted);
                 match chosen {
                     true => each(member, value)?,
@@ -248,7 +275,10 @@ impl HashedRows {
                 break;
             }
         }
-        Ok(())
+        match stop || drawn.len() as u64 == count {
+            true => Ok(()),
+            false => Err(MISCOUNTED.into()),
+        }
     }
 
     /// Calls `each` with `count` members drawn independently, each uniformly.
@@ -301,7 +331,7 @@ impl HashedRows {
             spans: vec![(0, 0, 0); wanted.len()],
         };
         let (mut index, mut next) = (0, 0);
-        self.for_each(view, |member, value| {
+        self.for_each(view, len, |member, value| {
             let at = block.bytes.len();
             while let Some((_, order)) = wanted.get(next).filter(|(i, _)| *i == index) {
                 if block.bytes.len() == at {
@@ -318,22 +348,22 @@ impl HashedRows {
                 false => ControlFlow::Break(()),
             }
         })?;
-        match next == wanted.len() {
-            true => Ok(Some(block)),
-            false if block.bytes.len() > BLOCK_BYTES => Ok(None),
-            false => Err(Corrupt("collection count").into()),
-        }
+        Ok((next == wanted.len()).then_some(block))
     }
 
-    /// Calls `each` with the `index`-th member, if there are that many.
+    /// Calls `each` with the `index`-th of `len` members.
     fn nth(
         &self,
         view: &mut View,
+        len: u64,
         index: u64,
         each: &mut impl FnMut(&[u8], &[u8]),
     ) -> OpResult<()> {
+        if index >= len {
+            return Err(MISCOUNTED.into());
+        }
         let mut left = index;
-        self.for_each(view, |member, value| {
+        self.for_each(view, len, |member, value| {
             if left == 0 {
                 each(member, value);
                 return ControlFlow::Break(());

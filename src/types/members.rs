@@ -419,7 +419,10 @@ impl Members {
 
 /// Walks and samples.
 impl Members {
-    /// Walks over members and values until told to stop.
+    /// Walks over all [`Members::len`] members and their values until told to stop.
+    ///
+    /// # Errors
+    /// There are more or fewer of them.
     pub fn for_each(
         &self,
         view: &mut View,
@@ -427,7 +430,7 @@ impl Members {
     ) -> OpResult<()> {
         let body = match &self.form {
             Form::Packed { body, .. } => body,
-            Form::Rows { rows, .. } => return rows.for_each(view, each),
+            Form::Rows { rows, len, .. } => return rows.for_each(view, *len, each),
         };
         if let Some(members) = self.in_numeric_order(body)? {
             for (_, member) in members {

@@ -75,8 +75,10 @@ impl Long {
     ) -> OpResult<()> {
         let base = out.len();
         let at = |offset: u64| base + (offset - range.start) as usize;
-        let wanted = range.end.saturating_sub(range.start) as usize;
-        out.try_reserve(wanted).map_err(|_| OpError::TooLong)?;
+        let wanted = range.end.saturating_sub(range.start);
+        view.will_make(wanted)?;
+        out.try_reserve(wanted as usize)
+            .map_err(|_| OpError::TooLong)?;
         self.each(view, db, range.clone(), |offset, bytes| {
             out.resize(at(offset), 0);
             out.extend_from_slice(bytes);

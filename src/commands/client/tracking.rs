@@ -5,6 +5,8 @@ use super::super::{CmdResult, Error, SessionCtx};
 use super::arg;
 use crate::state::clients::{ClientFlags, ClientId};
 use crate::state::tracking::Choice;
+use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 const SWITCH_OPT: Error = Error::text(
@@ -92,7 +94,6 @@ impl<'a> Asked<'a> {
     }
 
     fn check_prefixes(&self, ctx: &SessionCtx<'_>) -> CmdResult {
-        let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
         let refuse = |new: &[u8], what: &str, other: &[u8]| {
             let text = [
                 b"ERR Prefix '",
@@ -105,18 +106,56 @@ impl<'a> Asked<'a> {
             ];
             Err(Error::Bytes(text.concat()))
         };
+        let overlapping = first_overlapping(&self.prefixes);
         for (i, new) in self.prefixes.iter().enumerate() {
             if let Some(choice) = &ctx.session.tracking
-                && let Some(old) = choice.prefixes.iter().find(|old| overlap(new, old))
+                && let Some(old) = overlapping_in(&choice.prefixes, new)
             {
                 return refuse(new, "an existing", old);
             }
-            if let Some(other) = self.prefixes[i + 1..].iter().find(|o| overlap(new, o)) {
+            if overlapping == Some(i)
+                && let Some(other) = self.prefixes[i + 1..].iter().find(|o| overlap(new, o))
+            {
                 return refuse(new, "another provided", other);
             }
         }
         Ok(())
     }
+}
+
+fn overlap(a: &[u8], b: &[u8]) -> bool {
+    a.starts_with(b) || b.starts_with(a)
+}
+
+/// The one of `all`, no two of which overlap, that overlaps with `new`.
+fn overlapping_in<'a>(all: &'a BTreeSet<Box<[u8]>>, new: &[u8]) -> Option<&'a [u8]> {
+    // If `new` begins with one of them, none stands between the two.
+    let (up_to, from) = (Bound::Included(new), Bound::Included(new));
+    let before = all.range::<[u8], _>((Bound::Unbounded, up_to)).next_back();
+    let after = all.range::<[u8], _>((from, Bound::Unbounded)).next();
+    let mut near = before.into_iter().chain(after).map(|prefix| &**prefix);
+    near.find(|prefix| overlap(prefix, new))
+}
+
+/// The index of the first prefix that overlaps with any other.
+fn first_overlapping(prefixes: &[&[u8]]) -> Option<usize> {
+    let mut sorted: Vec<(&[u8], usize)> = prefixes.iter().copied().zip(0..).collect();
+    sorted.sort_unstable();
+    // Those before that the one at hand begins with.
+    let mut shorter: Vec<(&[u8], usize)> = Vec::new();
+    let mut first = None;
+    for (prefix, index) in sorted {
+        while shorter
+            .pop_if(|(other, _)| !prefix.starts_with(other))
+            .is_some()
+        {}
+        if let Some((_, other)) = shorter.last() {
+            let both = index.min(*other);
+            first = Some(first.map_or(both, |first: usize| first.min(both)));
+        }
+        shorter.push((prefix, index));
+    }
+    first
 }
 
 pub(super) fn tracking(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -223,4 +262,34 @@ pub(super) fn trackinginfo(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResu
     reply.array(prefixes.len());
     prefixes.iter().for_each(|prefix| reply.bulk(prefix));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlapping_prefixes_are_those_that_pairs_say() {
+        let mut rng = fastrand::Rng::with_seed(11);
+        for _ in 0..500 {
+            let words: Vec<Vec<u8>> = (0..rng.usize(..8))
+                .map(|_| (0..rng.usize(..5)).map(|_| rng.u8(b'a'..=b'c')).collect())
+                .collect();
+            let prefixes: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let expected = (0..prefixes.len()).find(|i| {
+                let others = prefixes.iter().skip(i + 1);
+                others.into_iter().any(|other| overlap(prefixes[*i], other))
+            });
+            assert_eq!(first_overlapping(&prefixes), expected, "{prefixes:?}");
+            let mut all: BTreeSet<Box<[u8]>> = BTreeSet::new();
+            for prefix in &prefixes {
+                let expected = all.iter().find(|old| overlap(old, prefix));
+                let found = overlapping_in(&all, prefix);
+                assert_eq!(found, expected.map(|old| &**old), "{prefixes:?}");
+                if expected.is_none() {
+                    all.insert((*prefix).into());
+                }
+            }
+        }
+    }
 }

@@ -77,17 +77,6 @@ pub(super) fn clients(text: &mut Text, server: &Server) {
     text.field("total_blocking_keys_on_nokey", 0);
 }
 
-/// Bytes that clients' buffers take.
-pub(super) fn client_bytes(server: &Server) -> u64 {
-    let clients = server.clients.all();
-    let bytes = clients.iter().map(|client| {
-        let input = client.query_capacity.load(Ordering::Relaxed);
-        let output = client.output_capacity.load(Ordering::Relaxed);
-        (input + output) as u64
-    });
-    bytes.sum()
-}
-
 fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         return 0.0;
@@ -99,11 +88,11 @@ pub(super) fn memory(text: &mut Text, server: &Server) {
     let config = server.config.load();
     let now = server.memory.figures();
     let (cache_used, cache_share) = server.engine.cache_usage();
-    let clients = client_bytes(server);
+    let (clients, replicas) = server.buffer_bytes();
     let startup = server.memory.startup();
     let peak = server.memory.peak();
     let used = now.allocated;
-    let overhead = (startup + clients).min(used);
+    let overhead = (startup + clients + replicas).min(used);
     let dataset = used - overhead;
     let machine = process::machine_memory_bytes().unwrap_or(0);
     text.bytes("used_memory", used);
@@ -153,8 +142,8 @@ pub(super) fn memory(text: &mut Text, server: &Server) {
     frag("mem_fragmentation", text, now.rss, used);
     text.field("mem_not_counted_for_evict", 0);
     text.field("mem_replication_backlog", 0);
-    text.field("mem_total_replication_buffers", 0);
-    text.field("mem_clients_slaves", 0);
+    text.field("mem_total_replication_buffers", replicas);
+    text.field("mem_clients_slaves", replicas);
     text.field("mem_clients_normal", clients);
     text.field("mem_cluster_links", 0);
     text.field("mem_aof_buffer", 0);

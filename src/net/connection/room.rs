@@ -81,6 +81,11 @@ impl Connection {
             work: bytes,
             args: self.parser.argc(),
         };
+        if bytes + needs.args_bytes() < LONG_REQUEST && self.session.waiting_bytes() < LONG_REQUEST
+        {
+            return Ok(());
+        }
+        needs.work = executor.work_of(&self.parser.args(input), bytes);
         let queued = self.session.waiting_bytes();
         if queued >= LONG_REQUEST && executor.is_exec(&self.parser.args(input)) {
             needs.work += queued;

@@ -34,7 +34,15 @@ pub struct Group {
 struct Consumer {
     number: u64,
     row: ConsumerRow,
-    stored: Option<ConsumerRow>,
+    stored: Option<Standing>,
+}
+
+/// What changes of a consumer: the times when it was seen and active, and how much it has
+/// pending. Its name, which may be long, does not.
+type Standing = (i64, i64, u64);
+
+fn standing(row: &ConsumerRow) -> Standing {
+    (row.seen_ms, row.active_ms, row.pending)
 }
 
 impl Group {
@@ -158,7 +166,7 @@ impl Group {
                 let row = ConsumerRow::decode(&row)?;
                 self.consumers.push(Consumer {
                     number,
-                    stored: Some(row.clone()),
+                    stored: Some(standing(&row)),
                     row,
                 });
                 self.consumers.len() - 1
@@ -189,8 +197,10 @@ impl Group {
     /// Removes a consumer, and from the group what it had pending; returns how
     /// many entries that were.
     pub fn delete_consumer(&mut self, txn: &mut Txn, number: u64) -> OpResult<u64> {
-        let row = self.of_number(txn, number)?.row.clone();
-        self.consumers.retain(|consumer| consumer.number != number);
+        self.of_number(txn, number)?;
+        let known = self.consumers.iter().position(|c| c.number == number);
+        let known = known.ok_or(Corrupt("stream consumer"))?;
+        let row = self.consumers.swap_remove(known).row;
         let group = self.row.number;
         let mut from = StreamId::MIN;
         while let Some((owned, next)) = self.owned_part(txn, number, from)? {
@@ -387,7 +397,7 @@ impl Group {
     /// Writes the consumers that have changed, and lets go of all.
     pub(super) fn write_consumers(&mut self, txn: &mut Txn) -> OpResult<()> {
         for consumer in self.consumers.drain(..) {
-            if consumer.stored.as_ref() != Some(&consumer.row) {
+            if consumer.stored != Some(standing(&consumer.row)) {
                 let key = consumer_key(self.stream, self.row.number, consumer.number);
                 txn.put_side_row(self.db, &key, &consumer.row.encode())?;
             }

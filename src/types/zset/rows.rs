@@ -59,6 +59,12 @@ impl End {
     }
 }
 
+/// The place of an element, cut: a long member is not copied for it.
+fn cut_place(score: f64, member: &[u8]) -> Place {
+    let kept = member.get(..END_MAX_BYTES - 8).unwrap_or(member);
+    place(score, kept)
+}
+
 fn cut(place: &[u8]) -> &[u8] {
     place.get(..END_MAX_BYTES).unwrap_or(place)
 }
@@ -286,12 +292,12 @@ impl Rows {
         new: f64,
         member: &[u8],
     ) -> OpResult<()> {
-        self.drop_place(txn, &place(old, member))?;
+        self.drop_place(txn, old, member)?;
         self.put(txn, new, member)
     }
 
     pub(super) fn remove(&mut self, txn: &mut Txn, score: f64, member: &[u8]) -> OpResult<()> {
-        self.drop_place(txn, &place(score, member))?;
+        self.drop_place(txn, score, member)?;
         let key = self.members().key(txn, member);
         txn.delete_row(self.db, &key)?;
         self.count = self.count.saturating_sub(1);
@@ -303,25 +309,26 @@ impl Rows {
         let (Some((low, first)), Some((high, last))) = (run.first(), run.last()) else {
             return Ok(());
         };
-        let (low, high) = (place(*low, first), place(*high, last));
+        let (low, high) = (cut_place(*low, first), cut_place(*high, last));
         for (score, member) in run {
             self.remove(txn, *score, member)?;
         }
         // The ends need not be looked for among what was just removed. That holds
         // for whole ends only: what looks like a cut one may be another element,
         // and the one at the end may have stayed.
+        let last_was_high = high == self.last.place;
         if self.first.stale && self.first.is_whole() && low == self.first.place {
-            self.first.place = Place::from_slice(cut(&high));
+            self.first.place = high;
         }
-        if self.last.stale && self.last.is_whole() && high == self.last.place {
-            self.last.place = Place::from_slice(cut(&low));
+        if self.last.stale && self.last.is_whole() && last_was_high {
+            self.last.place = low;
         }
         Ok(())
     }
 
     /// Says which element is now the first that a walk in `direction` meets.
     pub(super) fn set_end(&mut self, direction: Direction, score: f64, member: &[u8]) {
-        let end = End::at(&place(score, member));
+        let end = End::at(&cut_place(score, member));
         match direction {
             Direction::Forward => self.first = end,
             Direction::Backward => self.last = end,
@@ -353,12 +360,11 @@ impl Rows {
     }
 
     fn put(&mut self, txn: &mut Txn, score: f64, member: &[u8]) -> OpResult<()> {
-        let place = place(score, member);
         self.members().put(txn, member, &score::encode(score))?;
-        let row_key = self.row_key(&place);
+        let row_key = keys::by_score(self.id, score, member);
         txn.put_row(self.db, &row_key, &[])?;
         txn.tally(self.db, &row_key, true)?;
-        let end = cut(&place);
+        let end = cut(row_key.get(keys::ELEMENT_PREFIX_LEN..).unwrap_or_default());
         if self.count == 0 || end <= self.first.place.as_slice() {
             self.first = End::at(end);
         }
@@ -368,12 +374,13 @@ impl Rows {
         Ok(())
     }
 
-    fn drop_place(&mut self, txn: &mut Txn, place: &Place) -> OpResult<()> {
-        let row_key = self.row_key(place);
+    fn drop_place(&mut self, txn: &mut Txn, score: f64, member: &[u8]) -> OpResult<()> {
+        let row_key = keys::by_score(self.id, score, member);
         txn.delete_row(self.db, &row_key)?;
         txn.tally(self.db, &row_key, false)?;
-        self.first.stale |= cut(place) == self.first.place.as_slice();
-        self.last.stale |= cut(place) == self.last.place.as_slice();
+        let end = cut(row_key.get(keys::ELEMENT_PREFIX_LEN..).unwrap_or_default());
+        self.first.stale |= end == self.first.place.as_slice();
+        self.last.stale |= end == self.last.place.as_slice();
         Ok(())
     }
 }

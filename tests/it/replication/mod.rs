@@ -13,6 +13,7 @@
 //! - `peers`: who asks to be fed and behaves as no server does
 //! - `sentinel`: Redis' Sentinel over them
 //! - `topology`: chains, promotions, histories that part
+//! - `trust`: what a peer may cost
 //!
 //! Environment: `KEDIS_REPLICATION_ROUNDS` (3), `KEDIS_REPLICATION_SEED`.
 
@@ -25,6 +26,7 @@ mod redis_peers;
 mod sentinel;
 mod sync;
 mod topology;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -738,7 +738,7 @@ fn next_command(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Op
 
 /// A master as old as `REPLCONF listening-port`, which answers PSYNC with these bytes.
 /// What it hears after that are offsets; it closes when there are no more.
-fn scripted_master(answer: Vec<u8>) -> (u16, Arc<AtomicI64>, JoinHandle<()>) {
+pub fn scripted_master(answer: Vec<u8>) -> (u16, Arc<AtomicI64>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let heard = Arc::new(AtomicI64::new(-1));
@@ -770,7 +770,7 @@ fn scripted_master(answer: Vec<u8>) -> (u16, Arc<AtomicI64>, JoinHandle<()>) {
 const ID: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// The answer of such a master: a file of this version with these keys, then a stream.
-fn full_sync(version: u8, keys: &[u8], stream: &[u8]) -> Vec<u8> {
+pub fn full_sync(version: u8, keys: &[u8], stream: &[u8]) -> Vec<u8> {
     let head = format!("REDIS00{version:02}");
     let file = [head.as_bytes(), keys, &[0xFF, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
     let head = format!("\n\n+FULLRESYNC {ID} 0\r\n\n\n${}\r\n", file.len());

@@ -1,0 +1,67 @@
+//! What a peer of the other side of a link may cost: connections that ask to be fed and read
+//! nothing, masters that announce more than there is memory for.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use super::redis_master::{full_sync, scripted_master};
+use super::{figure, server};
+use crate::support::{Value, wait_for};
+
+const MIB: i64 = 1 << 20;
+
+/// They were closed in place of them, and what waited for replicas counted as theirs.
+#[test]
+fn clients_do_not_pay_for_replicas_that_read_nothing() {
+    let master = server(&["--maxmemory", "256mb", "--repl-timeout", "5"]);
+    let mut conn = master.connect();
+    conn.must("DEBUG POPULATE 20000 key 1000");
+    conn.must(&format!("SET long {}", "x".repeat(1 << 20)));
+    let idle: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut socket = TcpStream::connect(master.address()).unwrap();
+            socket
+                .write_all(b"REPLCONF capa kedis1\r\nPSYNC ? -1\r\n")
+                .unwrap();
+            socket
+        })
+        .collect();
+    let waits = || figure(&master, "memory", "mem_clients_slaves");
+    wait_for("data that nobody takes", || waits() > MIB);
+    for _ in 0..50 {
+        assert_eq!(conn.must("GET long").bytes().len(), 1 << 20);
+        // A sixteenth of the budget, and a turn more for each that is sent to.
+        assert!(waits() < 16 * MIB + 16 * MIB, "{}", waits());
+        assert!(figure(&master, "memory", "mem_clients_normal") < 8 * MIB);
+    }
+    assert_eq!(figure(&master, "stats", "evicted_clients"), 0);
+    // Those whose turn it was are cut.
+    wait_for("the first are cut", || {
+        figure(&master, "replication", "connected_slaves") < 100
+    });
+    drop(idle);
+    wait_for("nothing waits for anybody", || {
+        figure(&master, "replication", "connected_slaves") == 0 && waits() == 0
+    });
+    assert_eq!(conn.must("PING"), Value::simple("PONG"));
+}
+
+/// An argument of 4 GiB was waited for, and kept as it came; arguments without number, too.
+#[test]
+fn a_master_announces_no_more_than_there_is_memory_for() {
+    let mut one = b"*2\r\n$4\r\nECHO\r\n$4000000000\r\n".to_vec();
+    one.extend_from_slice(b"the beginning");
+    let mut many = b"*2000000000\r\n".to_vec();
+    many.extend_from_slice(&b"$0\r\n\r\n".repeat(8_000_000));
+    for stream in [one, many] {
+        let (port, _, master) = scripted_master(full_sync(6, &[], &stream));
+        let replica = server(&["--maxmemory", "64mb"]);
+        let line = format!("REPLICAOF 127.0.0.1 {port}");
+        replica.connect().must(&line);
+        let words = "bytes, and maxmemory has room for 67108864";
+        wait_for(words, || replica.log().contains(words));
+        replica.connect().must("REPLICAOF NO ONE");
+        drop(replica);
+        master.join().unwrap();
+    }
+}
