@@ -2,6 +2,7 @@
 
 use kedis::base::crash;
 use kedis::base::daemon::{self, Detached, Side};
+use kedis::commands::memory::no_eviction;
 use kedis::server;
 use kedis::state::config::{Config, Given, LogLevel, Startup, help_text};
 use std::fs::OpenOptions;
@@ -53,6 +54,18 @@ fn start(config: Config, given: Given) -> ExitCode {
 }
 
 fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
+    // The log file may stand in it.
+    let made_dir = match config.make_dir() {
+        Ok(made) => made,
+        Err(error) => {
+            let text = format!(
+                "cannot make the directory {}: {error}",
+                config.dir.display()
+            );
+            eprintln!("{}", given.places.explain(&text, "dir", None));
+            return ExitCode::FAILURE;
+        }
+    };
     if let Err(error) = start_log(&config) {
         let path = config.path(&config.logfile).unwrap_or_default();
         let text = format!("cannot write to the log file {}: {error}", path.display());
@@ -67,8 +80,24 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
         std::process::id(),
         config.data_dir().display()
     );
+    if made_dir {
+        log::warn!(
+            "the directory {} did not exist and was made: `dir` may name the wrong place",
+            config.dir.display()
+        );
+    }
     if given.file.is_none() {
         log::info!("no configuration file given: the defaults and the flags hold");
+    }
+    let without_effect = config.without_effect();
+    if !without_effect.is_empty() {
+        log::info!(
+            "set, but without effect here: {}",
+            without_effect.join(", ")
+        );
+    }
+    if let Some(warning) = no_eviction(&config) {
+        log::warn!("{warning}");
     }
     let log_is_file = config.path(&config.logfile).is_some();
     if detached.is_some() && !log_is_file {

@@ -54,7 +54,7 @@ mod keys;
 mod latency;
 mod lcs;
 mod lists;
-mod memory;
+pub mod memory;
 mod migrate;
 mod object;
 mod pubsub;

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use super::Config;
-use super::file::{ConfigError, Loader, Origin, Places, Reason, read_bounded};
+use super::file::{ConfigError, Loader, Origin, Places, Reason, read_bounded, unknown};
 use super::lex::split;
 
 /// What the command line asks for.
@@ -180,7 +180,7 @@ fn parse(args: Vec<Vec<u8>>) -> Result<Parsed, ConfigError> {
 fn flag_words(flag: &[u8]) -> Result<Directive, ConfigError> {
     let mut words = split(flag).map_err(|error| stray(flag, error.into()))?;
     if words.is_empty() {
-        return Err(stray(b"--", Reason::Unknown));
+        return Err(stray(b"--", unknown(b"")));
     }
     let arguments = words.split_off(1);
     Ok(Directive {
