@@ -384,6 +384,8 @@ pub enum Group {
     PubSub,
     /// Scripts and functions.
     Scripting,
+    /// Nodes of a cluster.
+    Cluster,
 }
 
 impl Group {
@@ -404,6 +406,7 @@ impl Group {
             Group::Transactions => "transactions",
             Group::PubSub => "pubsub",
             Group::Scripting => "scripting",
+            Group::Cluster => "cluster",
         }
     }
 }
