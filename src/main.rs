@@ -2,10 +2,11 @@
 
 use kedis::base::crash;
 use kedis::base::daemon::{self, Detached, Side};
+use kedis::base::log_file::{LogFile, Reopen};
+use kedis::base::supervisor::Supervisor;
 use kedis::commands::memory::no_eviction;
 use kedis::server;
 use kedis::state::config::{Config, Given, LogLevel, Startup, help_text};
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -40,7 +41,9 @@ fn main() -> ExitCode {
 
 /// Runs the server, here or in the background.
 fn start(config: Config, given: Given) -> ExitCode {
-    if !config.daemonize {
+    // Who has started it watches this process.
+    let is_supervised = Supervisor::find(config.supervised) != Supervisor::None;
+    if !config.daemonize || is_supervised {
         return run(config, given, None);
     }
     match daemon::detach() {
@@ -66,12 +69,15 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    if let Err(error) = start_log(&config) {
-        let path = config.path(&config.logfile).unwrap_or_default();
-        let text = format!("cannot write to the log file {}: {error}", path.display());
-        eprintln!("{}", given.places.explain(&text, "logfile", None));
-        return ExitCode::FAILURE;
-    }
+    let reopen = match start_log(&config) {
+        Ok(reopen) => reopen,
+        Err(error) => {
+            let path = config.path(&config.logfile).unwrap_or_default();
+            let text = format!("cannot write to the log file {}: {error}", path.display());
+            eprintln!("{}", given.places.explain(&text, "logfile", None));
+            return ExitCode::FAILURE;
+        }
+    };
     crash::log_traces(config.crash_log_enabled);
     crash::abort_on_panic();
     log::info!(
@@ -88,6 +94,14 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     }
     if given.file.is_none() {
         log::info!("no configuration file given: the defaults and the flags hold");
+    }
+    let is_named = !["no", "auto"].contains(&config.supervised);
+    if is_named && Supervisor::find(config.supervised) == Supervisor::None {
+        log::warn!(
+            "supervised is {}, but no such service manager has started this process: it \
+             would have set NOTIFY_SOCKET or UPSTART_JOB",
+            config.supervised
+        );
     }
     let without_effect = config.without_effect();
     if !without_effect.is_empty() {
@@ -107,6 +121,9 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     let (mut is_ours, mut is_up) = (false, false);
     let ran = server::run(config, &given, |server| {
         server.on_log_level(Box::new(|level| log::set_max_level(filter(level))));
+        if let Some(reopen) = reopen {
+            server.on_reload(Box::new(move || reopen.ask()));
+        }
         if let Some(path) = &pidfile {
             match std::fs::write(path, format!("{}\n", std::process::id())) {
                 Ok(()) => is_ours = true,
@@ -139,7 +156,8 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn start_log(config: &Config) -> std::io::Result<()> {
+/// Logs from now on; what has a log file opened anew, if there is one.
+fn start_log(config: &Config) -> std::io::Result<Option<Reopen>> {
     let mut builder = env_logger::Builder::new();
     // Of others only what is wrong: they know no `loglevel`.
     builder.filter_level(log::LevelFilter::Warn);
@@ -155,13 +173,15 @@ fn start_log(config: &Config) -> std::io::Result<()> {
             record.args()
         )
     });
+    let mut reopen = None;
     if let Some(path) = config.path(&config.logfile) {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let file = LogFile::open(path)?;
+        reopen = Some(file.reopen());
         builder.target(env_logger::Target::Pipe(Box::new(file)));
     }
     builder.init();
     log::set_max_level(filter(config.loglevel));
-    Ok(())
+    Ok(reopen)
 }
 
 /// Redis' four levels, each a step finer than the log crate calls it.

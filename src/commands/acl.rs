@@ -159,10 +159,7 @@ fn cat(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let mut names = Vec::new();
     for command in registry().iter() {
-        // Of a container, its subcommands are what may be done.
-        let subcommands = command.told_subcommands();
-        let alone = [command].into_iter().filter(|_| subcommands.is_empty());
-        let each = alone.chain(subcommands.iter().copied());
+        let each = [command].into_iter().chain(command.told_subcommands());
         let fitting = each.filter(|each| categories::of(each.command).contains(&category));
         names.extend(fitting.map(|each| each.full_name.as_bytes()));
     }

@@ -31,7 +31,7 @@ pub enum Startup {
 pub struct Given {
     /// The file that the configuration came from.
     pub file: Option<PathBuf>,
-    /// The RDB file whose data is to be served.
+    /// The RDB file or append-only log whose data is to be served.
     pub load_rdb: Option<PathBuf>,
     /// Whether to start although a part of what was acknowledged is lost.
     pub accept_data_loss: bool,

@@ -83,7 +83,7 @@ params! {
     pidfile: PathBuf = PathBuf::new() => "pidfile", Kind::Text, Start;
     /// How much is logged.
     loglevel: LogLevel = LogLevel::Notice => "loglevel", Kind::Choice(LogLevel::NAMES);
-    /// Log file; empty logs to standard output.
+    /// Log file; empty logs to standard output. One that is moved away is made anew, with the next line or at a SIGHUP.
     logfile: PathBuf = PathBuf::new() => "logfile" | "logpath", Kind::Text, Start;
     /// Databases that SELECT may choose from.
     databases: u32 = 16 => "databases", int(1, 65_535), Start;
@@ -386,8 +386,8 @@ params! {
     auto_aof_rewrite_percentage: u32 = 100 => "auto-aof-rewrite-percentage", COUNT, Inert;
     /// There is no append-only file.
     auto_aof_rewrite_min_size_bytes: u64 = 64 * MIB => "auto-aof-rewrite-min-size", BYTES, Inert;
-    /// There is no append-only file.
-    aof_load_truncated: bool = true => "aof-load-truncated", Kind::Bool, Inert;
+    /// Whether `--load-rdb` takes an append-only file whose last command is cut off, without that.
+    aof_load_truncated: bool = true => "aof-load-truncated", Kind::Bool;
     /// There is no append-only file.
     aof_use_rdb_preamble: bool = true => "aof-use-rdb-preamble", Kind::Bool, Inert;
     /// There is no append-only file.
@@ -444,8 +444,8 @@ params! {
     proc_title_template: String = "{title} {listen-addr} {server-mode}".into() => "proc-title-template", Kind::Text, Inert;
     /// Texts are compared by their bytes.
     locale_collate: String = String::new() => "locale-collate", Kind::Text, Inert;
-    /// A service manager needs no telling.
-    supervised: &'static str = "no" => "supervised", Kind::Choice(&["upstart", "systemd", "auto", "no"]), Start, Inert;
+    /// The service manager that hears when the server is ready, reloads and stops: systemd through `NOTIFY_SOCKET` (`Type=notify` or `notify-reload`), upstart through a stop (`expect stop`), or, with `auto`, the one that is there. A server that one of them has started stays in the foreground.
+    supervised: &'static str = "no" => "supervised", Kind::Choice(&["upstart", "systemd", "auto", "no"]), Start;
     /// The log has one form of lines.
     log_format: &'static str = "legacy" => "log-format", Kind::Choice(&["legacy", "logfmt", "json"]), Inert;
     /// The log has one form of time stamps.
