@@ -217,7 +217,11 @@ fn diagnose(server: &Server) -> String {
             human_bytes(all.memtables),
             human_bytes(all.budget)
         ),
-        false => findings.join("\n") + "\n",
+        false => format!(
+            "{}\nFor comparison: the budget is {}.\n",
+            findings.join("\n"),
+            human_bytes(all.budget)
+        ),
     }
 }
 
