@@ -16,7 +16,7 @@
 //! | [`commands`] | one file per family, each ends with its command table |
 //! | [`exec`] | from a request to a reply: the dispatch ladder and the tick |
 //! | [`net`] | accept loop, IO threads, connections |
-//! | [`jobs`] | threads: expire, binlog-trim, tidy, fsync, lanes, migrate; loading an RDB file |
+//! | [`jobs`] | threads: expire, binlog-trim, tidy, fsync, lanes, migrate; loading files of Redis |
 //! | [`replication`] | one thread per replica that is fed, one that follows a master |
 //! | [`migrate`] | what the tools do that move data between servers |
 //! | [`server`] | start and stop |

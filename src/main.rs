@@ -2,10 +2,12 @@
 
 use kedis::base::crash;
 use kedis::base::daemon::{self, Detached, Side};
+use kedis::base::log_file::{LogFile, Reopen};
 use kedis::base::one_line::OneLine;
+use kedis::base::supervisor::Supervisor;
+use kedis::commands::memory::no_eviction;
 use kedis::server;
 use kedis::state::config::{Config, Given, LogLevel, Startup, help_text};
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -40,7 +42,9 @@ fn main() -> ExitCode {
 
 /// Runs the server, here or in the background.
 fn start(config: Config, given: Given) -> ExitCode {
-    if !config.daemonize {
+    // Who has started it watches this process.
+    let is_supervised = Supervisor::find(config.supervised) != Supervisor::None;
+    if !config.daemonize || is_supervised {
         return run(config, given, None);
     }
     match daemon::detach() {
@@ -54,12 +58,27 @@ fn start(config: Config, given: Given) -> ExitCode {
 }
 
 fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
-    if let Err(error) = start_log(&config) {
-        let path = config.path(&config.logfile).unwrap_or_default();
-        let text = format!("cannot write to the log file {}: {error}", path.display());
-        eprintln!("{}", given.places.explain(&text, "logfile", None));
-        return ExitCode::FAILURE;
-    }
+    // The log file may stand in it.
+    let made_dir = match config.make_dir() {
+        Ok(made) => made,
+        Err(error) => {
+            let text = format!(
+                "cannot make the directory {}: {error}",
+                config.dir.display()
+            );
+            eprintln!("{}", given.places.explain(&text, "dir", None));
+            return ExitCode::FAILURE;
+        }
+    };
+    let reopen = match start_log(&config) {
+        Ok(reopen) => reopen,
+        Err(error) => {
+            let path = config.path(&config.logfile).unwrap_or_default();
+            let text = format!("cannot write to the log file {}: {error}", path.display());
+            eprintln!("{}", given.places.explain(&text, "logfile", None));
+            return ExitCode::FAILURE;
+        }
+    };
     crash::log_traces(config.crash_log_enabled);
     crash::abort_on_panic();
     log::info!(
@@ -68,8 +87,32 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
         std::process::id(),
         config.data_dir().display()
     );
+    if made_dir {
+        log::warn!(
+            "the directory {} did not exist and was made: `dir` may name the wrong place",
+            config.dir.display()
+        );
+    }
     if given.file.is_none() {
         log::info!("no configuration file given: the defaults and the flags hold");
+    }
+    let is_named = !["no", "auto"].contains(&config.supervised);
+    if is_named && Supervisor::find(config.supervised) == Supervisor::None {
+        log::warn!(
+            "supervised is {}, but no such service manager has started this process: it \
+             would have set NOTIFY_SOCKET or UPSTART_JOB",
+            config.supervised
+        );
+    }
+    let without_effect = config.without_effect();
+    if !without_effect.is_empty() {
+        log::info!(
+            "set, but without effect here: {}",
+            without_effect.join(", ")
+        );
+    }
+    if let Some(warning) = no_eviction(&config) {
+        log::warn!("{warning}");
     }
     let log_is_file = config.path(&config.logfile).is_some();
     if detached.is_some() && !log_is_file {
@@ -79,6 +122,9 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     let (mut is_ours, mut is_up) = (false, false);
     let ran = server::run(config, &given, |server| {
         server.on_log_level(Box::new(|level| log::set_max_level(filter(level))));
+        if let Some(reopen) = reopen {
+            server.on_reload(Box::new(move || reopen.ask()));
+        }
         if let Some(path) = &pidfile {
             match std::fs::write(path, format!("{}\n", std::process::id())) {
                 Ok(()) => is_ours = true,
@@ -111,7 +157,8 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn start_log(config: &Config) -> std::io::Result<()> {
+/// Logs from now on; what has a log file opened anew, if there is one.
+fn start_log(config: &Config) -> std::io::Result<Option<Reopen>> {
     let mut builder = env_logger::Builder::new();
     // Of others only what is wrong: they know no `loglevel`.
     builder.filter_level(log::LevelFilter::Warn);
@@ -127,13 +174,15 @@ fn start_log(config: &Config) -> std::io::Result<()> {
             OneLine(record.args())
         )
     });
+    let mut reopen = None;
     if let Some(path) = config.path(&config.logfile) {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let file = LogFile::open(path)?;
+        reopen = Some(file.reopen());
         builder.target(env_logger::Target::Pipe(Box::new(file)));
     }
     builder.init();
     log::set_max_level(filter(config.loglevel));
-    Ok(())
+    Ok(reopen)
 }
 
 /// Redis' four levels, each a step finer than the log crate calls it.

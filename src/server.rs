@@ -1,13 +1,19 @@
 //! Start and stop of a server.
 //!
-//! Start: database, IO threads, background threads, listening sockets; the
-//! main thread then accepts until it is told to stop. Stop: writes are held back
+//! Start: database, listening sockets, IO threads, background threads; the
+//! main thread then accepts until it is told to stop. While `--load-rdb` loads, clients
+//! are accepted and told so; the background threads start when it is done. A database
+//! that is opened after a crash replays a bounded log, in seconds: until then there is
+//! nothing to ask, and nobody is accepted. The service manager hears of either. Stop: writes are held back
 //! until replicas have all that was written, for `shutdown-timeout` seconds at
 //! most; the sockets close, the IO threads commit and send what they have, the
 //! background threads end, the database is flushed, so that the next start has
 //! nothing to replay.
 
+mod signals;
+
 use crate::base::clock;
+use crate::base::supervisor::Supervisor;
 use crate::commands::{load_libraries, names, registry};
 use crate::jobs::{self, Jobs, LoadError};
 use crate::net::{IoThread, ListenError, Listeners};
@@ -24,9 +30,11 @@ use crate::storage::options::{Compression, StorageConfig};
 use crate::storage::{self, Engine, StorageError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use mio::{Events, Poll, Token, Waker};
+use signals::Signals;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -46,7 +54,7 @@ pub enum ServerError {
     /// It has stopped, but the disk may lack what was written last.
     #[error("its last flush failed: {0}")]
     LastFlush(StorageError),
-    /// An RDB file.
+    /// What is loaded at the start.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// The network.
@@ -104,19 +112,14 @@ pub fn run(
     if given.repair {
         return repair(&wanted);
     }
-    let engine = Engine::open(wanted).map_err(cannot_open)?;
+    let supervisor = Supervisor::find(config.supervised);
+    let opening = || Engine::open(wanted).map_err(cannot_open);
+    let engine = supervisor.patiently("Opening the database", opening)?;
     let mut listeners = Listeners::bind(&config)?;
-    match &given.load_rdb {
-        Some(path) => drop(jobs::load_rdb(&engine, path)?),
-        None => jobs::refuse_half_loaded(&engine)?,
-    }
-    engine.set_fsync_each(config.appendfsync == AppendFsync::Always);
-    // Whatever else may have a copy of this data, or of more than this: what is written
-    // from here on is this server's own history. Rows of a Kedis master are not.
-    engine.begin_history_on_write();
-    if config.replicaof.is_some() {
-        // Nobody runs yet, so no commit is under way.
-        engine.begin_following();
+    if given.load_rdb.is_none() {
+        jobs::refuse_half_loaded(&engine)?;
+        jobs::name_files_of_redis(&engine, &config);
+        begin_history(&engine, &config);
     }
     let io_threads = config.io_thread_count();
     let port = u64::from(config.port);
@@ -127,30 +130,66 @@ pub fn run(
     server.port.store(port, Ordering::Relaxed);
     let reserved = &server.reserved_descriptors;
     reserved.store(shares.reserved, Ordering::Relaxed);
+    if given.load_rdb.is_some() {
+        server.loading.begin();
+    }
+    let poll = Poll::new()?;
+    let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
+    let signals = Signals::watch(&waker)?;
+    let moves = take_moves(&server, waker.clone());
+    let threads = start_io_threads(&server, io_threads, waker.clone())?;
+    listeners.register(poll.registry())?;
+    let mut main = Main {
+        server: server.clone(),
+        poll,
+        listeners,
+        signals,
+        moves,
+        supervisor,
+        watchdog_period: supervisor.watchdog_period(),
+        events: Events::with_capacity(64),
+        again: Vec::new(),
+        last_cron: Instant::now(),
+        last_alive: Instant::now(),
+        leave: Leave::default(),
+    };
+    if let Some(path) = &given.load_rdb
+        && !main.load(path, &waker)?
+    {
+        log::warn!("stopping before the load has ended: start with --load-rdb again");
+        return main.stop(threads, None);
+    }
     load_libraries(&server).map_err(|error| {
         io::Error::other(format!(
             "the libraries of functions cannot be loaded: {error}"
         ))
     })?;
-    let mut poll = Poll::new()?;
-    let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
-    let signals = watch_signals(&waker)?;
-    let moves = take_moves(&server, waker.clone());
-    let threads = start_io_threads(&server, io_threads, waker)?;
     let jobs = Jobs::start(&server)?;
     let links = replication::Threads::start(&server)?;
-    listeners.register(poll.registry())?;
+    server.loading.end();
     ready(&server);
     log::info!(
         "Ready to accept connections on {} after {} ms, {} keys, {io_threads} IO threads",
-        listeners.addresses().join(", "),
+        main.listeners.addresses().join(", "),
         started.elapsed().as_millis(),
         keys(&server),
     );
-    let leave = accept_loop(&mut poll, &mut listeners, &server, &signals, &moves)?;
+    supervisor.ready(main.ready_status());
+    while !main.turn()? {}
     log::info!("stopping");
-    listeners.close(poll.registry());
-    stop(&server, threads, jobs, links, &leave)
+    main.stop(threads, Some((jobs, links)))
+}
+
+/// What is written from here on is this server's own history, or its master's.
+fn begin_history(engine: &Engine, config: &Config) {
+    engine.set_fsync_each(config.appendfsync == AppendFsync::Always);
+    // Whatever else may have a copy of this data, or of more than this: what is written
+    // from here on is this server's own history. Rows of a Kedis master are not.
+    engine.begin_history_on_write();
+    if config.replicaof.is_some() {
+        // Nobody writes yet, so no commit is under way.
+        engine.begin_following();
+    }
 }
 
 /// Repairs the database, and says what is lost.
@@ -200,53 +239,158 @@ fn check(config: &Config) -> Result<(), ServerError> {
     })
 }
 
-fn accept_loop(
-    poll: &mut Poll,
-    listeners: &mut Listeners,
-    server: &Server,
-    signals: &Signals,
-    moves: &Receiver<Move>,
-) -> io::Result<Leave> {
-    let mut events = Events::with_capacity(64);
-    let mut again: Vec<Token> = Vec::new();
-    let mut last_cron = Instant::now();
-    let mut leave = Leave::default();
-    loop {
-        let timeout = match again.is_empty() {
-            true if leave.deadline.is_some() => LOOK_EVERY,
-            true => CRON.saturating_sub(last_cron.elapsed()),
-            false => Duration::ZERO,
-        };
-        match poll.poll(&mut events, Some(timeout)) {
+/// The main thread.
+struct Main {
+    server: Arc<Server>,
+    poll: Poll,
+    listeners: Listeners,
+    signals: Signals,
+    moves: Receiver<Move>,
+    supervisor: Supervisor,
+    /// How often it wants to hear that the server lives, if it does.
+    watchdog_period: Option<Duration>,
+    events: Events,
+    /// Listening sockets where more clients may wait.
+    again: Vec<Token>,
+    last_cron: Instant,
+    /// When the service manager last heard that the server lives.
+    last_alive: Instant,
+    leave: Leave,
+}
+
+impl Main {
+    /// Accepts what waits, and does what else is asked for; says whether it is time to
+    /// stop.
+    fn turn(&mut self) -> io::Result<bool> {
+        let timeout = self.timeout();
+        match self.poll.poll(&mut self.events, Some(timeout)) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        if leave.is_time(server, signals) {
-            return Ok(leave);
+        if self.leave.is_time(&self.server, &self.signals) {
+            return Ok(true);
         }
-        let ready: Vec<Token> = events
-            .iter()
-            .map(|e| e.token())
-            .chain(again.drain(..))
-            .collect();
-        for (config, answer) in moves.try_iter() {
-            let done = listeners.rebind(&config, poll.registry());
+        if self.signals.take_hang_up() {
+            self.reload();
+        }
+        for (config, answer) in self.moves.try_iter() {
+            let done = self.listeners.rebind(&config, self.poll.registry());
             // Who does not wait for the answer any more has given up.
             let _ = answer.send(done.map_err(io::Error::other));
         }
+        let ready = self.events.iter().map(|event| event.token());
+        let ready: Vec<Token> = ready.chain(self.again.drain(..)).collect();
         for token in ready {
-            if token != WAKE && listeners.accept(token, server) {
-                again.push(token);
+            if token != WAKE && self.listeners.accept(token, &self.server) {
+                self.again.push(token);
             }
         }
-        if last_cron.elapsed() >= CRON {
-            last_cron = Instant::now();
-            cron(server);
+        if self.last_cron.elapsed() >= CRON {
+            self.last_cron = Instant::now();
+            cron(&self.server);
             // A connection that was left in the queue for lack of descriptors
             // causes no second event.
-            again = listeners.tokens();
+            self.again = self.listeners.tokens();
         }
+        if let Some(period) = self.watchdog_period
+            && self.last_alive.elapsed() >= period
+        {
+            self.last_alive = Instant::now();
+            self.supervisor.alive();
+        }
+        Ok(false)
+    }
+
+    /// How long to wait for something to do.
+    fn timeout(&self) -> Duration {
+        if !self.again.is_empty() {
+            return Duration::ZERO;
+        }
+        if self.leave.deadline.is_some() {
+            return LOOK_EVERY;
+        }
+        let cron = CRON.saturating_sub(self.last_cron.elapsed());
+        let alive = self.watchdog_period;
+        let alive = alive.map(|period| period.saturating_sub(self.last_alive.elapsed()));
+        alive.map_or(cron, |alive| alive.min(cron))
+    }
+
+    /// Loads a file while clients are told so; `false`: the server is to stop before.
+    fn load(&mut self, path: &Path, waker: &Arc<Waker>) -> Result<bool, ServerError> {
+        let (sender, done) = bounded(1);
+        let (server, path, waker) = (self.server.clone(), path.to_owned(), waker.clone());
+        let thread = Builder::new()
+            .name("load".into())
+            .stack_size(jobs::SCRIPT_STACK);
+        let loader = thread.spawn(move || {
+            // The main thread waits for it.
+            let _ = sender.send(jobs::load(&server, &path));
+            if let Err(error) = waker.wake() {
+                log::error!("cannot wake the main thread: {error}");
+            }
+        })?;
+        let mut told = None::<Instant>;
+        let loaded = loop {
+            if let Ok(loaded) = done.try_recv() {
+                break loaded;
+            }
+            if self.turn()? {
+                self.server.loading.cancel();
+            }
+            if told.is_none_or(|told| told.elapsed() >= CRON) {
+                told = Some(Instant::now());
+                let percent = self.server.loading.progress().map_or(0.0, |at| at.percent);
+                self.supervisor.wait(&format!("Loading: {percent:.1} %"));
+            }
+        };
+        if loader.join().is_err() {
+            log::error!("the thread that loads had panicked");
+        }
+        match loaded {
+            Ok(()) => {}
+            Err(LoadError::Cancelled) => return Ok(false),
+            Err(error) => {
+                self.listeners.close(self.poll.registry());
+                return Err(error.into());
+            }
+        }
+        begin_history(&self.server.engine, &self.server.config.load());
+        Ok(true)
+    }
+
+    /// What a SIGHUP asks for.
+    fn reload(&self) {
+        // Until it is ready it cannot be ready again.
+        let tells = !self.server.loading.is_on();
+        if tells {
+            self.supervisor.reloading();
+        }
+        self.server.reload();
+        log::info!("SIGHUP: the log file, if there is one, is opened anew");
+        if tells && self.supervisor == Supervisor::Systemd {
+            self.supervisor.ready(self.ready_status());
+        }
+    }
+
+    fn ready_status(&self) -> &'static str {
+        match self.server.replication.is_replica() {
+            false => "Ready to accept connections",
+            true => "Ready to accept connections, as a replica",
+        }
+    }
+
+    /// Stops the server; without jobs it has loaded only.
+    fn stop(
+        mut self,
+        threads: Vec<(Mailbox, JoinHandle<()>)>,
+        jobs: Option<(Jobs, replication::Threads)>,
+    ) -> Result<(), ServerError> {
+        self.supervisor.stopping();
+        self.listeners.close(self.poll.registry());
+        let (server, leave) = (&self.server, &self.leave);
+        let stopping = || stop(server, threads, jobs, leave);
+        self.supervisor.patiently("Stopping", stopping)
     }
 }
 
@@ -277,7 +421,7 @@ impl Leave {
     /// Whether it is to stop, and has nobody to wait for.
     fn is_time(&mut self, server: &Server, signals: &Signals) -> bool {
         if !self.signalled
-            && let Some(how) = signals.wanted(&server.config.load())
+            && let Some(how) = signals.stop_wanted(&server.config.load())
         {
             self.signalled = true;
             server.request_shutdown(how, None);
@@ -285,7 +429,7 @@ impl Leave {
         let Some(how) = server.shutdown_request() else {
             if self.deadline.take().is_some() {
                 log::info!("the server does not stop: that was taken back");
-                signals.forget();
+                signals.forget_stop();
                 self.signalled = false;
                 server.pause_for_shutdown(false);
             }
@@ -396,8 +540,7 @@ fn start_io_threads(
 fn stop(
     server: &Server,
     threads: Vec<(Mailbox, JoinHandle<()>)>,
-    jobs: Jobs,
-    links: replication::Threads,
+    jobs: Option<(Jobs, replication::Threads)>,
     leave: &Leave,
 ) -> Result<(), ServerError> {
     server.lanes.stop_all();
@@ -410,9 +553,11 @@ fn stop(
         }
     }
     server.engine.stop_syncs();
-    jobs.stop();
-    leave.wait_for_replicas(server);
-    links.stop();
+    if let Some((jobs, links)) = jobs {
+        jobs.stop();
+        leave.wait_for_replicas(server);
+        links.stop();
+    }
     server.engine.sync_wal().map_err(ServerError::LastFlush)?;
     if leave.how.save
         && let Err(error) = server.engine.flush_memtables()
@@ -421,64 +566,6 @@ fn stop(
     }
     log::info!("all is on disk, bye");
     Ok(())
-}
-
-/// Flags that SIGINT and SIGTERM set.
-struct Signals {
-    /// Either of them.
-    any: Arc<AtomicBool>,
-    interrupt: Arc<AtomicBool>,
-}
-
-impl Signals {
-    /// How the server is to stop, if a signal says that it shall.
-    fn wanted(&self, config: &Config) -> Option<Shutdown> {
-        if !self.any.load(Ordering::Acquire) {
-            return None;
-        }
-        let words = match self.interrupt.load(Ordering::Acquire) {
-            true => &config.shutdown_on_sigint,
-            false => &config.shutdown_on_sigterm,
-        };
-        Some(Shutdown {
-            save: !words.0.contains(&"nosave"),
-            now: words.0.contains(&"now"),
-        })
-    }
-
-    fn forget(&self) {
-        self.interrupt.store(false, Ordering::Release);
-        self.any.store(false, Ordering::Release);
-    }
-}
-
-/// Flags that SIGTERM and SIGINT set, waking the main thread. A second signal
-/// ends the process at once.
-fn watch_signals(waker: &Arc<Waker>) -> io::Result<Signals> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let flag = Arc::new(AtomicBool::new(false));
-    let interrupt = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGINT, interrupt.clone())?;
-    let (sender, receiver) = std::os::unix::net::UnixStream::pair()?;
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 1, flag.clone())?;
-        signal_hook::flag::register(signal, flag.clone())?;
-        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
-    }
-    let waker = waker.clone();
-    Builder::new().name("signals".into()).spawn(move || {
-        use std::io::Read;
-        let mut byte = [0];
-        while let Ok(1) = (&receiver).read(&mut byte) {
-            if let Err(error) = waker.wake() {
-                log::error!("cannot wake the main thread: {error}");
-            }
-        }
-    })?;
-    Ok(Signals {
-        any: flag,
-        interrupt,
-    })
 }
 
 fn storage_config(config: &Config, shares: &Shares) -> StorageConfig {

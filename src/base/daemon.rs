@@ -77,7 +77,8 @@ fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// SIGHUP says that the terminal is gone, which a server can do without; instead of
+/// SIGHUP may say that the terminal is gone, which a server can do without, and nothing
+/// more until [somebody](signal_hook) looks for it; instead of
 /// SIGXFSZ a write to a file that may not get longer reports an error.
 #[allow(unsafe_code)]
 pub fn ignore_signals() {

@@ -5,6 +5,7 @@
 //! if it fails, nothing has changed.
 
 use super::help;
+use super::memory::no_eviction;
 use super::secrets;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
@@ -85,6 +86,11 @@ fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
             // What was acknowledged before is safe from now on, too.
             server.engine.sync_wal()?;
         }
+    }
+    if changes("maxmemory-policy")
+        && let Some(warning) = no_eviction(new)
+    {
+        log::warn!("{warning}");
     }
     if changes("latency-tracking") {
         server.stats.time_commands(new.latency_tracking);

@@ -68,9 +68,12 @@ fn read_library(code: &[u8], time: Option<Duration>) -> Result<Library, Error> {
 pub fn load_libraries(server: &Server) -> Result<(), Error> {
     let mut libraries = Libraries::default();
     let mut codes = Vec::new();
-    server
-        .engine
-        .own_rows(own::LIBRARY_TAG, |_, code| codes.push(code.to_vec()))?;
+    server.engine.own_rows(own::LIBRARY_TAG, |name, code| {
+        // The mark of a load under way has the tag and no name.
+        if !name.is_empty() {
+            codes.push(code.to_vec());
+        }
+    })?;
     for code in codes {
         libraries.insert(Arc::new(read_library(&code, None)?));
     }

@@ -8,6 +8,7 @@ use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, Sessio
 use crate::base::huge_pages;
 use crate::resp::Reply;
 use crate::state::Server;
+use crate::state::config::{Config, MaxmemoryPolicy};
 use crate::state::memory;
 use crate::types::inspect;
 
@@ -49,7 +50,7 @@ struct Breakdown {
 
 impl Breakdown {
     fn of(server: &Server) -> Breakdown {
-        let (cache, budget) = server.engine.cache_usage();
+        let (cache, _) = server.engine.cache_usage();
         let (clients, replicas) = server.buffer_bytes();
         let keyspaces = server.engine.all_keyspaces();
         Breakdown {
@@ -62,7 +63,7 @@ impl Breakdown {
             memtables: server
                 .engine
                 .property_sum("rocksdb.cur-size-all-mem-tables"),
-            budget,
+            budget: server.engine.memory_budget(),
             keys: keyspaces.iter().map(|(_, ks)| ks.counts().keys).sum(),
         }
     }
@@ -204,6 +205,7 @@ fn diagnose(server: &Server) -> String {
     if server.engine.property("rocksdb.is-write-stopped") == Some(1) {
         findings.push("RocksDB has stopped writes until compactions catch up.".to_owned());
     }
+    findings.extend(no_eviction(&server.config.load()));
     match findings.is_empty() {
         true => format!(
             "Nothing stands out: {} in use, {} of them for the block cache, {} for \
@@ -213,8 +215,25 @@ fn diagnose(server: &Server) -> String {
             human_bytes(all.memtables),
             human_bytes(all.budget)
         ),
-        false => findings.join("\n") + "\n",
+        false => format!(
+            "{}\nFor comparison: the budget is {}.\n",
+            findings.join("\n"),
+            human_bytes(all.budget)
+        ),
     }
+}
+
+/// What to say of a policy that asks for keys to be evicted.
+pub fn no_eviction(config: &Config) -> Option<String> {
+    let policy = config.maxmemory_policy;
+    (policy != MaxmemoryPolicy::Noeviction).then(|| {
+        format!(
+            "maxmemory-policy is {}, but no key is ever evicted: data is on disk, and \
+             maxmemory bounds caches and buffers alone. When the disk is full, commands \
+             that add data are refused.",
+            policy.name()
+        )
+    })
 }
 
 fn malloc_stats(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {

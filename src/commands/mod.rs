@@ -34,10 +34,12 @@ pub mod secrets;
 pub mod spec;
 pub mod syntax;
 
+mod acl;
 mod bitfield;
 mod bits;
 mod blocking;
 mod client;
+mod cluster;
 mod command;
 mod config;
 mod connection;
@@ -54,8 +56,9 @@ mod keys;
 mod latency;
 mod lcs;
 mod lists;
-mod memory;
+pub mod memory;
 mod migrate;
+mod modules;
 mod object;
 mod pubsub;
 pub mod save;
@@ -89,10 +92,12 @@ pub use stream_read::error_of_lost_group;
 
 /// The tables of all families.
 pub const FAMILIES: &[&[Command]] = &[
+    acl::COMMANDS,
     bitfield::COMMANDS,
     bits::COMMANDS,
     blocking::COMMANDS,
     client::COMMANDS,
+    cluster::COMMANDS,
     command::COMMANDS,
     config::COMMANDS,
     connection::COMMANDS,
@@ -108,6 +113,7 @@ pub const FAMILIES: &[&[Command]] = &[
     lists::COMMANDS,
     memory::COMMANDS,
     migrate::COMMANDS,
+    modules::COMMANDS,
     object::COMMANDS,
     pubsub::COMMANDS,
     replication::COMMANDS,

@@ -5,7 +5,7 @@ use super::spec::Group;
 use std::fmt::Write;
 
 /// Groups in the order of the list, with their titles.
-const GROUPS: [(Group, &str); 14] = [
+const GROUPS: [(Group, &str); 15] = [
     (Group::String, "Strings"),
     (Group::Bitmap, "Bitmaps"),
     (Group::HyperLogLog, "HyperLogLog"),
@@ -20,6 +20,7 @@ const GROUPS: [(Group, &str); 14] = [
     (Group::PubSub, "Publish and subscribe"),
     (Group::Connection, "Connection"),
     (Group::Server, "Server"),
+    (Group::Cluster, "Cluster, which this server is no part of"),
 ];
 
 /// One command with its subcommands: `` `CONFIG` (`GET`, `SET`) ``.

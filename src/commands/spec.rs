@@ -392,6 +392,8 @@ pub enum Group {
     PubSub,
     /// Scripts and functions.
     Scripting,
+    /// Nodes of a cluster.
+    Cluster,
 }
 
 impl Group {
@@ -412,6 +414,7 @@ impl Group {
             Group::Transactions => "transactions",
             Group::PubSub => "pubsub",
             Group::Scripting => "scripting",
+            Group::Cluster => "cluster",
         }
     }
 }

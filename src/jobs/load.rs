@@ -1,25 +1,38 @@
-//! `--load-rdb FILE`: fills an empty database before the server takes clients.
+//! `--load-rdb FILE`: fills an empty database with what a Redis has left, before clients
+//! are served: an RDB file, or an append-only log of one file or of several.
 //!
 //! A load that fails leaves the database empty, as it was. One that is killed
 //! leaves a mark: the next start either loads again, from the beginning, or
 //! refuses to show a part of a file as if it were all.
 
-use crate::base::clock;
-use crate::commands::add_library;
+mod log_of_redis;
+
+use crate::base::{clock, num};
+use crate::commands::{Error, add_library, load_libraries};
 use crate::encoding::own;
+use crate::rdb::append_only;
+use crate::state::Server;
+use crate::state::config::Config;
 use crate::state::scripts::Libraries;
+use crate::storage::history::Following;
 use crate::storage::{Engine, StorageError, Txn};
 use crate::types::import::{ImportError, Load, Loaded, import};
+use log_of_redis::{Commands, LogError};
 use std::fs::File;
-use std::io::{self, BufReader};
-use std::path::Path;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Longest string that a file may hold. Rows have lengths of four bytes.
 const MAX_STRING: u64 = u32::MAX as u64;
-/// Bytes of the file that are read at a time.
+/// Bytes of a file that are read at a time.
 const BUFFER_BYTES: usize = 1 << 20;
+/// Bytes that tell what a file is.
+const HEAD_BYTES: u64 = 1024;
+/// What an RDB file says of itself that is the beginning of an append-only log; of later
+/// and earlier versions.
+const BASES: [&[u8]; 2] = [b"aof-base\xc0\x01", b"aof-preamble\xc0\x01"];
 /// How often the log says how far it is.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
 
@@ -38,7 +51,7 @@ pub enum LoadError {
     },
     /// A load was killed, and this start does not repeat it.
     #[error(
-        "a load of an RDB file did not end, so only a part of it is here: start with --load-rdb FILE again, or remove the data directory"
+        "a load of files of Redis did not end, so only a part of them is here: start with --load-rdb FILE again, or remove the data directory"
     )]
     Half,
     /// The file cannot be opened.
@@ -49,6 +62,31 @@ pub enum LoadError {
         /// Why.
         error: io::Error,
     },
+    /// Which files a log consists of cannot be told.
+    #[error(transparent)]
+    AppendOnly(#[from] append_only::Error),
+    /// A file is no part of an append-only log.
+    #[error("{0} is neither an RDB file nor an append-only file of Redis")]
+    Unknown(String),
+    /// An RDB file stands behind other files of a log.
+    #[error("{0} is an RDB file, but not the first file of the log")]
+    LateRdb(String),
+    /// The server stops. What was loaded stays, marked as a part.
+    #[error("the load was cancelled")]
+    Cancelled,
+    /// A file of commands.
+    #[error("{path}: byte {at}: {error}")]
+    Log {
+        /// The file.
+        path: String,
+        /// Where the command begins.
+        at: u64,
+        /// Why.
+        error: LogError,
+    },
+    /// What was loaded cannot be used.
+    #[error("{0}")]
+    Libraries(Error),
     /// The file or the database fails.
     #[error("{path}: {error}")]
     Import {
@@ -73,91 +111,345 @@ pub fn refuse_half_loaded(engine: &Engine) -> Result<(), LoadError> {
     }
 }
 
-/// Loads the file. Nobody else may use the engine.
-pub fn load_rdb(engine: &Arc<Engine>, path: &Path) -> Result<Loaded, LoadError> {
-    let shown = path.display().to_string();
-    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
-    let (len, file) = opened.map_err(|error| LoadError::Open {
-        path: shown.clone(),
-        error,
-    })?;
+/// For a start without `--load-rdb` on an empty database: one line in the log, if `dir`
+/// holds what a Redis would load.
+pub fn name_files_of_redis(engine: &Engine, config: &Config) {
+    let keyspaces = engine.all_keyspaces();
+    if keyspaces.iter().any(|(_, ks)| ks.counts().keys > 0) {
+        return;
+    }
+    let log_dir = config.dir.join(&config.appenddirname.0);
+    let has_manifest = append_only::manifests(&log_dir).is_ok_and(|found| !found.is_empty());
+    let old_log = config.dir.join(&config.appendfilename.0);
+    let dump = config.dir.join(&config.dbfilename.0);
+    let is_dump = head(&dump).is_ok_and(|head| append_only::begins_as_rdb(&head));
+    let is_log =
+        head(&old_log).is_ok_and(|head| is_log(&head) || append_only::begins_as_rdb(&head));
+    let mut found: Vec<String> = [
+        (has_manifest, &log_dir),
+        (is_log, &old_log),
+        (is_dump, &dump),
+    ]
+    .into_iter()
+    .filter(|(is_there, _)| *is_there)
+    .map(|(_, path)| path.display().to_string())
+    .collect();
+    if !config.appendonly {
+        // A Redis without an append-only log loads its RDB file.
+        found.reverse();
+    }
+    if let Some(first) = found.first() {
+        log::warn!(
+            "this server starts empty, but its directory holds data of a Redis, which is not \
+             loaded by itself: {}. Start with --load-rdb {first} to fill it",
+            found.join(", ")
+        );
+    }
+}
+
+/// The first bytes of a file.
+fn head(path: &Path) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    if path.is_file() {
+        File::open(path)?.take(HEAD_BYTES).read_to_end(&mut head)?;
+    }
+    Ok(head)
+}
+
+/// Whether a file begins as commands do, or remarks between them.
+fn is_log(head: &[u8]) -> bool {
+    matches!(head.first(), Some(b'*' | b'#'))
+}
+
+/// Whether a file is an RDB file that a log begins with.
+fn is_base(head: &[u8]) -> bool {
+    BASES
+        .iter()
+        .any(|base| memchr::memmem::find(head, base).is_some())
+}
+
+/// Loads what `path` names. Nobody else writes to the database, and no other thread than
+/// this one runs commands on keys.
+pub fn load(server: &Arc<Server>, path: &Path) -> Result<(), LoadError> {
+    let engine = &server.engine;
+    let files = found(path)?;
     let mut txn = Txn::new(engine.clone());
     if engine.is_load_unfinished()? {
-        log::warn!("an earlier load of an RDB file did not end: beginning anew");
+        log::warn!("an earlier load did not end: beginning anew");
         clear(&mut txn)?;
     }
-    let keyspaces = engine.all_keyspaces();
-    let keys = keyspaces.iter().map(|(_, ks)| ks.counts().keys).sum();
+    drop(txn);
+    let keys = keys(engine);
     let libraries = library_rows(engine)?.len();
     if keys > 0 || libraries > 0 {
         return Err(LoadError::NotEmpty { keys, libraries });
     }
     engine.begin_load()?;
-    log::info!("loading {shown}, {len} bytes");
-    let started = Instant::now();
-    let mut loading = Loading {
-        len,
-        reported: started,
-        libraries: Libraries::default(),
+    let total = files.iter().map(|file| file.len).sum();
+    server.loading.expect(total);
+    log::info!("loading {}, {total} bytes", path.display());
+    let following = engine.begin_following();
+    let mut loading = Loading::new(server, total, following);
+    let done = loading.files(&files);
+    let ended = || {
+        // What was loaded is nobody else's.
+        engine.begin_history()?;
+        engine.end_load()
     };
-    let source = BufReader::with_capacity(BUFFER_BYTES, file);
-    let now_ms = clock::unix_ms();
-    let done = import(&mut txn, source, MAX_STRING, now_ms, &mut loading);
     match done {
-        Ok(loaded) => {
-            engine.end_load()?;
-            report(&loaded, started.elapsed());
-            Ok(loaded)
+        Ok(()) => {
+            ended()?;
+            loading.say();
+            Ok(())
         }
+        Err(LoadError::Cancelled) => Err(LoadError::Cancelled),
         Err(error) => {
-            // Another transaction: this one may hold half a slice.
-            drop(txn);
+            // Another transaction: those until now may hold half a slice.
+            drop(loading);
             clear(&mut Txn::new(engine.clone()))?;
-            engine.end_load()?;
-            Err(LoadError::Import { path: shown, error })
+            ended()?;
+            Err(error)
         }
     }
 }
 
-/// A load under way.
-struct Loading {
-    /// Bytes of the file.
-    len: u64,
-    reported: Instant,
-    /// Those that have come.
-    libraries: Libraries,
+fn keys(engine: &Engine) -> u64 {
+    let keyspaces = engine.all_keyspaces();
+    keyspaces.iter().map(|(_, ks)| ks.counts().keys).sum()
 }
 
-impl Load for Loading {
-    fn report(&mut self, so_far: &Loaded) {
+/// A file to be loaded.
+struct Source {
+    path: PathBuf,
+    len: u64,
+}
+
+impl Source {
+    fn shown(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// The files that `path` stands for. All of them can be opened.
+fn found(path: &Path) -> Result<Vec<Source>, LoadError> {
+    let open = |path: PathBuf| {
+        let about = File::open(&path).and_then(|file| file.metadata());
+        match about {
+            Ok(about) => Ok(Source {
+                len: about.len(),
+                path,
+            }),
+            Err(error) => Err(LoadError::Open {
+                path: path.display().to_string(),
+                error,
+            }),
+        }
+    };
+    if !path.exists() {
+        return open(path.to_owned()).map(|source| vec![source]);
+    }
+    append_only::files(path)?.into_iter().map(open).collect()
+}
+
+/// A load under way.
+struct Loading<'l> {
+    server: &'l Arc<Server>,
+    following: Following,
+    /// Bytes of all files.
+    total: u64,
+    /// Bytes of the files before the one that is read.
+    before: u64,
+    started: Instant,
+    reported: Instant,
+    /// Those that have come in RDB files.
+    libraries: Libraries,
+    /// What has come in RDB files.
+    loaded: Loaded,
+    /// Commands of logs.
+    commands: u64,
+}
+
+impl<'l> Loading<'l> {
+    fn new(server: &'l Arc<Server>, total: u64, following: Following) -> Loading<'l> {
+        let now = Instant::now();
+        Loading {
+            server,
+            following,
+            total,
+            before: 0,
+            started: now,
+            reported: now,
+            libraries: Libraries::default(),
+            loaded: Loaded::default(),
+            commands: 0,
+        }
+    }
+
+    fn files(&mut self, files: &[Source]) -> Result<(), LoadError> {
+        let first = files.first().map(|file| head(&file.path));
+        let first = first.and_then(Result::ok).unwrap_or_default();
+        let is_log = files.len() > 1 || is_log(&first) || is_base(&first);
+        for (nth, file) in files.iter().enumerate() {
+            let is_last = nth + 1 == files.len();
+            let opened = File::open(&file.path).map_err(|error| LoadError::Open {
+                path: file.shown(),
+                error,
+            })?;
+            let mut source = BufReader::with_capacity(BUFFER_BYTES, opened);
+            let mut at = 0;
+            let head = source.fill_buf().map_err(|error| file.failed(at, error))?;
+            if append_only::begins_as_rdb(head) {
+                if nth > 0 {
+                    return Err(LoadError::LateRdb(file.shown()));
+                }
+                at = self.rdb(file, &mut source, is_log)?;
+                // Behind an RDB file alone anything may stand, and means nothing.
+                let behind = source.fill_buf().map_err(|error| file.failed(at, error))?;
+                if !is_log && !self::is_log(behind) {
+                    return Ok(());
+                }
+            } else if !is_log && !head.is_empty() || files.len() == 1 && head.is_empty() {
+                return Err(LoadError::Unknown(file.shown()));
+            }
+            self.log(file, source, at, is_last)?;
+            self.before += file.len;
+        }
+        Ok(())
+    }
+
+    /// Loads an RDB file, alone or at the beginning of a log; returns its length.
+    fn rdb(
+        &mut self,
+        file: &Source,
+        source: &mut impl BufRead,
+        in_log: bool,
+    ) -> Result<u64, LoadError> {
+        let mut txn = Txn::new(self.server.engine.clone());
+        if in_log {
+            // What follows may be about keys that are over by now.
+            txn.receive(self.following);
+        }
+        let done = import(&mut txn, source, MAX_STRING, clock::unix_ms(), self);
+        self.loaded = done.map_err(|error| match error {
+            ImportError::Cancelled => LoadError::Cancelled,
+            error => LoadError::Import {
+                path: file.shown(),
+                error,
+            },
+        })?;
+        load_libraries(self.server).map_err(LoadError::Libraries)?;
+        Ok(self.loaded.bytes)
+    }
+
+    /// Runs the commands of a file, from byte `at` on.
+    fn log(
+        &mut self,
+        file: &Source,
+        mut source: impl Read,
+        at: u64,
+        is_last: bool,
+    ) -> Result<(), LoadError> {
+        let mut commands = Commands::new(self.server, self.following, at);
+        let done = loop {
+            match commands.run_some(&mut source) {
+                Ok(true) => {}
+                done => break done,
+            }
+            self.reach(commands.at());
+            if self.server.loading.is_cancelled() {
+                return Err(LoadError::Cancelled);
+            }
+        };
+        self.commands += commands.count();
+        let error = match done.and_then(|_| commands.end()) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        if let LogError::Truncated(bytes) = error
+            && is_last
+            && self.server.config.load().aof_load_truncated
+        {
+            log::warn!(
+                "{}: the last {bytes} bytes are no whole command, or belong to a transaction \
+                 without its end: they are left out",
+                file.shown()
+            );
+            return Ok(());
+        }
+        Err(LoadError::Log {
+            path: file.shown(),
+            at: commands.at(),
+            error,
+        })
+    }
+
+    /// Notes, and says now and then, how far the load is within a file.
+    fn reach(&mut self, bytes: u64) {
+        let reached = self.before + bytes;
+        self.server.loading.reach(reached);
         if self.reported.elapsed() < REPORT_EVERY {
             return;
         }
         self.reported = Instant::now();
         log::info!(
-            "loading: {} % of the file, {} keys, {} elements",
-            so_far.bytes.saturating_mul(100) / self.len.max(1),
-            so_far.keys,
-            so_far.elements
+            "loading: {} % of {} bytes, {} keys",
+            reached.saturating_mul(100) / self.total.max(1),
+            self.total,
+            keys(&self.server.engine)
         );
+    }
+
+    fn say(&self) {
+        log::info!(
+            "loaded {} keys with {} elements and {} libraries of functions in {} ms",
+            self.loaded.keys,
+            self.loaded.elements,
+            self.loaded.functions,
+            self.started.elapsed().as_millis()
+        );
+        if self.commands > 0 {
+            log::info!(
+                "and ran {} commands of the append-only log: {} keys in all",
+                self.commands,
+                keys(&self.server.engine)
+            );
+        }
+        for loss in self.loaded.losses(false) {
+            log::warn!("{loss}");
+        }
+    }
+}
+
+impl Source {
+    fn failed(&self, at: u64, error: io::Error) -> LoadError {
+        LoadError::Log {
+            path: self.shown(),
+            at,
+            error: LogError::Io(error),
+        }
+    }
+}
+
+impl Load for Loading<'_> {
+    fn report(&mut self, so_far: &Loaded) {
+        self.reach(so_far.bytes);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.server.loading.is_cancelled()
+    }
+
+    fn aux(&mut self, name: &[u8], text: &[u8]) {
+        if name == b"used-mem"
+            && let Some(bytes) = num::parse_u64(text)
+        {
+            self.server.loading.note_used_memory(bytes);
+        }
     }
 
     fn add_library(&mut self, code: &[u8]) -> Result<Vec<u8>, String> {
         let name = add_library(&mut self.libraries, code);
         name.map_err(|error| error.to_string())
-    }
-}
-
-fn report(loaded: &Loaded, time: Duration) {
-    log::info!(
-        "loaded {} keys with {} elements and {} libraries of functions in {} ms",
-        loaded.keys,
-        loaded.elements,
-        loaded.functions,
-        time.as_millis()
-    );
-    for loss in loaded.losses(false) {
-        log::warn!("{loss}");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Threads beside the IO threads: one deletes what expired and what is left of
 //! dead collections, one keeps the binlog within its bounds, one the memory of the
 //! process, one tidies up after mass deletions, two sync the disk, one watches it, some run
-//! scripts that take long, some move keys to other servers. And what is done before any of them runs: loading an RDB
-//! file.
+//! scripts that take long, some move keys to other servers. And what is done before any of them runs: loading
+//! files of Redis.
 
 mod binlog_trim;
 mod disk;
@@ -14,7 +14,7 @@ mod memory;
 mod migrate;
 mod tidy;
 
-pub use load::{LoadError, load_rdb, refuse_half_loaded};
+pub use load::{LoadError, load, name_files_of_redis, refuse_half_loaded};
 
 use crate::state::Server;
 use parking_lot::{Condvar, Mutex};

@@ -8,6 +8,7 @@ use super::error::{Error, Result};
 use super::psync::Feed;
 use super::stats::Stats;
 use crate::base::hash::crc64;
+use crate::rdb::append_only;
 use crate::resp::Input;
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -20,66 +21,10 @@ use std::sync::atomic::Ordering;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 256 << 10;
-/// What the names of manifests end with.
-const MANIFEST: &str = ".manifest";
 
 /// The files that a name stands for, in order.
 pub fn files(path: &Path) -> Result<Vec<PathBuf>> {
-    if path.is_dir() {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(path).map_err(|e| Error::file(path, e))? {
-            let entry = entry.map_err(|e| Error::file(path, e))?.path();
-            if entry.to_string_lossy().ends_with(MANIFEST) {
-                found.push(entry);
-            }
-        }
-        return match found.as_slice() {
-            [one] => files(one),
-            _ => Err(Error::Refused(format!(
-                "{} holds {} manifests: name one",
-                path.display(),
-                found.len()
-            ))),
-        };
-    }
-    if !path.to_string_lossy().ends_with(MANIFEST) {
-        return Ok(vec![path.to_owned()]);
-    }
-    let text = std::fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
-    let parts = manifest(&text)
-        .map_err(|line| Error::Refused(format!("{}: what does {line:?} mean?", path.display())))?;
-    Ok(parts.iter().map(|name| path.with_file_name(name)).collect())
-}
-
-/// The names of a manifest: the base first, then the increments in order.
-fn manifest(text: &str) -> std::result::Result<Vec<String>, String> {
-    let (mut base, mut increments) = (None, Vec::new());
-    for line in text
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-    {
-        let wrong = || line.to_owned();
-        let rest = line.strip_prefix("file ").ok_or_else(wrong)?;
-        let (name, rest) = match rest.strip_prefix('"') {
-            Some(quoted) => quoted.split_once("\" ").ok_or_else(wrong)?,
-            None => rest.split_once(' ').ok_or_else(wrong)?,
-        };
-        if name.contains(['/', '\\']) {
-            return Err(wrong());
-        }
-        match rest.split(' ').collect::<Vec<_>>().as_slice() {
-            ["seq", _, "type", "b", ..] => base = Some(name.to_owned()),
-            ["seq", seq, "type", "i", ..] => {
-                let seq: u64 = seq.parse().map_err(|_| wrong())?;
-                increments.push((seq, name.to_owned()));
-            }
-            ["seq", _, "type", "h", ..] => {}
-            _ => return Err(wrong()),
-        }
-    }
-    increments.sort_unstable();
-    let increments = increments.into_iter().map(|(_, name)| name);
-    Ok(base.into_iter().chain(increments).collect())
+    Ok(append_only::files(path)?)
 }
 
 /// Opens a file to be read once from its beginning.
@@ -105,7 +50,7 @@ pub fn identity(files: &[PathBuf]) -> Result<(String, u64)> {
 pub fn begins_with_rdb(path: &Path) -> Result<bool> {
     let mut file = open(path)?;
     let head = file.fill_buf().map_err(|e| Error::file(path, e))?;
-    Ok(head.starts_with(b"REDIS") || head.starts_with(b"VALKEY"))
+    Ok(append_only::begins_as_rdb(head))
 }
 
 /// The commands of several files.
@@ -180,22 +125,6 @@ impl Feed for AofFeed {
                 )));
             }
             self.current = Some(open(&next)?);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn manifests() {
-        let text = "file a.1.base.rdb seq 1 type b\nfile a.3.incr.aof seq 3 type i\n\
-                    file \"a 2.incr.aof\" seq 2 type i\nfile old seq 1 type h\n";
-        let names = manifest(text).expect("a manifest");
-        assert_eq!(names, ["a.1.base.rdb", "a 2.incr.aof", "a.3.incr.aof"]);
-        for wrong in ["x", "file a seq 1 type z", "file ../a seq 1 type b"] {
-            assert!(manifest(wrong).is_err(), "{wrong}");
         }
     }
 }

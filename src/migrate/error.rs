@@ -65,6 +65,9 @@ pub enum Error {
         /// Why.
         error: io::Error,
     },
+    /// The files of an append-only log cannot be told.
+    #[error(transparent)]
+    AppendOnly(#[from] rdb::append_only::Error),
     /// Somebody told us to stop.
     #[error("stopped")]
     Stopped,

@@ -11,6 +11,7 @@
 //! | [`encode`] | a value element by element, in the encodings of Redis 7.0 |
 //! | [`stream`] | streams, both ways |
 //! | [`file`] | RDB files, both ways |
+//! | [`append_only`] | which files an append-only log consists of |
 //! | [`payload`] | version and checksum around a value: DUMP and RESTORE |
 //!
 //! What is read is never trusted. No buffer is sized by an announced count or
@@ -24,6 +25,7 @@
 //! type, then [`decode::read_value`].
 #![deny(clippy::indexing_slicing)]
 
+pub mod append_only;
 pub mod decode;
 pub mod encode;
 pub mod file;

@@ -23,6 +23,7 @@
 //! | [`process`] | what the system says about the process |
 //! | [`replication`] | the master that is followed, the replicas that are fed |
 //! | [`scripts`] | scripts and functions |
+//! | [`loading`] | a load of data at the start |
 //! | [`lanes`] | scripts that take long, and where they run |
 //! | [`saves`] | SAVE and BGSAVE as they stand |
 //! | [`migrations`] | MIGRATE: what waits to be moved, and which keys are on their way |
@@ -44,6 +45,7 @@ pub mod descriptors;
 pub mod eviction;
 pub mod lanes;
 pub mod latency;
+pub mod loading;
 pub mod mailbox;
 pub mod memory;
 pub mod migrations;

@@ -8,6 +8,7 @@ use super::cursors::Cursors;
 use super::delivery::Delivery;
 use super::lanes::Lanes;
 use super::latency::Latency;
+use super::loading::Loading;
 use super::mailbox::{Mailbox, Message};
 use super::memory::MemoryProbe;
 use super::migrations::Migrations;
@@ -95,6 +96,8 @@ pub struct Server {
     pub scripts: Scripts,
     /// The threads for scripts that take long.
     pub lanes: Lanes,
+    /// A load of data at the start.
+    pub loading: Loading,
     /// Slow commands.
     pub slowlog: SlowLog,
     /// When keys were used last.
@@ -159,6 +162,7 @@ pub struct Server {
     pub replica_memory: ClientMemory,
     shutdown: Mutex<Stopping>,
     log_level: OnceLock<Box<dyn Fn(super::config::LogLevel) + Send + Sync>>,
+    reload: OnceLock<Box<dyn Fn() + Send + Sync>>,
     listen: OnceLock<Box<Listen>>,
 }
 
@@ -193,6 +197,7 @@ impl Server {
             stats,
             scripts: Scripts::default(),
             lanes: Lanes::default(),
+            loading: Loading::default(),
             slowlog: SlowLog::default(),
             accesses: Accesses::new(now_ms),
             cursors: Cursors::default(),
@@ -227,6 +232,7 @@ impl Server {
             replica_memory: ClientMemory::default(),
             shutdown: Mutex::default(),
             log_level: OnceLock::new(),
+            reload: OnceLock::new(),
             listen: OnceLock::new(),
         }
     }
@@ -476,6 +482,18 @@ impl Server {
     pub fn set_log_level(&self, level: super::config::LogLevel) {
         if let Some(set) = self.log_level.get() {
             set(level);
+        }
+    }
+
+    /// Says what a SIGHUP does; once, by the main program.
+    pub fn on_reload(&self, reload: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.reload.set(reload);
+    }
+
+    /// Does what a SIGHUP asks for.
+    pub fn reload(&self) {
+        if let Some(reload) = self.reload.get() {
+            reload();
         }
     }
 

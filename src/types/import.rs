@@ -58,6 +58,9 @@ pub enum ImportError {
         /// Why.
         error: String,
     },
+    /// It was to end before.
+    #[error("the load was cancelled")]
+    Cancelled,
     /// The database cannot take it.
     #[error(transparent)]
     Op(#[from] OpError),
@@ -112,6 +115,14 @@ pub trait Load {
     /// Told how far the load is, after each commit.
     fn report(&mut self, loaded: &Loaded);
 
+    /// Whether it is to end, although there is more; asked after each commit.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    /// Told what the file's writer says of itself.
+    fn aux(&mut self, _name: &[u8], _text: &[u8]) {}
+
     /// Reads the text of a library of functions and gives it its name.
     ///
     /// # Errors
@@ -161,6 +172,7 @@ impl<R: BufRead> Import<'_, R> {
             let entry = self.file.next();
             match entry.map_err(|error| ImportError::File { at, error })? {
                 Entry::Aux { name, text } => {
+                    self.load.aux(&name, &text);
                     let (name, text) = (shown(&name), shown(&text));
                     log::debug!("RDB file: {name} is {text}");
                 }
@@ -178,6 +190,9 @@ impl<R: BufRead> Import<'_, R> {
                 begin(self.txn, self.now_ms)?;
                 self.loaded.bytes = self.file.position();
                 self.load.report(&self.loaded);
+                if self.load.is_cancelled() {
+                    return Err(ImportError::Cancelled);
+                }
             }
         }
         self.txn.commit()?;

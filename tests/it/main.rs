@@ -25,9 +25,11 @@
 //! - `linear`: histories that must have an order
 //! - `blocking`: thousands of clients that wait
 //! - `pubsub`: messages to subscribers
+//! - `loading`: what a Redis has left, loaded at the start
 //! - `migrate`: keys that move to other servers
 //! - `rdb`: files from and for redis-server
 //! - `notify`: keyspace events
+//! - `service`: what service managers, logs and people who start it see
 //! - `streams`: streams over replication, and waits that end by expiry
 //! - `tracking`: client-side caches
 //! - `unread`: replies that their clients do not read
@@ -49,6 +51,7 @@ mod lanes;
 mod layers;
 mod lifecycle;
 mod linear;
+mod loading;
 mod memory;
 mod migrate;
 mod notify;
@@ -58,6 +61,7 @@ mod pubsub;
 mod rdb;
 mod replication;
 mod scripts;
+mod service;
 mod streams;
 mod support;
 mod tracking;

@@ -27,6 +27,7 @@ const SAID_OTHERWISE: &[(&str, &str)] = &[
 
 /// Commands to which versions after 7.0 added something.
 const MORE_HISTORY: &[&str] = &[
+    "acl|log",
     "client|kill",
     "hscan",
     "xinfo|consumers",

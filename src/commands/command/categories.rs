@@ -45,7 +45,7 @@ fn of_group(group: Group) -> Option<&'static str> {
         Group::Transactions => "transaction",
         Group::Scripting => "scripting",
         // Those that publish or subscribe have a flag.
-        Group::PubSub | Group::Server => return None,
+        Group::PubSub | Group::Server | Group::Cluster => return None,
     })
 }
 

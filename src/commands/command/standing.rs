@@ -27,6 +27,8 @@ pub(super) fn deprecated(name: &str) -> Option<Deprecated> {
         "zrevrangebyscore" => ("6.2.0", "`ZRANGE` with `BYSCORE` and `REV`"),
         "zrangebylex" => ("6.2.0", "`ZRANGE` with `BYLEX`"),
         "zrevrangebylex" => ("6.2.0", "`ZRANGE` with `BYLEX` and `REV`"),
+        "cluster|slaves" => ("5.0.0", "`CLUSTER REPLICAS`"),
+        "cluster|slots" => ("7.0.0", "`CLUSTER SHARDS`"),
         "quit" => ("7.2.0", "closing the connection"),
         _ => return None,
     };

@@ -24,8 +24,9 @@ pub(super) fn persistence(text: &mut Text, server: &Server) {
     let saves = &server.saves;
     let running_s = saves.running_s();
     let changes = server.engine.writes().saturating_sub(saves.saved_writes());
+    let loading = server.loading.progress();
+    text.field("loading", u8::from(loading.is_some()));
     text.constants(&[
-        ("loading", "0"),
         ("async_loading", "0"),
         ("current_cow_peak", "0"),
         ("current_cow_size", "0"),
@@ -71,6 +72,17 @@ pub(super) fn persistence(text: &mut Text, server: &Server) {
         ("module_fork_in_progress", "0"),
         ("module_fork_last_cow_size", "0"),
     ]);
+    if let Some(loading) = loading {
+        text.field("loading_start_time", loading.started_s);
+        text.field("loading_total_bytes", loading.total_bytes);
+        text.field("loading_rdb_used_mem", loading.used_memory);
+        text.field("loading_loaded_bytes", loading.loaded_bytes);
+        text.field(
+            "loading_loaded_perc",
+            format_args!("{:.2}", loading.percent),
+        );
+        text.field("loading_eta_seconds", loading.eta_s);
+    }
     let disk = engine.disk.figures();
     text.bytes("disk_total_bytes", disk.total);
     text.bytes("disk_free_bytes", disk.free);

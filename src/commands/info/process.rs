@@ -2,6 +2,7 @@
 
 use super::{KEDIS_VERSION, REDIS_VERSION, Text, human_bytes};
 use crate::base::clock;
+use crate::base::supervisor::Supervisor;
 use crate::state::clients::ClientFlags;
 use crate::state::{Server, memory, process};
 use std::sync::atomic::Ordering;
@@ -30,7 +31,10 @@ pub(super) fn server(text: &mut Text, server: &Server) {
         ("gcc_version", "0.0.0"),
     ]);
     text.field("process_id", std::process::id());
-    text.field("process_supervised", "no");
+    text.field(
+        "process_supervised",
+        Supervisor::find(config.supervised).name(),
+    );
     text.field("run_id", &server.run_id);
     text.field("tcp_port", server.port.load(Ordering::Relaxed));
     text.field("server_time_usec", now_us);

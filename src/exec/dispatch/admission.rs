@@ -19,11 +19,19 @@ const MASTER_DOWN: Error =
 const STALE_IN_SCRIPT: Error = Error::text("ERR Can not execute the command on a stale replica");
 /// To who watches with MONITOR and so counts as a replica.
 const NOT_WHILE_WATCHING: Error = Error::text("ERR Replica can't interact with the keyspace");
+const LOADING: Error = Error::text("LOADING Redis is loading the dataset in memory");
 const READONLY: Error = Error::text("READONLY You can't write against a read only replica.");
 
 /// Whether a command may add data.
 pub(in crate::exec) fn may_grow(command: &Command) -> bool {
     command.flags.contains(Flags::DENYOOM)
+}
+
+/// Whether a command is run while data is loaded: what touches keys never is.
+fn runs_while_loading(command: &Command) -> bool {
+    command.flags.contains(Flags::LOADING)
+        && !command.touches_keys()
+        && !command.flags.contains(Flags::EXCLUSIVE)
 }
 
 impl Executor {
@@ -77,6 +85,9 @@ impl Executor {
         }
         if let Err(error) = self.check_role(session, found.command, args, writes) {
             return refuse(error);
+        }
+        if self.server.loading.is_on() && !runs_while_loading(found.command) {
+            return refuse(LOADING);
         }
         if session.info.flags().contains(ClientFlags::MONITOR)
             && (may_write(found.command) || found.command.is_read())

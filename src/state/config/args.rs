@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use super::Config;
-use super::file::{ConfigError, Loader, Origin, Places, Reason, read_bounded};
+use super::file::{ConfigError, Loader, Origin, Places, Reason, read_bounded, unknown};
 use super::lex::split;
 use super::table::Param;
 
@@ -33,7 +33,7 @@ pub enum Startup {
 pub struct Given {
     /// The file that the configuration came from.
     pub file: Option<PathBuf>,
-    /// The RDB file whose data is to be served.
+    /// The RDB file or append-only log whose data is to be served.
     pub load_rdb: Option<PathBuf>,
     /// Whether to start although a part of what was acknowledged is lost.
     pub accept_data_loss: bool,
@@ -187,7 +187,7 @@ fn parse(args: Vec<Vec<u8>>) -> Result<Parsed, ConfigError> {
 fn flag_words(flag: &[u8]) -> Result<Directive, ConfigError> {
     let mut words = split(flag).map_err(|error| stray(flag, error.into()))?;
     if words.is_empty() {
-        return Err(stray(b"--", Reason::Unknown));
+        return Err(stray(b"--", unknown(b"")));
     }
     let arguments = words.split_off(1);
     Ok(Directive {

@@ -18,7 +18,8 @@ standard input. Every parameter is a flag as well, and flags win over the file.
 
   -h, --help       this text
   -v, --version    the version
-  --load-rdb FILE  fill an empty server with this RDB file of Redis or Valkey
+  --load-rdb FILE  fill an empty server with this RDB file of Redis or Valkey, or
+                   with this append-only log: its directory, manifest or file
   --accept-data-loss
                    start although a part of what was acknowledged is lost
   --repair         save what can be read of a damaged database, and end

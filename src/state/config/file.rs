@@ -94,9 +94,9 @@ pub enum Reason {
     /// The line does not fall into words.
     #[error(transparent)]
     Lex(#[from] LexError),
-    /// No parameter of this name.
-    #[error("Bad directive: no parameter has this name. `kedis-server --help` lists them")]
-    Unknown,
+    /// No parameter of this name, and what one that looks like it is called.
+    #[error("Bad directive: no parameter has the name '{0}'{hint}. `kedis-server --help` lists them", hint = hint(.1))]
+    Unknown(String, Option<&'static str>),
     /// The same, for a parameter and its value in one word.
     #[error("Bad directive: a space stands between a parameter and its value: `{0}`")]
     Joined(String),
@@ -260,7 +260,7 @@ impl<'a> Loader<'a> {
         let Some(param) = Param::find(name) else {
             return Err(match name.eq_ignore_ascii_case(b"loadmodule") {
                 true => Reason::Module,
-                false => joined(name).map_or(Reason::Unknown, Reason::Joined),
+                false => joined(name).map_or_else(|| unknown(name), Reason::Joined),
             });
         };
         assign_directive(self.config, param, arguments)?;
@@ -285,6 +285,19 @@ impl<'a> Loader<'a> {
             (Origin::Args, text)
         })
     }
+}
+
+/// For a name that no parameter has.
+pub(super) fn unknown(name: &[u8]) -> Reason {
+    // What stands behind `=` is a value, which may be a password.
+    let name = name.split(|byte| *byte == b'=').next().unwrap_or_default();
+    let shown = String::from_utf8_lossy(name).into_owned();
+    let similar = Param::similar(&shown.to_ascii_lowercase().replace('_', "-"));
+    Reason::Unknown(shown, similar)
+}
+
+fn hint(similar: &Option<&'static str>) -> String {
+    similar.map_or_else(String::new, |name| format!(", did you mean '{name}'?"))
 }
 
 /// `port=1`, as it would be taken.

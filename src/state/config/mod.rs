@@ -29,6 +29,7 @@ mod value;
 
 use std::path::{Path, PathBuf};
 
+use crate::base::files::create_dir_all;
 use crate::base::glob;
 
 pub use args::{Given, Startup};
@@ -205,6 +206,28 @@ impl Config {
             MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::VolatileLru
         );
         self.max_memory_bytes == 0 || !(noted || self.lfu().is_some())
+    }
+
+    /// The names of parameters that were given a value but have no effect here.
+    pub fn without_effect(&self) -> Vec<&'static str> {
+        let defaults = Config::default();
+        let inert = PARAMS.iter().filter(|param| param.has(Flag::Inert));
+        inert
+            .filter(|param| param.text(self) != param.text(&defaults))
+            .map(|param| param.name)
+            .collect()
+    }
+
+    /// Makes `dir` if it does not exist; says whether it did.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn make_dir(&self) -> std::io::Result<bool> {
+        let is_missing = !self.dir.is_dir();
+        if is_missing {
+            create_dir_all(&self.dir)?;
+        }
+        Ok(is_missing)
     }
 
     /// The directory of the database.

@@ -71,6 +71,10 @@ params! {
     max_new_connections_per_cycle: u32 = 10 => "max-new-connections-per-cycle", int(1, 1000);
     /// Mark of the listening sockets for the system's packet filter.
     socket_mark_id: u32 = 0 => "socket-mark-id", int(0, 4_294_967_295), Start, Inert;
+    /// Connections are plain TCP.
+    mptcp: bool = false => "mptcp", Kind::Bool, Start, Inert;
+    /// Requests of a pipeline are looked up in memory eight at a time.
+    prefetch_batch_max_size: u32 = 16 => "prefetch-batch-max-size", int(0, 128), Inert;
 
     // Server
     /// Detach from the terminal and run in the background.
@@ -79,7 +83,7 @@ params! {
     pidfile: PathBuf = PathBuf::new() => "pidfile", Kind::Text, Start;
     /// How much is logged.
     loglevel: LogLevel = LogLevel::Notice => "loglevel", Kind::Choice(LogLevel::NAMES);
-    /// Log file; empty logs to standard output.
+    /// Log file; empty logs to standard output. One that is moved away is made anew, with the next line or at a SIGHUP.
     logfile: PathBuf = PathBuf::new() => "logfile" | "logpath", Kind::Text, Start;
     /// Databases that SELECT may choose from.
     databases: u32 = 16 => "databases", int(1, 65_535), Start;
@@ -97,8 +101,8 @@ params! {
     enable_debug_command: AllowAccess = AllowAccess::No => "enable-debug-command", ACCESS, Start;
     /// Who may change protected parameters with CONFIG SET.
     enable_protected_configs: AllowAccess = AllowAccess::No => "enable-protected-configs", ACCESS, Start;
-    /// Who may load modules; there are none to load.
-    enable_module_command: AllowAccess = AllowAccess::No => "enable-module-command", ACCESS, Start, Inert;
+    /// Who may use MODULE LOAD and UNLOAD; no module can be loaded.
+    enable_module_command: AllowAccess = AllowAccess::No => "enable-module-command", ACCESS, Start;
     /// Gives commands another name, or none.
     renames: Renames = Renames::default() => "rename-command", RENAME, Start, FileOnly;
     /// Write a stack trace to the log when the server panics.
@@ -143,7 +147,7 @@ params! {
     // Memory and limits
     /// Memory budget of caches, memtables and buffers; 0 takes half of the machine or cgroup.
     max_memory_bytes: u64 = 0 => "maxmemory", bytes(0, u64::MAX);
-    /// Data is on disk and never evicted; an LFU policy lets OBJECT FREQ work.
+    /// Data is on disk and never evicted, whatever this says; an LFU policy lets OBJECT FREQ work.
     maxmemory_policy: MaxmemoryPolicy = MaxmemoryPolicy::Noeviction => "maxmemory-policy", Kind::Choice(MaxmemoryPolicy::NAMES);
     /// Keys that Redis looks at to evict one.
     maxmemory_samples: u32 = 5 => "maxmemory-samples", int(1, INT), Inert;
@@ -196,9 +200,17 @@ params! {
 
     // Observation
     /// Microseconds beyond which a command enters the slow log; 0 takes all, -1 none.
-    slowlog_log_slower_than_us: i64 = 10_000 => "slowlog-log-slower-than", int(-1, i64::MAX);
+    slowlog_log_slower_than_us: i64 = 10_000 => "slowlog-log-slower-than" | "commandlog-execution-slower-than", int(-1, i64::MAX);
     /// Entries that the slow log keeps.
-    slowlog_max_len: u64 = 128 => "slowlog-max-len", LONG;
+    slowlog_max_len: u64 = 128 => "slowlog-max-len" | "commandlog-slow-execution-max-len", LONG;
+    /// Only slow commands are kept, large requests are not.
+    commandlog_request_larger_than: i64 = 1 << 20 => "commandlog-request-larger-than", int(-1, i64::MAX), Inert;
+    /// Only slow commands are kept, large requests are not.
+    commandlog_large_request_max_len: u64 = 128 => "commandlog-large-request-max-len", LONG, Inert;
+    /// Only slow commands are kept, large replies are not.
+    commandlog_reply_larger_than: i64 = 1 << 20 => "commandlog-reply-larger-than", int(-1, i64::MAX), Inert;
+    /// Only slow commands are kept, large replies are not.
+    commandlog_large_reply_max_len: u64 = 128 => "commandlog-large-reply-max-len", LONG, Inert;
     /// Milliseconds beyond which the latency monitor keeps an event; 0 keeps none.
     latency_monitor_threshold_ms: u64 = 0 => "latency-monitor-threshold", LONG;
     /// Keep a histogram of each command's time.
@@ -247,9 +259,9 @@ params! {
     /// The server whose replica this one is.
     replicaof: Option<MasterAddr> = None => "replicaof" | "slaveof", HOST_PORT, Start;
     /// User that this replica logs in as.
-    masteruser: String = String::new() => "masteruser", Kind::Text;
+    masteruser: String = String::new() => "masteruser" | "primaryuser", Kind::Text;
     /// Password that this replica logs in with.
-    masterauth: Secret = Secret::default() => "masterauth", Kind::Text, Secret;
+    masterauth: Secret = Secret::default() => "masterauth" | "primaryauth", Kind::Text, Secret;
     /// A replica refuses writes of clients.
     replica_read_only: bool = true => "replica-read-only" | "slave-read-only", Kind::Bool;
     /// A replica answers reads while the link to its master is down.
@@ -264,6 +276,12 @@ params! {
     repl_backlog_ttl_s: u64 = 3600 => "repl-backlog-ttl", LONG, Inert;
     /// A full sync never goes through a file.
     repl_diskless_sync: bool = true => "repl-diskless-sync", Kind::Bool, Inert;
+    /// The data set and the stream of a full sync share one connection.
+    dual_channel_replication_enabled: bool = false => "dual-channel-replication-enabled", Kind::Bool, Inert;
+    /// What is written during a full sync waits in the binlog of the master.
+    replica_full_sync_buffer_limit: u64 = 0 => "replica-full-sync-buffer-limit", BYTES, Inert;
+    /// Links to masters are plain TCP.
+    repl_mptcp: bool = false => "repl-mptcp", Kind::Bool, Start, Inert;
     /// Seconds to wait for more replicas before a full sync starts.
     repl_diskless_sync_delay_s: u64 = 5 => "repl-diskless-sync-delay", COUNT, Inert;
     /// Replicas that end that wait early.
@@ -352,6 +370,8 @@ params! {
     rdbcompression: bool = true => "rdbcompression", Kind::Bool;
     /// Checksum of RDB files, always written.
     rdbchecksum: bool = true => "rdbchecksum", Kind::Bool, Start, Inert;
+    /// A file of a later version is read as far as its types are known.
+    rdb_version_check: &'static str = "strict" => "rdb-version-check", Kind::Choice(&["strict", "relaxed"]), Inert;
     /// No RDB file is made for a sync.
     rdb_del_sync_files: bool = false => "rdb-del-sync-files", Kind::Bool, Inert;
     /// Sync of RDB files while they are written.
@@ -366,8 +386,8 @@ params! {
     auto_aof_rewrite_percentage: u32 = 100 => "auto-aof-rewrite-percentage", COUNT, Inert;
     /// There is no append-only file.
     auto_aof_rewrite_min_size_bytes: u64 = 64 * MIB => "auto-aof-rewrite-min-size", BYTES, Inert;
-    /// There is no append-only file.
-    aof_load_truncated: bool = true => "aof-load-truncated", Kind::Bool, Inert;
+    /// Whether `--load-rdb` takes an append-only file whose last command is cut off, without that.
+    aof_load_truncated: bool = true => "aof-load-truncated", Kind::Bool;
     /// There is no append-only file.
     aof_use_rdb_preamble: bool = true => "aof-use-rdb-preamble", Kind::Bool, Inert;
     /// There is no append-only file.
@@ -398,6 +418,8 @@ params! {
     active_defrag_cycle_max: u32 = 25 => "active-defrag-cycle-max", int(1, 99), Inert;
     /// Nothing in memory needs defragmenting.
     active_defrag_max_scan_fields: u64 = 1000 => "active-defrag-max-scan-fields", int(1, i64::MAX), Inert;
+    /// Nothing in memory needs defragmenting.
+    active_defrag_cycle_us: u32 = 500 => "active-defrag-cycle-us", int(0, 100_000), Inert;
     /// The allocator's own thread.
     jemalloc_bg_thread: bool = true => "jemalloc-bg-thread", Kind::Bool, Inert;
     /// No thread does I/O alone.
@@ -422,8 +444,12 @@ params! {
     proc_title_template: String = "{title} {listen-addr} {server-mode}".into() => "proc-title-template", Kind::Text, Inert;
     /// Texts are compared by their bytes.
     locale_collate: String = String::new() => "locale-collate", Kind::Text, Inert;
-    /// A service manager needs no telling.
-    supervised: &'static str = "no" => "supervised", Kind::Choice(&["upstart", "systemd", "auto", "no"]), Start, Inert;
+    /// The service manager that hears when the server is ready, reloads and stops: systemd through `NOTIFY_SOCKET` (`Type=notify` or `notify-reload`), upstart through a stop (`expect stop`), or, with `auto`, the one that is there. A server that one of them has started stays in the foreground.
+    supervised: &'static str = "no" => "supervised", Kind::Choice(&["upstart", "systemd", "auto", "no"]), Start;
+    /// The log has one form of lines.
+    log_format: &'static str = "legacy" => "log-format", Kind::Choice(&["legacy", "logfmt", "json"]), Inert;
+    /// The log has one form of time stamps.
+    log_timestamp_format: &'static str = "legacy" => "log-timestamp-format", Kind::Choice(&["legacy", "iso8601", "milliseconds"]), Inert;
     /// The system log is fed by standard output.
     syslog_enabled: bool = false => "syslog-enabled", Kind::Bool, Start, Inert;
     /// The system log is fed by standard output.
@@ -446,6 +472,17 @@ params! {
     key_load_delay: i32 = 0 => "key-load-delay", ANY, Inert, Hidden;
     /// Loading does not block here.
     loading_process_events_interval_bytes: u64 = 2 * MIB => "loading-process-events-interval-bytes", int(1024, INT), Inert, Hidden;
+
+    /// Keys expire while data is imported, too.
+    import_mode: bool = false => "import-mode", Kind::Bool, Inert;
+    /// The server names itself as it is.
+    extended_redis_compatibility: bool = false => "extended-redis-compatibility", Kind::Bool, Inert;
+    /// Where the server stands is told to nobody.
+    availability_zone: String = String::new() => "availability-zone", Kind::Text, Inert;
+    /// There are no vector sets.
+    vset_force_single_threaded_execution: bool = false => "vset-force-single-threaded-execution", Kind::Bool, Inert, Hidden;
+    /// Hashes are seeded by chance.
+    hash_seed: String = String::new() => "hash-seed", Kind::Text, Start, Inert;
 
     // Redis Cluster, which this server is no part of
     /// There is no cluster mode.
@@ -486,4 +523,28 @@ params! {
     cluster_announce_tls_port: u16 = 0 => "cluster-announce-tls-port", PORT, Inert;
     /// There is no cluster mode.
     cluster_announce_bus_port: u16 = 0 => "cluster-announce-bus-port", PORT, Inert;
+    /// There is no cluster mode.
+    cluster_announce_client_ipv4: String = String::new() => "cluster-announce-client-ipv4", Kind::Text, Inert;
+    /// There is no cluster mode.
+    cluster_announce_client_ipv6: String = String::new() => "cluster-announce-client-ipv6", Kind::Text, Inert;
+    /// There is no cluster mode.
+    cluster_announce_client_port: u16 = 0 => "cluster-announce-client-port", PORT, Inert;
+    /// There is no cluster mode.
+    cluster_announce_client_tls_port: u16 = 0 => "cluster-announce-client-tls-port", PORT, Inert;
+    /// There is no cluster mode.
+    cluster_blacklist_ttl_s: u64 = 60 => "cluster-blacklist-ttl", LONG, Inert;
+    /// There is no cluster mode.
+    cluster_compatibility_sample_ratio: u32 = 0 => "cluster-compatibility-sample-ratio", int(0, 100), Inert;
+    /// There is no cluster mode.
+    cluster_config_save_behavior: &'static str = "sync" => "cluster-config-save-behavior", Kind::Choice(&["sync", "best-effort"]), Inert;
+    /// There is no cluster mode.
+    cluster_databases: u32 = 1 => "cluster-databases", int(1, INT), Start, Inert;
+    /// There is no cluster mode.
+    cluster_manual_failover_timeout_ms: u64 = 5000 => "cluster-manual-failover-timeout", int(1, INT), Inert;
+    /// There is no cluster mode.
+    cluster_slot_migration_log_max_len: u64 = 1000 => "cluster-slot-migration-log-max-len", LONG, Inert;
+    /// There is no cluster mode.
+    cluster_slot_stats_enabled: bool = false => "cluster-slot-stats-enabled", Kind::Bool, Inert;
+    /// There is no cluster mode.
+    slot_migration_max_failover_repl_bytes: i64 = 0 => "slot-migration-max-failover-repl-bytes", int(-1, i64::MAX), Inert;
 }

@@ -11,6 +11,15 @@ use super::Config;
 use super::params::PARAMS;
 use super::value::{Source, ValueError};
 
+/// Flags of the command line that are no parameters.
+const ONCE: [&str; 5] = [
+    "--load-rdb",
+    "--accept-data-loss",
+    "--repair",
+    "--help",
+    "--version",
+];
+
 /// What values a parameter takes, as far as it can be said without its type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
@@ -154,6 +163,21 @@ impl Param {
         INDEX
             .get_key_value(name.as_str())
             .map(|(name, param)| (*name, *param))
+    }
+
+    /// The name, alias or [flag](ONCE) that looks most like `name`, which is none of
+    /// them.
+    pub(super) fn similar(name: &str) -> Option<&'static str> {
+        /// From 0, nothing in common, to 1, the same.
+        const ENOUGH: f64 = 0.85;
+        let names = PARAMS.iter().flat_map(Param::names).chain(ONCE);
+        let likeness = |known: &'static str| {
+            let likeness = strsim::jaro_winkler(known.trim_start_matches('-'), name);
+            (likeness, known)
+        };
+        let best = names.map(likeness).max_by(|a, b| a.0.total_cmp(&b.0));
+        best.filter(|(likeness, _)| *likeness > ENOUGH)
+            .map(|(_, known)| known)
     }
 
     /// Its own name, then its aliases.

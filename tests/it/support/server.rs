@@ -146,6 +146,11 @@ impl Server {
         }
     }
 
+    /// The program that it runs.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// Our server, to be started with [`Server::spawn`].
     pub fn prepare(flags: &[&str]) -> Server {
         Server::new(binary(), flags)

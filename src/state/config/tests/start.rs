@@ -30,6 +30,31 @@ fn a_stock_file_is_taken() {
     }
 }
 
+/// Valkey's stopped a start at one line that this server did not know.
+#[test]
+fn files_of_newer_servers_are_taken() {
+    for file in [
+        include_str!("../../../../tests/fixtures/redis-8.conf"),
+        include_str!("../../../../tests/fixtures/valkey-8.conf"),
+    ] {
+        let config = parse(file).unwrap();
+        // What is as it is here by default is nothing to tell of.
+        let told = config.without_effect();
+        let is_lazy = |name: &&str| name.contains("lazy");
+        assert!(told.iter().all(is_lazy), "{told:?}");
+    }
+    let known = include_str!("../../../../tests/fixtures/parameters.txt");
+    let unknown = |name: &&str| !name.starts_with('#') && Param::find(name.as_bytes()).is_none();
+    let unknown: Vec<_> = known.lines().filter(unknown).collect();
+    assert_eq!(unknown, Vec::<&str>::new());
+}
+
+#[test]
+fn parameters_without_effect_are_named() {
+    let config = parse("syslog-enabled yes\nhz 10\nport 1\ndynamic-hz no").unwrap();
+    assert_eq!(config.without_effect(), ["dynamic-hz", "syslog-enabled"]);
+}
+
 #[test]
 fn errors_of_a_file_say_where_what_and_why() {
     let error = parse("# fine\nport 1\n  foo bar\n")
@@ -42,7 +67,7 @@ fn errors_of_a_file_say_where_what_and_why() {
             "*** FATAL CONFIG FILE ERROR (Kedis {version}) ***\n\
              Reading the configuration file test.conf, at line 3\n\
              >>> 'foo bar'\n\
-             Bad directive: no parameter has this name. `kedis-server --help` lists them"
+             Bad directive: no parameter has the name 'foo'. `kedis-server --help` lists them"
         )
     );
     let arity = "wrong number of arguments";
@@ -233,7 +258,14 @@ fn the_command_line_is_read_as_directives() {
         (&["--port", "1", "--foo"], "'foo'", "Bad directive"),
         (&["--"], "'--'", "Bad directive"),
         (&["--port=1"], "'port=1'", "value: `port 1`"),
-        (&["--foo=1"], "'foo=1'", "no parameter has this name"),
+        (&["--foo=1"], "'foo=1'", "no parameter has the name 'foo'."),
+        (
+            &["--prot", "1"],
+            "'prot \"1\"'",
+            "'prot', did you mean 'port'?",
+        ),
+        (&["--max-memory", "1"], "memory", "mean 'maxmemory'?"),
+        (&["--load_rbd", "x"], "load_rbd", "mean '--load-rdb'?"),
         (&["-x"], "'-x'", "first argument"),
         (&["--port \"1"], "'port \"1'", "Unbalanced quotes"),
     ] {

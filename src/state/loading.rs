@@ -1,0 +1,146 @@
+//! A load of data at the start, while clients are told to wait: how far it is.
+
+use crate::base::clock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Loading {
+    is_on: AtomicBool,
+    is_cancelled: AtomicBool,
+    started_ms: AtomicU64,
+    total_bytes: AtomicU64,
+    loaded_bytes: AtomicU64,
+    used_memory: AtomicU64,
+}
+
+/// A load as it stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// When it began, in Unix seconds.
+    pub started_s: u64,
+    /// Bytes of all files.
+    pub total_bytes: u64,
+    /// Bytes of them that were read.
+    pub loaded_bytes: u64,
+    /// Memory that the data took where the file was written, if it says so.
+    pub used_memory: u64,
+    /// Of all bytes.
+    pub percent: f64,
+    /// Seconds until its end, if it goes on like this.
+    pub eta_s: u64,
+}
+
+impl Loading {
+    /// From now on clients are told to wait. The length of what is loaded follows.
+    pub fn begin(&self) {
+        self.started_ms.store(clock::unix_ms(), Ordering::Relaxed);
+        self.is_on.store(true, Ordering::Release);
+    }
+
+    /// So many bytes are to be loaded.
+    pub fn expect(&self, total_bytes: u64) {
+        self.total_bytes.store(total_bytes, Ordering::Relaxed);
+    }
+
+    /// So many of them are.
+    pub fn reach(&self, loaded_bytes: u64) {
+        self.loaded_bytes.store(loaded_bytes, Ordering::Relaxed);
+    }
+
+    /// What the file says of the memory that its data took.
+    pub fn note_used_memory(&self, bytes: u64) {
+        self.used_memory.store(bytes, Ordering::Relaxed);
+    }
+
+    /// From now on clients are served.
+    pub fn end(&self) {
+        self.is_on.store(false, Ordering::Release);
+    }
+
+    /// Whether clients are told to wait. Costs one load.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Acquire)
+    }
+
+    /// The load is to end soon: the server stops.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Release);
+    }
+
+    /// Whether it is.
+    pub fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Acquire)
+    }
+
+    /// How far the load is, if there is one.
+    pub fn progress(&self) -> Option<Progress> {
+        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let started_ms = get(&self.started_ms);
+        let elapsed_s = clock::unix_ms().saturating_sub(started_ms) / 1000;
+        self.is_on().then(|| {
+            progress(
+                started_ms / 1000,
+                elapsed_s,
+                get(&self.total_bytes),
+                get(&self.loaded_bytes),
+                get(&self.used_memory),
+            )
+        })
+    }
+}
+
+fn progress(
+    started_s: u64,
+    elapsed_s: u64,
+    total_bytes: u64,
+    loaded_bytes: u64,
+    used_memory: u64,
+) -> Progress {
+    let left = total_bytes.saturating_sub(loaded_bytes);
+    let share = loaded_bytes as f64 / total_bytes.max(1) as f64;
+    let eta_s = match (elapsed_s, loaded_bytes) {
+        // Nothing can be told yet.
+        (0, _) | (_, 0) => 1,
+        _ => (elapsed_s as f64 * (left as f64 / loaded_bytes as f64)) as u64,
+    };
+    Progress {
+        started_s,
+        total_bytes,
+        loaded_bytes,
+        used_memory,
+        percent: (share * 100.0).min(100.0),
+        eta_s,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_is_guessed_by_what_is_done() {
+        let at = |elapsed_s, loaded| {
+            let progress = progress(0, elapsed_s, 1000, loaded, 0);
+            (progress.percent, progress.eta_s)
+        };
+        assert_eq!(at(0, 0), (0.0, 1));
+        assert_eq!(at(5, 0), (0.0, 1));
+        assert_eq!(at(10, 250), (25.0, 30));
+        assert_eq!(at(10, 1000), (100.0, 0));
+        assert_eq!(at(10, 2000), (100.0, 0));
+        assert_eq!(progress(0, 3, 0, 0, 0).percent, 0.0);
+    }
+
+    #[test]
+    fn there_is_progress_while_it_is_on() {
+        let loading = Loading::default();
+        assert_eq!(loading.progress(), None);
+        loading.begin();
+        loading.expect(10);
+        loading.reach(5);
+        assert_eq!(loading.progress().unwrap().percent, 50.0);
+        loading.end();
+        assert!(!loading.is_on() && loading.progress().is_none());
+    }
+}

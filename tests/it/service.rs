@@ -1,0 +1,341 @@
+//! The server as a service: what systemd hears, log files that are moved, what a start
+//! says of its configuration, and commands for what this server is not.
+
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use crate::support::server::free_port;
+use crate::support::{Conn, DEADLINE, Server, Value, oracle, wait_for};
+
+/// A service manager that hears one server.
+struct Manager {
+    socket: UnixDatagram,
+    heard: Vec<String>,
+}
+
+impl Manager {
+    fn new(socket: UnixDatagram) -> Manager {
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        Manager {
+            socket,
+            heard: Vec::new(),
+        }
+    }
+
+    /// Waits for a message with this line; returns it.
+    fn wait_for(&mut self, line: &str) -> String {
+        let mut buffer = [0; 4096];
+        loop {
+            let read = self.socket.recv(&mut buffer);
+            let read = read.unwrap_or_else(|error| panic!("{line}: {error}: {:?}", self.heard));
+            let text = String::from_utf8(buffer[..read].to_vec()).unwrap();
+            self.heard.push(text.clone());
+            if text.lines().any(|heard| heard == line) {
+                return text;
+            }
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.socket.set_nonblocking(true).unwrap();
+        let read = self.socket.recv(&mut [0; 16]);
+        self.socket.set_nonblocking(false).unwrap();
+        read.is_err()
+    }
+}
+
+/// It never heard anything, and a unit of Type=notify never came up.
+#[test]
+fn systemd_hears_of_start_reload_and_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let name = format!("kedis-test-{}", std::process::id());
+    let abstract_name = SocketAddr::from_abstract_name(&name).unwrap();
+    let sockets = [
+        (
+            UnixDatagram::bind(&path).unwrap(),
+            path.display().to_string(),
+            "systemd",
+        ),
+        (
+            UnixDatagram::bind_addr(&abstract_name).unwrap(),
+            format!("@{name}"),
+            "auto",
+        ),
+    ];
+    for (socket, name, supervised) in sockets {
+        let mut manager = Manager::new(socket);
+        // Who is watched stays in the foreground.
+        let flags = ["--supervised", supervised, "--daemonize", "yes"];
+        let mut server = Server::prepare(&flags);
+        server.env = vec![
+            ("NOTIFY_SOCKET".into(), name),
+            ("WATCHDOG_USEC".into(), "600000".into()),
+        ];
+        server.spawn();
+        manager.wait_for("READY=1");
+        let opening = manager.heard.first().unwrap();
+        assert!(opening.contains("EXTEND_TIMEOUT_USEC="), "{opening}");
+        let mut conn = server.connect();
+        assert_eq!(conn.info_text("server", "process_supervised"), "systemd");
+        manager.wait_for("WATCHDOG=1");
+        manager.wait_for("WATCHDOG=1");
+        server.signal("HUP");
+        let reloading = manager.wait_for("RELOADING=1");
+        let since = reloading
+            .lines()
+            .find_map(|line| line.strip_prefix("MONOTONIC_USEC="));
+        assert!(since.unwrap().parse::<u64>().unwrap() > 0);
+        manager.wait_for("READY=1");
+        conn.must("PING");
+        server.terminate();
+        manager.wait_for("STOPPING=1");
+    }
+}
+
+#[test]
+fn nobody_hears_of_a_server_that_is_not_supervised() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let manager = Manager::new(UnixDatagram::bind(&path).unwrap());
+    let mut server = Server::prepare(&[]);
+    server.env = vec![("NOTIFY_SOCKET".into(), path.display().to_string())];
+    server.spawn();
+    server.terminate();
+    assert!(manager.is_silent());
+    // And one that nobody watches although it should be says so.
+    let server = Server::start(&["--supervised", "systemd"]);
+    assert!(server.log().contains("supervised is systemd, but"));
+    let mut conn = server.connect();
+    assert_eq!(conn.info_text("server", "process_supervised"), "no");
+}
+
+/// It wrote on into the file that was moved away.
+#[test]
+fn a_log_file_that_is_moved_away_is_made_anew() {
+    let flags = ["--logfile", "k.log", "--loglevel", "verbose"];
+    let server = Server::start(&flags);
+    let path = |name: &str| server.data_dir().join(name);
+    let read = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
+    assert!(read("k.log").contains("ready on"));
+    fs::rename(path("k.log"), path("k.log.1")).unwrap();
+    let before = read("k.log.1").len();
+    server.connect().must("PING");
+    wait_for("a line of the new file", || {
+        read("k.log").contains("Accepted")
+    });
+    fs::rename(path("k.log"), path("k.log.2")).unwrap();
+    server.signal("HUP");
+    wait_for("the line of the signal", || {
+        read("k.log").contains("SIGHUP")
+    });
+    assert!(!read("k.log.2").contains("SIGHUP"));
+    assert_eq!(read("k.log.1").len(), before);
+}
+
+#[test]
+fn a_policy_that_asks_for_eviction_is_warned_of() {
+    const WARNING: &str = "but no key is ever evicted";
+    let server = Server::start(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "64mb"]);
+    assert!(server.log().contains(WARNING), "{}", server.log());
+    let mut conn = server.connect();
+    assert!(conn.must("MEMORY DOCTOR").text().contains(WARNING));
+    conn.must("CONFIG SET maxmemory-policy noeviction");
+    let said = conn.must("MEMORY DOCTOR").text();
+    assert!(!said.contains(WARNING), "{said}");
+    let before = server.log().matches(WARNING).count();
+    conn.must("CONFIG SET maxmemory-policy volatile-ttl");
+    wait_for("the warning", || {
+        server.log().matches(WARNING).count() > before
+    });
+    let server = Server::start(&["--maxmemory", "512mb"]);
+    assert!(!server.log().contains(WARNING));
+    // One budget, whoever names it.
+    let mut conn = server.connect();
+    let budget = conn.info_text("memory", "memory_budget_human");
+    let said = conn.must("MEMORY DOCTOR").text();
+    assert!(said.contains(&format!("the budget is {budget}")), "{said}");
+}
+
+#[test]
+fn a_start_says_what_it_makes_of_its_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let run = |data: &std::path::Path, flags: &[&str]| {
+        let output = Server::command(data, *port, flags).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    };
+    let (ok, text) = run(dir.path(), &["--maxmemmory", "1gb"]);
+    let expected = "no parameter has the name 'maxmemmory', did you mean 'maxmemory'?";
+    assert!(!ok && text.contains(expected), "{text}");
+    let mut server = Server::prepare(&["--logfile", "k.log", "--dynamic-hz", "no"]);
+    let data = dir.path().join("a/b");
+    server.data = Some(data.clone());
+    // The harness makes it: a place below that does not exist.
+    server
+        .flags
+        .extend(["--dir".into(), data.join("c").display().to_string()]);
+    server.spawn();
+    let log = fs::read_to_string(data.join("c/k.log")).unwrap();
+    assert!(log.contains("did not exist and was made"), "{log}");
+    assert!(log.contains("without effect here: dynamic-hz"), "{log}");
+    server.restart();
+    let log = fs::read_to_string(data.join("c/k.log")).unwrap();
+    assert_eq!(log.matches("did not exist").count(), 1);
+    fs::write(dir.path().join("file"), "").unwrap();
+    let (ok, text) = run(&dir.path().join("file"), &[]);
+    assert!(!ok && text.contains("cannot make the directory"), "{text}");
+}
+
+/// They were unknown commands.
+#[test]
+fn users_modules_and_clusters_are_answered_as_by_a_redis_without_them() {
+    let flags = ["--save", ""];
+    let (ours, theirs) = (Server::start(&flags), oracle(&[]));
+    let mut clients = [ours.connect(), theirs.connect()];
+    for line in [
+        "ACL",
+        "ACL WHOAMI",
+        "ACL WHOAMI x",
+        "ACL USERS",
+        "ACL USERS x",
+        "ACL NOPE",
+        "ACL CAT",
+        "ACL CAT nope",
+        "ACL CAT read x",
+        "ACL GETUSER nobody",
+        "ACL LOG",
+        "ACL LOG 5",
+        "ACL LOG x",
+        "ACL LOG -1",
+        "ACL LOG RESET",
+        "ACL LOG RESET x",
+        "ACL GENPASS x",
+        "ACL GENPASS 0",
+        "ACL GENPASS 4097",
+        "ACL GENPASS 1 2",
+        "ACL DELUSER default",
+        "ACL DELUSER nobody",
+        "ACL SAVE",
+        "ACL LOAD",
+        "ACL DRYRUN default get x",
+        "ACL DRYRUN nobody get x",
+        "ACL DRYRUN default nope",
+        "ACL DRYRUN default get",
+        "ACL DRYRUN default config nope",
+        "ACL DRYRUN default config get",
+        "MODULE",
+        "MODULE LIST",
+        "MODULE LIST x",
+        "MODULE NOPE",
+        "MODULE LOAD /x",
+        "MODULE LOADEX /x",
+        "MODULE UNLOAD x",
+        "CLUSTER",
+        "CLUSTER INFO",
+        "CLUSTER INFO x",
+        "CLUSTER NODES",
+        "CLUSTER SLOTS",
+        "CLUSTER SHARDS",
+        "CLUSTER MYID",
+        "CLUSTER KEYSLOT x",
+        "CLUSTER HELP",
+        "CLUSTER NOPE",
+        "CLUSTER MEET x",
+        "CLUSTER ADDSLOTS 1",
+        "CLUSTER RESET",
+        "READONLY",
+        "READWRITE",
+        "READONLY x",
+        "ASKING",
+        "ASKING x",
+    ] {
+        let [our, their] = clients.each_mut().map(|client| client.cmd(line));
+        assert_eq!(our, their, "{line}");
+    }
+    let [our, their] = clients;
+    check_users(our, their);
+    let allowed = ["--enable-module-command", "yes"];
+    let mut clients = [Server::start(&allowed), oracle(&allowed)].map(|server| {
+        let client = server.connect();
+        (server, client)
+    });
+    for line in [
+        "MODULE LOAD /nowhere.so",
+        "MODULE UNLOAD nope",
+        "MODULE LIST",
+    ] {
+        let [our, their] = clients.each_mut().map(|(_, client)| client.cmd(line));
+        assert_eq!(our, their, "{line}");
+    }
+}
+
+/// What Redis says of its user since 7.2 has a word more.
+fn check_users(mut our: Conn, mut their: Conn) {
+    let without_word = |text: String| text.replace(" sanitize-payload", "");
+    for password in ["", "secret"] {
+        for client in [&mut our, &mut their] {
+            assert_eq!(
+                client.call(&["CONFIG", "SET", "requirepass", password]),
+                Value::ok()
+            );
+        }
+        let [ours, theirs] = [&mut our, &mut their].map(|client| {
+            let list = client.must("ACL LIST");
+            without_word(list.items()[0].text())
+        });
+        assert_eq!(ours, theirs);
+        for hello in [false, true] {
+            let [ours, theirs] = [&mut our, &mut their].map(|client| {
+                if hello {
+                    client.hello3();
+                }
+                let user = client.must("ACL GETUSER default");
+                let mut fields = user.pairs();
+                let flags = fields.remove(0).1.flat().unwrap();
+                let word = Value::bulk("sanitize-payload");
+                let flags: Vec<_> = flags.into_iter().filter(|flag| *flag != word).collect();
+                (flags, fields)
+            });
+            assert_eq!(ours, theirs, "RESP3: {hello}");
+        }
+        for client in [&mut our, &mut their] {
+            client.must("RESET");
+            client.cmd(&format!("AUTH {password}"));
+        }
+    }
+    for category in our.must("ACL CAT").items() {
+        let line = format!("ACL CAT {}", category.text());
+        let [ours, theirs] = [&mut our, &mut their].map(|client| {
+            let names = client.must(&line);
+            let names: std::collections::BTreeSet<_> =
+                names.items().iter().map(Value::text).collect();
+            names
+        });
+        let all = their.must("COMMAND LIST");
+        let all: std::collections::BTreeSet<_> = all.items().iter().map(Value::text).collect();
+        let known: Vec<_> = our
+            .must("COMMAND LIST")
+            .items()
+            .iter()
+            .map(Value::text)
+            .collect();
+        // WAIT counts as blocking since Redis 7.2.
+        let both = |names: std::collections::BTreeSet<String>| {
+            names
+                .into_iter()
+                .filter(|name| all.contains(name) && known.contains(name) && name != "wait")
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(both(ours), both(theirs), "{line}");
+    }
+    let password = our.must("ACL GENPASS 5").text();
+    assert_eq!(password.len(), 2);
+    let passwords = [0; 2].map(|_| our.must("ACL GENPASS").text());
+    assert!(passwords.iter().all(|password| password.len() == 64));
+    assert_ne!(passwords[0], passwords[1]);
+    let refused = our.cmd("ACL SETUSER other on").error().unwrap();
+    assert!(refused.contains("no ACL users"), "{refused}");
+}
