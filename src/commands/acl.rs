@@ -9,6 +9,7 @@ use super::command::categories;
 use super::connection::DEFAULT_USER;
 use super::help;
 use super::registry::{Registered, registry};
+use super::secrets;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::state::config::Config;
@@ -280,7 +281,6 @@ fn help(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 const HELPS: Flags = Flags::LOADING.union(Flags::STALE).union(Flags::SENTINEL);
 const OPEN: Flags = HELPS.union(Flags::NOSCRIPT);
 const ADMIN: Flags = OPEN.union(Flags::ADMIN);
-const SECRET: Flags = ADMIN.union(Flags::SENSITIVE);
 
 const fn row(command: Command, flags: Flags, summary: &'static str) -> Command {
     command.flags(flags).doc(Group::Server, "6.0.0", summary)
@@ -356,8 +356,9 @@ const SUBCOMMANDS: &[Command] = &[
             .history(&[
                 ("6.2.0", "Takes patterns of channels"),
                 ("7.0.0", "Takes selectors and key permissions"),
-            ]),
-        SECRET,
+            ])
+            .secret(secrets::of_acl_setuser),
+        ADMIN,
         "Makes or changes a user",
     ),
     row(

@@ -60,6 +60,11 @@ pub(super) fn of_config_set(args: &[&[u8]], index: usize) -> bool {
         .is_some_and(|param| param.has(Flag::Secret))
 }
 
+/// Of `ACL SETUSER user rule …`: passwords, and what a user may do.
+pub(super) fn of_acl_setuser(_args: &[&[u8]], index: usize) -> bool {
+    index > 1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
