@@ -518,7 +518,10 @@ fn check_progress(our: &mut Conn, total: u64) {
     let field = |our: &mut Conn, name: &str| our.info_text("persistence", name);
     assert_eq!(field(our, "loading"), "1");
     assert_eq!(field(our, "async_loading"), "0");
-    assert_eq!(field(our, "loading_total_bytes"), total.to_string());
+    // Clients are served before the file is opened.
+    wait_for("the size of the file", || {
+        field(our, "loading_total_bytes") == total.to_string()
+    });
     assert!(field(our, "loading_rdb_used_mem").parse::<u64>().unwrap() > 0);
     assert!(field(our, "loading_start_time").parse::<u64>().unwrap() > 1_600_000_000);
     wait_for("progress", || {

@@ -144,11 +144,11 @@ fn a_file_of_ours_fills_redis() {
     for (line, text) in [
         (
             "BGSAVE RDB a/b",
-            "ERR the name of the file must not name a directory",
+            "ERR the name of the file must not name a directory or hold a zero byte",
         ),
         (
             "BGSAVE RDB ..",
-            "ERR the name of the file must not name a directory",
+            "ERR the name of the file must not name a directory or hold a zero byte",
         ),
         ("BGSAVE RDB a b", "ERR syntax error"),
     ] {

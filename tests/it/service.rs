@@ -118,7 +118,7 @@ fn a_log_file_that_is_moved_away_is_made_anew() {
     let server = Server::start(&flags);
     let path = |name: &str| server.data_dir().join(name);
     let read = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
-    assert!(read("k.log").contains("ready on"));
+    assert!(read("k.log").contains("Ready to accept connections on"));
     fs::rename(path("k.log"), path("k.log.1")).unwrap();
     let before = read("k.log.1").len();
     server.connect().must("PING");
