@@ -115,7 +115,7 @@ pub trait Load {
     /// Told how far the load is, after each commit.
     fn report(&mut self, loaded: &Loaded);
 
-    /// Whether it is to end, although there is more; asked after each commit.
+    /// Whether it is to end, although there is more; asked after each key and commit.
     fn is_cancelled(&self) -> bool {
         false
     }
@@ -190,9 +190,9 @@ impl<R: BufRead> Import<'_, R> {
                 begin(self.txn, self.now_ms)?;
                 self.loaded.bytes = self.file.position();
                 self.load.report(&self.loaded);
-                if self.load.is_cancelled() {
-                    return Err(ImportError::Cancelled);
-                }
+            }
+            if self.load.is_cancelled() {
+                return Err(ImportError::Cancelled);
             }
         }
         self.txn.commit()?;
@@ -225,6 +225,7 @@ impl<R: BufRead> Import<'_, R> {
                 self.loaded.empty += 1;
                 Ok(())
             }
+            Err(_) if self.load.is_cancelled() => Err(ImportError::Cancelled),
             Err(RestoreError::Rdb(error)) => Err(ImportError::Key {
                 key: shown(&key),
                 db: self.db.0,
@@ -270,6 +271,9 @@ impl<R: BufRead> Import<'_, R> {
                     ..*loaded
                 };
                 load.report(&so_far);
+                if load.is_cancelled() {
+                    return Err(rdb::Error::Corrupt("the load was cancelled").into());
+                }
             }
             Ok::<(), RestoreError>(())
         })?;
