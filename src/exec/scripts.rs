@@ -82,6 +82,9 @@ pub(super) struct ThreadScripts {
     libraries_version: u64,
     /// The libraries that are loaded, by name: those of the functions that were called.
     libraries: FxHashMap<Vec<u8>, Arc<Library>>,
+    /// The memory budget of which the interpreter has its part, and that part.
+    budget: u64,
+    bytes: usize,
     counted: Counted,
 }
 
@@ -290,6 +293,8 @@ impl Executor {
             flushes: self.server.scripts.flushes(),
             libraries_version: 0,
             libraries: FxHashMap::default(),
+            budget: self.server.engine.memory_budget(),
+            bytes,
             counted: Counted::new(self.server.clone()),
         }))
     }
@@ -306,9 +311,14 @@ impl Executor {
             *scripts = self.new_interpreter()?;
         }
         let name = args.get(1).copied().unwrap_or_default();
-        let bytes = self.interpreter_bytes();
-        scripts.lua.limit_memory(bytes).map_err(no_interpreter)?;
-        let turn = Turn::start(self, call, args);
+        // How many threads there are is asked of the system, which takes longer than a script.
+        if scripts.budget != self.server.engine.memory_budget() {
+            scripts.budget = self.server.engine.memory_budget();
+            scripts.bytes = self.interpreter_bytes();
+            let limited = scripts.lua.limit_memory(scripts.bytes);
+            limited.map_err(no_interpreter)?;
+        }
+        let turn = Turn::start(self, scripts.bytes, call, args);
         let (code, given) = match call {
             ScriptCall::Fcall | ScriptCall::FcallRo => {
                 let known = self.find_function(scripts, name, &turn)?;
@@ -509,10 +519,10 @@ struct OnLane {
 }
 
 impl Turn {
-    fn start(executor: &Executor, call: ScriptCall, command: &[&[u8]]) -> Turn {
+    fn start(executor: &Executor, bytes: usize, call: ScriptCall, command: &[&[u8]]) -> Turn {
         Turn {
             slice: executor.slices.then_some(SLICE),
-            memory: executor.slices.then(|| executor.interpreter_bytes() / 2),
+            memory: executor.slices.then_some(bytes / 2),
             on_lane: OnLane::start(executor, call, command),
             inside: executor.in_unit(),
         }
