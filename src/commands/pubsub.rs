@@ -47,8 +47,9 @@ fn join(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
 
 fn leave(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
     let pubsub = &ctx.server.pubsub;
-    let leave = |ctx: &mut SessionCtx<'_>, name: &[u8]| {
-        pubsub.leave(ctx.session, ctx.outbox, kind, name);
+    let mut has_left = false;
+    let mut leave = |ctx: &mut SessionCtx<'_>, name: &[u8]| {
+        has_left |= pubsub.leave(ctx.session, ctx.outbox, kind, name);
         confirm(ctx, left(kind), kind, Some(name));
     };
     if args.len() > 1 {
@@ -61,7 +62,9 @@ fn leave(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
         }
         names.iter().for_each(|name| leave(ctx, name));
     }
-    pubsub.settle(ctx.server, ctx.session, ctx.outbox);
+    if has_left {
+        pubsub.settle(ctx.server, ctx.session, ctx.outbox);
+    }
     Ok(())
 }
 

@@ -249,6 +249,7 @@ impl Executor {
                     return Err(stop);
                 }
                 done => {
+                    self.outbox.end_transaction(session);
                     self.end_unit()?;
                     return done;
                 }

@@ -40,6 +40,7 @@ mod tests;
 use crate::resp::Reply;
 use api::{Api, Loaded};
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
+use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use sandbox::{Sandbox, compile};
 use std::cell::{Cell, RefCell};
@@ -146,6 +147,26 @@ pub struct Interpreter {
     fields: convert::Fields,
 }
 
+#[allow(unsafe_code)]
+unsafe extern "C" {
+    /// Of our patch of Lua's strings.
+    safe fn lua_sethashseed(seed: u64);
+}
+
+/// Nobody can choose long strings that Lua hashes alike.
+fn seed_hashes() -> mlua::Result<()> {
+    static SEEDED: Mutex<bool> = Mutex::new(false);
+    let mut seeded = SEEDED.lock();
+    if !*seeded {
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).map_err(mlua::Error::external)?;
+        // Before there is any string.
+        lua_sethashseed(u64::from_ne_bytes(seed));
+        *seeded = true;
+    }
+    Ok(())
+}
+
 impl Interpreter {
     /// An interpreter that may use `max_bytes` of memory, of a server of this
     /// version (`7.4.0`).
@@ -153,6 +174,7 @@ impl Interpreter {
     /// # Errors
     /// There is not that much memory.
     pub fn new(max_bytes: usize, version: &str) -> mlua::Result<Interpreter> {
+        seed_hashes()?;
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
         let watch = Rc::new(Watch::default());

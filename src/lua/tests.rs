@@ -251,6 +251,8 @@ fn stops_cannot_be_caught() {
         "local t = {} for i = 1, 2^20 do t[i] = i end for i = 1, 2^20 do t[i] = nil end
         while true do next(t) end",
         "while true do collectgarbage() end",
+        "local t, k = {}, 2^19 + 1 while k < 2^31 do t[k] = 1 k = k * 2 end
+        for i = 1, 2^19 do t[i] = i end while true do local n = #t end",
         "local s = string.rep('x', 5e6) while true do local t = s .. 'y' end",
         "local s = string.rep('x = x ', 1e6) while true do loadstring(s) end",
         "local s = '--' .. string.rep('x', 1e6) while true do loadstring(s) end",

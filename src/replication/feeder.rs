@@ -201,6 +201,8 @@ impl<'s> Feeder<'s> {
         // Nothing had to be heard until now.
         self.heard = Instant::now();
         self.replica.set_feeding(Feeding::Online);
+        let wants_pings = &self.replica.wants_pings;
+        wants_pings.store(self.is_redis(), Ordering::Relaxed);
         self.stream(&hold)
     }
 
@@ -469,11 +471,10 @@ impl<'s> Feeder<'s> {
     }
 
     /// Says how far the binlog goes, as the replica lags or nothing was said for a while
-    /// (`is_silent`). Then a ping is logged, too: a replica has nothing to say of its own to
-    /// the Redis replicas that it may have. They count every byte as one of the stream, an
-    /// empty line as well.
+    /// (`is_silent`). Then a ping is logged for a Redis: it counts every byte as one of the
+    /// stream, an empty line as well, so that a replica has nothing to say to it of its own.
     fn keep_alive(&mut self, is_silent: bool) -> Result<(), End> {
-        if is_silent {
+        if is_silent && self.replica.wants_pings.load(Ordering::Relaxed) {
             redis::log_ping(&self.server.engine)?;
         }
         if !self.is_redis() {
@@ -647,7 +648,13 @@ impl<'s> Feeder<'s> {
         loop {
             match self.parser.advance(&self.input, &limits) {
                 Ok(Progress::Complete { consumed }) => {
-                    let said = wire::from_replica(&self.parser.args(&self.input));
+                    let args = self.parser.args(&self.input);
+                    let said = wire::from_replica(&args);
+                    let relays = wire::relays_of_replica(&args);
+                    drop(args);
+                    if let Some(so) = relays {
+                        self.replica.wants_pings.store(so, Ordering::Relaxed);
+                    }
                     if let Some(ack) = said {
                         self.acks += 1;
                         // It cannot have more than it was sent.

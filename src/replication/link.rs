@@ -102,6 +102,8 @@ pub(super) struct Follower<'s> {
     pub(super) distrusted: bool,
     /// What the master sends waits until the disk takes it.
     holds_back: bool,
+    /// The master knows that a Redis is behind this server.
+    relays: bool,
     no_room: NoRoom,
 }
 
@@ -177,6 +179,7 @@ impl<'s> Follower<'s> {
             following,
             distrusted: false,
             holds_back: false,
+            relays: false,
             no_room: NoRoom::default(),
         };
         let mut told = Recurring::default();
@@ -301,6 +304,7 @@ impl<'s> Follower<'s> {
 
     fn follow(&mut self) -> Result<std::convert::Infallible, End> {
         let link = &self.server.replication.link;
+        self.relays = false;
         self.enter(LinkPhase::Connecting);
         let socket = self.connect()?;
         link.set_socket(Some(socket.try_clone()?));
@@ -720,7 +724,7 @@ impl<'s> Follower<'s> {
 
     /// Says how far this is; while a data set arrives: nowhere. The old one's
     /// positions mean nothing to the master.
-    fn acknowledge(&self, peer: &mut Peer<'_>, course: &mut Course) -> Result<(), End> {
+    fn acknowledge(&mut self, peer: &mut Peer<'_>, course: &mut Course) -> Result<(), End> {
         let engine = &self.server.engine;
         let ack = match course {
             Course::Stream(stream) => return self.acknowledge_stream(peer, stream),
@@ -734,6 +738,11 @@ impl<'s> Follower<'s> {
             },
         };
         let mut out = Vec::new();
+        let relays = self.server.replication.wants_pings();
+        if relays != self.relays {
+            self.relays = relays;
+            wire::relays(&mut out, relays);
+        }
         wire::ack(&mut out, &ack);
         Ok(peer.socket.write_all(&out)?)
     }

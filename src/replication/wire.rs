@@ -16,7 +16,9 @@
 //! ```
 //!
 //! and the replica says `REPLCONF ACK offset FACK offset`, at least once a
-//! second: what it has applied, and what it has synced to its disk.
+//! second: what it has applied, and what it has synced to its disk. It says
+//! `REPLCONF relays yes` once a Redis is behind it, which hears of its master by
+//! what is logged alone, and `REPLCONF relays no` when there is none any more.
 //!
 //! `rows` are as [`crate::storage::snapshot`] draws them, `row` is a row of the
 //! binlog as it stands on disk, and `checksum` is the CRC-64 of `rows`. Position
@@ -233,6 +235,20 @@ pub(super) fn ack(out: &mut Vec<u8>, ack: &Ack) {
             synced.as_bytes(),
         ],
     );
+}
+
+/// Appends whether a Redis is behind this replica.
+pub(super) fn relays(out: &mut Vec<u8>, so: bool) {
+    let word: &[u8] = if so { b"yes" } else { b"no" };
+    command(out, &[&b"REPLCONF"[..], b"relays", word]);
+}
+
+/// Reads whether a Redis is behind a replica.
+pub(super) fn relays_of_replica(args: &[&[u8]]) -> Option<bool> {
+    match args {
+        [b"REPLCONF", b"relays", word] => Some(*word == &b"yes"[..]),
+        _ => None,
+    }
 }
 
 /// Reads an acknowledgement.

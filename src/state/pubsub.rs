@@ -262,21 +262,32 @@ impl PubSub {
         note(session, kind);
     }
 
-    /// Unsubscribes a client, on its own thread, whose outbox this is.
-    /// [`PubSub::settle`] comes after the last name.
-    pub fn leave(&self, session: &mut Session, outbox: &mut Outbox, kind: Kind, name: &[u8]) {
-        if session.subscriptions.names(kind).contains(name) {
+    /// Unsubscribes a client, on its own thread, whose outbox this is; says whether it was
+    /// subscribed. [`PubSub::settle`] comes after the last name if it was to one.
+    pub fn leave(
+        &self,
+        session: &mut Session,
+        outbox: &mut Outbox,
+        kind: Kind,
+        name: &[u8],
+    ) -> bool {
+        let is_subscribed = session.subscriptions.names(kind).contains(name);
+        if is_subscribed {
             outbox.find_targets(&self.tables.read());
             self.remove(session, kind, name);
         }
+        is_subscribed
     }
 
     /// A client has unsubscribed from names. What was published before and still waits
     /// for it goes before the reply of the command that runs; what the running
-    /// transaction itself has published, after it.
+    /// transaction itself has published, after it: see [`Outbox::end_transaction`].
     pub fn settle(&self, server: &Server, session: &mut Session, outbox: &mut Outbox) {
         session.overtake(server);
-        outbox.settle(session);
+        match session.deny_blocking {
+            true => session.left_names = true,
+            false => outbox.settle(session, false),
+        }
     }
 
     /// Unsubscribes a client from everything.
@@ -348,8 +359,8 @@ enum Outgoing {
 impl Outgoing {
     /// A client of this thread has unsubscribed from names: it gets what was published
     /// before that by those all the same. Now, before the reply of the command that runs,
-    /// or with the rest of its transaction.
-    fn settle(&mut self, session: &mut Session) {
+    /// or with the rest of its transaction (`later`).
+    fn settle(&mut self, session: &mut Session, later: bool) {
         let (thread, id) = (session.info.thread, session.info.id);
         let Outgoing::Publish {
             kind,
@@ -370,7 +381,7 @@ impl Outgoing {
             if is_subscribed || !subscribers.has(thread, id) {
                 continue;
             }
-            if session.deny_blocking {
+            if later {
                 left.push((thread, id));
                 continue;
             }
@@ -472,8 +483,18 @@ impl Outbox {
     }
 
     /// A client of this thread has unsubscribed from names.
-    fn settle(&mut self, session: &mut Session) {
-        self.items.iter_mut().for_each(|item| item.settle(session));
+    fn settle(&mut self, session: &mut Session, later: bool) {
+        let items = self.items.iter_mut();
+        items.for_each(|item| item.settle(session, later));
+    }
+
+    /// The transaction of a client of this thread ends: what it has published goes to the
+    /// client itself, too, if that was subscribed then. Once for the whole transaction, which
+    /// may have many commands that publish and unsubscribe.
+    pub fn end_transaction(&mut self, session: &mut Session) {
+        if std::mem::take(&mut session.left_names) {
+            self.settle(session, true);
+        }
     }
 
     /// Whether something here is for a client that may not be subscribed any more.

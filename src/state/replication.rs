@@ -101,6 +101,9 @@ pub struct Replica {
     pub acked_ms: AtomicU64,
     /// Somebody waits for it to say so.
     pub ask: AtomicBool,
+    /// It is a Redis, or one is behind it: nothing but what is logged tells it that its
+    /// master lives.
+    pub wants_pings: AtomicBool,
     /// What waits to be sent to it, in memory.
     pub account: Account,
     messages: Mutex<Messages>,
@@ -160,6 +163,7 @@ impl Replica {
             synced: AtomicU64::new(0),
             acked_ms: AtomicU64::new(now_ms),
             ask: AtomicBool::new(false),
+            wants_pings: AtomicBool::new(false),
             wake,
         }
     }
@@ -632,6 +636,12 @@ impl Replication {
     /// Whether there are replicas.
     pub fn has_replicas(&self) -> bool {
         !self.replicas.read().is_empty()
+    }
+
+    /// Whether a replica wants pings to be logged.
+    pub fn wants_pings(&self) -> bool {
+        let wants = |replica: &Arc<Replica>| replica.wants_pings.load(Ordering::Relaxed);
+        self.replicas.read().iter().any(wants)
     }
 
     /// Leaves messages to the feeders of all replicas that are online, to be sent

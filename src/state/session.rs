@@ -85,6 +85,8 @@ pub struct Session {
     pub overtaken: Vec<u8>,
     /// A command may not wait for other clients: it runs within EXEC or a script.
     pub deny_blocking: bool,
+    /// The transaction that runs has unsubscribed it from names.
+    pub left_names: bool,
     /// Whether it has written since it last asked how far replicas are.
     pub wrote: bool,
     /// Binlog position by which all that it had written then stood.
@@ -122,6 +124,7 @@ impl Session {
             tracking: None,
             overtaken: Vec::new(),
             deny_blocking: false,
+            left_names: false,
             wrote: false,
             written_to: 0,
             waiting: None,

@@ -26,6 +26,8 @@ pub fn build() {
         .include(&sources)
         .define("LUA_USE_POSIX", None)
         .flag_if_supported("-fno-common")
+        // As fast whatever our own code is compiled with.
+        .opt_level(3)
         .warnings(false)
         .files(files(&sources, "c"))
         .link_lib_modifier("+whole-archive")
