@@ -82,12 +82,16 @@ using DiskRef = std::shared_ptr<const Disk>;
 
 class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
-  WritableFile(std::unique_ptr<FSWritableFile>&& file, DiskRef disk, uint64_t size)
-      : FSWritableFileOwnerWrapper(std::move(file)), disk_(std::move(disk)), size_(size) {}
+  WritableFile(std::unique_ptr<FSWritableFile>&& file, DiskRef disk, uint64_t size, bool is_table)
+      : FSWritableFileOwnerWrapper(std::move(file)),
+        disk_(std::move(disk)),
+        size_(size),
+        is_table_(is_table) {}
 
   IOStatus Append(const Slice& data, const IOOptions& options, IODebugContext* debug) override {
-    // Compactions can wait for room, and take none that memtables need.
-    const bool waits = options.io_activity == Env::IOActivity::kCompaction;
+    // Compactions can wait for room, and take none that memtables need. The manifest that
+    // they write to cannot wait.
+    const bool waits = is_table_ && options.io_activity == Env::IOActivity::kCompaction;
     if (waits && !disk_->Spares(data.size())) {
       return disk_->Seen(IOStatus::NoSpace("memtables need the room that is left"));
     }
@@ -136,6 +140,7 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
  private:
   const DiskRef disk_;
   uint64_t size_;
+  const bool is_table_;
 };
 
 // What a compaction cannot read now must not stop it for good either.
@@ -190,14 +195,14 @@ class Files final : public rocksdb::FileSystemWrapper {
     if (made.IsNoSpace() && disk_->MakeRoom()) {
       made = target()->NewWritableFile(name, options, file, debug);
     }
-    return Wrap(std::move(made), file, 0);
+    return Wrap(std::move(made), name, file, 0);
   }
   IOStatus ReopenWritableFile(const std::string& name, const FileOptions& options,
                               std::unique_ptr<FSWritableFile>* file,
                               IODebugContext* debug) override {
     IOStatus opened = target()->ReopenWritableFile(name, options, file, debug);
     const uint64_t size = opened.ok() ? (*file)->GetFileSize(IOOptions(), debug) : 0;
-    return Wrap(std::move(opened), file, size);
+    return Wrap(std::move(opened), name, file, size);
   }
   IOStatus NewRandomAccessFile(const std::string& name, const FileOptions& options,
                                std::unique_ptr<FSRandomAccessFile>* file,
@@ -233,8 +238,12 @@ class Files final : public rocksdb::FileSystemWrapper {
   }
 
  private:
-  IOStatus Wrap(IOStatus made, std::unique_ptr<FSWritableFile>* file, uint64_t size) {
-    if (made.ok()) file->reset(new WritableFile(std::move(*file), disk_, size));
+  IOStatus Wrap(IOStatus made, const std::string& name, std::unique_ptr<FSWritableFile>* file,
+                uint64_t size) {
+    if (made.ok()) {
+      const bool is_table = Slice(name).ends_with(".sst");
+      file->reset(new WritableFile(std::move(*file), disk_, size, is_table));
+    }
     return disk_->Seen(std::move(made));
   }
 

@@ -340,6 +340,11 @@ fn a_redis_behind_an_idle_replica_of_a_kedis_keeps_its_link() {
     follow(&redis, &middle);
     let is_up = || info(&redis, "replication", "master_link_status") == "up";
     wait_for("the link", is_up);
+    // With the first write the history gets a name of its own.
+    master.connect().must("SET first 1");
+    wait_for("the first write", || {
+        redis.connect().must("EXISTS first") == Value::Int(1) && is_up()
+    });
     let before = syncs(&middle);
     let until = Instant::now() + Duration::from_secs(12);
     while Instant::now() < until {
