@@ -140,7 +140,8 @@ fn what_clients_hold_stays_within_the_budget() {
         let error = conn.cmd("EXEC").error().unwrap_or_default();
         assert!(error.starts_with("EXECABORT "), "{error}");
     });
-    in_a_container("pipelines of long values", |server| {
+    in_a_container("pipelines of long values beside full caches", |server| {
+        fill_caches(server);
         let wire = set("key", 10 << 20).repeat(4);
         std::thread::scope(|scope| {
             for _ in 0..16 {
