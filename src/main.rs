@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 
 /// Runs the server, here or in the background.
 fn start(config: Config, given: Given) -> ExitCode {
-    // Who has started it watches this process.
+    // A service manager watches the process that it has started, not a child of it.
     let is_supervised = Supervisor::find(config.supervised) != Supervisor::None;
     if !config.daemonize || is_supervised {
         return run(config, given, None);

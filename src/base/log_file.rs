@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// See the module.
+/// The log file, opened again when its name leads to another file or to none.
 #[derive(Debug)]
 pub struct LogFile {
     path: PathBuf,

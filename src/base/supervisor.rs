@@ -23,10 +23,10 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 /// For how long it then waits for the next time, in µs.
 const EXTENSION_US: u32 = 60_000_000;
 
-/// Who started this process and wants to know how it is.
+/// The service manager that started this process and is told of its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Supervisor {
-    /// Nobody.
+    /// There is none.
     None,
     /// upstart, with `expect stop`.
     Upstart,

@@ -373,7 +373,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-/// The table.
+/// The rows of ACL.
 pub const COMMANDS: &[Command] = &[row(
     Command::container("acl", -2, SUBCOMMANDS),
     Flags::SENTINEL,

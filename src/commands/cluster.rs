@@ -167,7 +167,7 @@ const SUBCOMMANDS: &[Command] = &[
     ]),
 ];
 
-/// The table.
+/// The rows of CLUSTER and of the commands that only cluster clients send.
 pub const COMMANDS: &[Command] = &[
     Command::container("cluster", -2, SUBCOMMANDS).doc(
         Group::Cluster,

@@ -102,7 +102,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-/// The table.
+/// The rows of MODULE.
 pub const COMMANDS: &[Command] = &[row(
     Command::container("module", -2, SUBCOMMANDS),
     Flags::empty(),

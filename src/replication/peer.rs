@@ -88,7 +88,7 @@ impl Part {
     }
 }
 
-/// See the module.
+/// A connection to the master: what has arrived of it, and when.
 pub(super) struct Peer<'s> {
     pub(super) socket: TcpStream,
     server: &'s Server,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 
-/// See the module.
+/// The signals that have arrived and wait to be seen to.
 pub(super) struct Signals {
     /// SIGINT or SIGTERM.
     stop: Arc<AtomicBool>,

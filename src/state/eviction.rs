@@ -264,7 +264,9 @@ impl Server {
         needs: &Needs,
     ) -> Result<(), Refusal> {
         let Needs { bytes, work, .. } = *needs;
-        let wanted = bytes as u64 + (work as u64).saturating_mul(COPIES);
+        // A client may announce any length.
+        let wanted = (work as u64).saturating_mul(COPIES);
+        let wanted = wanted.saturating_add(bytes as u64);
         let limit = self.lending_limit(config);
         let held = work.saturating_sub(bytes) as u64;
         if wanted.saturating_add(held) > limit {

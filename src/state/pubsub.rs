@@ -13,7 +13,7 @@
 //! confirmation, as is what waits in the outbox of its own thread (see
 //! [`PubSub::leave`]).
 //!
-//! Who gets a keyspace event is found out when the tick is durable, or before that if
+//! The receivers of a keyspace event are found when the tick is durable, or before that if
 //! the thread runs a command that changes subscriptions.
 //!
 //! Order: a thread's messages go out in the order of its commands, and a queue

@@ -76,7 +76,7 @@ pub struct DiskFigures {
     pub log: u64,
 }
 
-/// See the module.
+/// The file system of the database: its free space, the reserve, and failed calls.
 #[derive(Debug)]
 pub struct Disk {
     dir: PathBuf,

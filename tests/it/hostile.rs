@@ -61,6 +61,23 @@ fn owned(inputs: &[&str]) -> Vec<Vec<u8>> {
     inputs.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
+/// Where long arguments are allowed, a length near the largest number is one that memory
+/// can never be lent for: the sum of what it needs overflowed, which ended the server.
+#[test]
+fn an_argument_of_any_length_may_be_announced() {
+    let server = Server::start(&["--proto-max-bulk-len", &i64::MAX.to_string()]);
+    for length in [i64::MAX, i64::MAX / 2, i64::MAX / 4, 1 << 50] {
+        let mut conn = server.connect();
+        let head = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${length}\r\n");
+        conn.send_raw(head.as_bytes()).unwrap();
+        // Memory is asked for when more comes; the server closes before it has read all.
+        conn.send_raw(&vec![b'x'; 2 << 20]).ok();
+        let (_, closed) = conn.read_raw_until(Duration::from_secs(10), |_| false);
+        assert!(closed, "{length}");
+    }
+    server.connect().must("PING");
+}
+
 #[test]
 fn broken_requests_are_answered_as_the_oracle_does() {
     let mut inputs = owned(&[

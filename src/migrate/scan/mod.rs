@@ -49,7 +49,7 @@ const LOOKS: usize = 5;
 /// How far a pass is: this DB, from this cursor on.
 type At = (u64, u64);
 
-/// See the module.
+/// A copy of a source by SCAN, with what its events tell meanwhile.
 pub struct Scan<'s> {
     options: &'s Options,
     rewriter: &'s Rewriter,
