@@ -31,8 +31,16 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
             log_seen = Some(Instant::now());
             disk.measure_log();
         }
-        if !engine.has_failed() && (looks_at_log || !disk.is_low()) {
-            match engine.relieve_disk() {
+        if !engine.has_failed() {
+            let relieves = looks_at_log || !disk.is_low();
+            let relieve = || {
+                if relieves {
+                    engine.relieve_disk()
+                } else {
+                    Ok(())
+                }
+            };
+            match engine.set_stalls().and_then(|()| relieve()) {
                 Ok(()) => relief_fails.over(),
                 Err(error) if relief_fails.is_news(&error) => log::warn!("disk thread: {error}"),
                 Err(_) => {}

@@ -5,7 +5,8 @@
 //! (`disk-reserve`). What is in memtables is to be written out, and needs room for that:
 //! while the disk has little free space besides the reserve and them, it is *low*. Commits
 //! count as well between two looks, with what they take in the write-ahead log and what
-//! they will take in a table. While the disk is low what adds data is refused ([`StorageError::NoRoom`](super::StorageError::NoRoom)), and the
+//! they will take in a table. The disk is low, too, from when a compaction has no room until
+//! there is more than it had, or compactions are done: else files would pile up. While the disk is low what adds data is refused ([`StorageError::NoRoom`](super::StorageError::NoRoom)), and the
 //! larger part of the reserve is given up, so that deletions, expiry, flushes and the
 //! compactions that free the space of deleted rows go on. The rest goes when a file that
 //! cannot wait, the write-ahead log before all, could otherwise not be written. Once there
@@ -26,7 +27,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -40,8 +41,9 @@ const MOST_OF_DISK: u64 = 20;
 /// The part of the reserve that the disk has free besides it, or is low; the same part of
 /// the reserve is given up last.
 const PART: u64 = 8;
-/// Files allocate so many bytes ahead also where little is free.
-const LITTLE: u64 = 256 << 10;
+/// Tables have so many bytes besides their rows, with what is said of them in the manifest
+/// and in RocksDB's log.
+const BESIDES: u64 = 512 << 10;
 /// A file that asks for room this soon after it was made may have it, too.
 const JUST_NOW: Duration = Duration::from_secs(1);
 
@@ -76,6 +78,33 @@ pub struct DiskFigures {
     pub log: u64,
 }
 
+/// Bytes that were taken.
+#[derive(Debug, Default)]
+struct Taken {
+    /// By commits: in the log first, in tables later.
+    commits: AtomicU64,
+    /// By compactions.
+    compactions: AtomicU64,
+}
+
+impl Taken {
+    /// What all of it takes on the disk in the end.
+    fn total(&self) -> u64 {
+        2 * self.commits.load(Ordering::Acquire) + self.compactions.load(Ordering::Acquire)
+    }
+}
+
+/// A commit that is being written, until this is dropped.
+#[must_use]
+#[derive(Debug)]
+pub(super) struct InFlight<'a>(&'a AtomicU64, u64);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Release);
+    }
+}
+
 /// The file system of the database: its free space, the reserve, and failed calls.
 #[derive(Debug)]
 pub struct Disk {
@@ -88,9 +117,20 @@ pub struct Disk {
     held: AtomicU64,
     /// What memtables hold, which is to be written out.
     unwritten: AtomicU64,
-    /// What commits may still take before the disk is low.
-    left: AtomicI64,
+    /// How far commits were when that was measured.
+    measured_at: AtomicU64,
+    /// How far they are: sums since the start.
+    taken: Taken,
+    /// Commits that are being written now.
+    in_flight: AtomicU64,
+    /// The disk is low once this much is taken.
+    limit: AtomicU64,
     low: AtomicBool,
+    /// A compaction had no room since the last look.
+    refused: AtomicBool,
+    /// With so much room for them, compactions that had none are tried again with writes
+    /// that add data beside them; 0 if there are none.
+    lacking: AtomicU64,
     /// Changes of the reserve take turns.
     turn: Mutex<Turn>,
     /// What could not be done last, and how often something could not.
@@ -110,9 +150,14 @@ impl Disk {
             free: AtomicU64::new(u64::MAX),
             log: AtomicU64::new(0),
             held: AtomicU64::new(0),
-            unwritten: AtomicU64::new(0),
-            left: AtomicI64::new(i64::MAX),
+            unwritten: AtomicU64::new(BESIDES),
+            measured_at: AtomicU64::new(0),
+            taken: Taken::default(),
+            in_flight: AtomicU64::new(0),
+            limit: AtomicU64::new(u64::MAX),
             low: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+            lacking: AtomicU64::new(0),
             turn: Mutex::default(),
             failure: Mutex::default(),
             failures: AtomicU64::new(0),
@@ -124,6 +169,8 @@ impl Disk {
         );
         disk.measure();
         disk.measure_log();
+        disk.limit
+            .store(disk.free.load(Ordering::Relaxed), Ordering::Relaxed);
         if disk.is_short() {
             disk.begin_low(&mut disk.turn.lock());
         }
@@ -166,20 +213,47 @@ impl Disk {
         (count, self.failure.lock().clone())
     }
 
-    /// Whether so many bytes are free besides what memtables need.
+    /// Whether so many bytes are free besides what memtables need. If not, a compaction
+    /// fails.
     fn spares(&self, bytes: u64) -> bool {
-        self.measure();
-        let needed = self.unwritten.load(Ordering::Relaxed).saturating_add(bytes);
-        self.free.load(Ordering::Relaxed) >= needed
+        let limit = self.limit.load(Ordering::Relaxed);
+        let fits = self.taken.total().saturating_add(bytes) <= limit;
+        let spares = fits && !self.is_low() || {
+            self.measure();
+            let commits = self.taken.commits.load(Ordering::Acquire);
+            let since = commits - self.measured_at.load(Ordering::Relaxed);
+            let unwritten = self.unwritten.load(Ordering::Relaxed);
+            let in_flight = self.in_flight.load(Ordering::Relaxed);
+            // The reserve is for deletions, of which it is not known yet how many come.
+            let spared = if self.is_low() { self.wanted() / 2 } else { 0 };
+            let needed = unwritten + since + in_flight + spared;
+            self.free.load(Ordering::Relaxed) >= needed.saturating_add(bytes)
+        };
+        match spares {
+            true => _ = self.taken.compactions.fetch_add(bytes, Ordering::AcqRel),
+            false => self.refused.store(true, Ordering::Relaxed),
+        }
+        spares
+    }
+
+    /// Whether compactions had no room, and none has been tried with more.
+    pub fn has_refused_compactions(&self) -> bool {
+        self.lacking.load(Ordering::Relaxed) > 0
+    }
+
+    /// All compactions that there are to do are done.
+    pub fn compactions_are_done(&self) {
+        self.lacking.store(0, Ordering::Relaxed);
     }
 
     /// How much of `wanted` bytes a file may allocate before it needs them.
     fn preallocation(&self, wanted: u64) -> u64 {
-        let most = match self.is_low() {
+        let limit = self.limit.load(Ordering::Relaxed);
+        match self.is_low() {
             true => 0,
-            false => self.free.load(Ordering::Relaxed) / PART,
-        };
-        wanted.min(most.max(LITTLE))
+            // Other files do the same.
+            false => wanted.min(limit.saturating_sub(self.taken.total()) / PART),
+        }
     }
 
     /// Changes the size of the reserve, in bytes; 0 is none.
@@ -187,17 +261,18 @@ impl Disk {
         self.configured.store(bytes, Ordering::Relaxed);
     }
 
-    /// A commit of so many bytes is about to be written.
-    pub(super) fn took(&self, bytes: usize) {
-        // In the log now, in a table later.
-        let bytes = i64::try_from(2 * bytes).unwrap_or(i64::MAX);
-        let left = self.left.fetch_sub(bytes, Ordering::Relaxed);
-        if left < bytes && !self.is_low() {
+    /// A commit of so many bytes is about to be written; it is until the result is dropped.
+    pub(super) fn took(&self, bytes: usize) -> InFlight<'_> {
+        let in_flight = InFlight(&self.in_flight, bytes as u64);
+        self.in_flight.fetch_add(bytes as u64, Ordering::AcqRel);
+        self.taken.commits.fetch_add(bytes as u64, Ordering::AcqRel);
+        if self.taken.total() > self.limit.load(Ordering::Relaxed) && !self.is_low() {
             let mut turn = self.turn.lock();
             if !self.is_low() {
                 self.begin_low(&mut turn);
             }
         }
+        in_flight
     }
 
     /// Whether memtables should be written out early: the log that holds the same takes
@@ -213,33 +288,52 @@ impl Disk {
         }
     }
 
-    /// Looks how much is free, and gives up or takes back the reserve; memtables hold
-    /// `unwritten` bytes.
-    pub fn look(&self, unwritten: u64) {
+    /// Looks how much is free, and gives up or takes back the reserve; `unwritten` says how
+    /// many bytes memtables hold.
+    pub fn look(&self, unwritten: impl FnOnce() -> u64) {
+        let mut turn = self.turn.lock();
+        // Commits from here on count with what they take, those before with what they took.
+        let commits = self.taken.commits.load(Ordering::Acquire);
+        let compactions = self.taken.compactions.load(Ordering::Acquire);
+        let in_flight = self.in_flight.load(Ordering::Acquire);
+        let unwritten = unwritten() + in_flight + BESIDES;
         self.measure();
         self.unwritten.store(unwritten, Ordering::Relaxed);
-        let mut turn = self.turn.lock();
-        let wanted = self.wanted();
+        self.measured_at.store(commits, Ordering::Relaxed);
+        let (wanted, held) = (self.wanted(), self.held.load(Ordering::Relaxed));
+        let free = self.free.load(Ordering::Relaxed);
+        let room = free.saturating_add(held);
+        let is_refused = self.refused.swap(false, Ordering::Relaxed);
+        if is_refused {
+            self.lacking
+                .fetch_max(room.saturating_add(wanted), Ordering::Relaxed);
+        }
+        let (least, lacking) = (wanted / PART, self.lacking.load(Ordering::Relaxed));
         if self.is_low() {
-            let free = self.free.load(Ordering::Relaxed);
-            let room = free.saturating_add(self.held.load(Ordering::Relaxed));
-            if room >= wanted + 2 * (wanted / PART) + unwritten && self.hold(wanted) {
+            let enough = lacking.max(wanted + 2 * least + unwritten);
+            if room >= enough && self.hold(wanted) {
+                self.lacking.store(0, Ordering::Relaxed);
                 turn.given_up = None;
                 turn.low_since = None;
                 self.low.store(false, Ordering::Release);
                 if turn.is_told {
                     log::info!("the disk has room again: what adds data is taken");
                 }
+            } else if held < least && free >= 2 * least + unwritten && self.hold(least) {
+                turn.given_up = None;
             }
-        } else if self.is_short() {
+        } else if is_refused || self.is_short() {
             self.begin_low(&mut turn);
-        } else if self.held.load(Ordering::Relaxed) != wanted {
+        } else if held != wanted {
             self.hold(wanted);
         }
+        // The reserve may be another.
+        self.measure();
         let free = self.free.load(Ordering::Relaxed);
-        let left = free.saturating_sub(wanted / PART + unwritten);
-        let left = i64::try_from(left).unwrap_or(i64::MAX);
-        self.left.store(left, Ordering::Relaxed);
+        // What is in flight is in neither the log nor a memtable for sure.
+        let left = free.saturating_sub(least + unwritten + in_flight);
+        let limit = (2 * commits + compactions).saturating_add(left);
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
     /// Whether there is too little free besides the reserve, or for it.
@@ -440,18 +534,18 @@ mod tests {
         let disk = Disk::open(dir.path(), 1 << 20);
         assert!(!disk.is_low());
         assert_eq!(allocated(dir.path()), 0, "it may be somebody else's");
-        disk.look(0);
+        disk.look(|| 0);
         assert_eq!(allocated(dir.path()), 1 << 20);
         assert_eq!(disk.figures().reserve, 1 << 20);
         assert!(disk.make_room());
         assert!(disk.is_low());
         assert_eq!(allocated(dir.path()), 0);
         assert!(disk.make_room(), "there is room that just was made");
-        disk.look(0);
+        disk.look(|| 0);
         assert!(!disk.is_low());
         assert_eq!(allocated(dir.path()), 1 << 20);
         disk.set_reserve(0);
-        disk.look(0);
+        disk.look(|| 0);
         assert!(!disk.is_low());
         assert_eq!(allocated(dir.path()), 0);
         assert!(!disk.make_room());
@@ -461,20 +555,25 @@ mod tests {
     fn files_take_little_ahead_of_a_disk_that_has_little() {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::open(dir.path(), 0);
-        disk.free.store(80 << 20, Ordering::Relaxed);
+        disk.limit.store(80 << 20, Ordering::Relaxed);
         assert_eq!(disk.preallocation(100 << 20), 10 << 20);
         assert_eq!(disk.preallocation(1 << 20), 1 << 20);
-        disk.free.store(0, Ordering::Relaxed);
-        assert_eq!(disk.preallocation(100 << 20), LITTLE);
+        drop(disk.took(36 << 20));
+        assert_eq!(disk.preallocation(100 << 20), 1 << 20);
+        drop(disk.took(4 << 20));
+        assert_eq!(disk.preallocation(100 << 20), 0);
+        assert!(!disk.is_low());
+        drop(disk.took(1));
+        assert!(disk.is_low());
     }
 
     #[test]
     fn a_reserve_of_before_is_known() {
         let dir = tempfile::tempdir().unwrap();
-        Disk::open(dir.path(), 2 << 20).look(0);
+        Disk::open(dir.path(), 2 << 20).look(|| 0);
         let disk = Disk::open(dir.path(), 1 << 20);
         assert_eq!(disk.figures().reserve, 2 << 20);
-        disk.look(0);
+        disk.look(|| 0);
         assert_eq!(disk.figures().reserve, 1 << 20);
         assert_eq!(allocated(dir.path()), 1 << 20);
     }

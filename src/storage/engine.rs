@@ -5,6 +5,7 @@ mod heal;
 mod mend;
 mod open;
 mod salvage;
+mod stalls;
 mod whole;
 
 pub use files::is_copy;
@@ -132,6 +133,7 @@ pub struct Engine {
     pub(super) ahead: Ahead,
     pub(super) durability: Durability,
     health: Health,
+    unstalled: Mutex<stalls::Unstalled>,
     pub(super) next_id: AtomicU64,
     next_owner: AtomicU32,
     budget: AtomicU64,
@@ -289,6 +291,7 @@ impl Engine {
             snapshots: Mutex::new(0),
             trim: Mutex::new(()),
             new_families: Mutex::default(),
+            unstalled: Mutex::default(),
         };
         engine.look_at_disk();
         Ok(Arc::new(engine))
@@ -353,7 +356,7 @@ impl Engine {
         }
         fail_point("before-write")?;
         let number = self.durability.begin();
-        self.disk.took(batch.size_in_bytes());
+        let _in_flight = self.disk.took(batch.size_in_bytes());
         let done = fail_point("while-writing").and_then(|()| Ok(self.db.write(batch)?));
         // Also of a commit that failed, which has changed nothing.
         self.durability.wrote(number);

@@ -41,9 +41,9 @@ std::shared_ptr<FileSystem> FilesWithMarks();
 extern "C" {
 // Whether room was made by giving up the rest of the reserve.
 bool kedis_disk_make_room(const void* disk);
-// Whether so many bytes are free besides what memtables need.
+// Whether so many bytes are free besides what memtables need; if not, a compaction fails.
 bool kedis_disk_spares(const void* disk, size_t bytes);
-// How many bytes a file may allocate before it needs them, of those that it asks for.
+// How many bytes a file may allocate now before it needs them, of those that it asks for.
 uint64_t kedis_disk_preallocation(const void* disk, uint64_t wanted);
 void kedis_disk_failed(const void* disk, const char* text, size_t len);
 void kedis_disk_free(const void* disk);
@@ -80,25 +80,35 @@ class Disk final {
 
 using DiskRef = std::shared_ptr<const Disk>;
 
+// What a file is for. RocksDB needs none of those that have its options.
+enum class Kind { kTable, kOptions, kOther };
+
+Kind KindOf(const std::string& name) {
+  if (Slice(name).ends_with(".sst")) return Kind::kTable;
+  return name.find("/OPTIONS-") == std::string::npos ? Kind::kOther : Kind::kOptions;
+}
+
 class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
-  WritableFile(std::unique_ptr<FSWritableFile>&& file, DiskRef disk, uint64_t size, bool is_table)
+  WritableFile(std::unique_ptr<FSWritableFile>&& file, DiskRef disk, uint64_t size, Kind kind)
       : FSWritableFileOwnerWrapper(std::move(file)),
         disk_(std::move(disk)),
         size_(size),
-        is_table_(is_table) {}
+        kind_(kind) {}
 
   IOStatus Append(const Slice& data, const IOOptions& options, IODebugContext* debug) override {
     // Compactions can wait for room, and take none that memtables need. The manifest that
     // they write to cannot wait.
-    const bool waits = is_table_ && options.io_activity == Env::IOActivity::kCompaction;
-    if (waits && !disk_->Spares(data.size())) {
+    const bool compacts =
+        kind_ == Kind::kTable && options.io_activity == Env::IOActivity::kCompaction;
+    if (compacts && !disk_->Spares(data.size())) {
       return disk_->Seen(IOStatus::NoSpace("memtables need the room that is left"));
     }
     IOStatus done = target()->Append(data, options, debug);
     if (!done.ok()) {
       // A part of it may stand there.
       IOStatus cut = target()->Truncate(size_, options, debug);
+      const bool waits = compacts || kind_ == Kind::kOptions;
       if (done.IsNoSpace() && cut.ok() && !waits && disk_->MakeRoom()) {
         done = target()->Append(data, options, debug);
         if (!done.ok()) cut = target()->Truncate(size_, options, debug);
@@ -133,14 +143,19 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
                      IODebugContext* debug) override {
     return disk_->Seen(target()->RangeSync(offset, bytes, options, debug));
   }
-  void SetPreallocationBlockSize(size_t size) override {
-    target()->SetPreallocationBlockSize(disk_->Preallocation(size));
+  void SetPreallocationBlockSize(size_t size) override { preallocation_ = size; }
+  void PrepareWrite(size_t offset, size_t len, const IOOptions& options,
+                    IODebugContext* debug) override {
+    // There may be less room than when the file was made.
+    target()->SetPreallocationBlockSize(disk_->Preallocation(preallocation_));
+    target()->PrepareWrite(offset, len, options, debug);
   }
 
  private:
   const DiskRef disk_;
   uint64_t size_;
-  const bool is_table_;
+  size_t preallocation_ = 0;
+  const Kind kind_;
 };
 
 // What a compaction cannot read now must not stop it for good either.
@@ -192,7 +207,7 @@ class Files final : public rocksdb::FileSystemWrapper {
                            std::unique_ptr<FSWritableFile>* file,
                            IODebugContext* debug) override {
     IOStatus made = target()->NewWritableFile(name, options, file, debug);
-    if (made.IsNoSpace() && disk_->MakeRoom()) {
+    if (made.IsNoSpace() && KindOf(name) != Kind::kOptions && disk_->MakeRoom()) {
       made = target()->NewWritableFile(name, options, file, debug);
     }
     return Wrap(std::move(made), name, file, 0);
@@ -241,8 +256,7 @@ class Files final : public rocksdb::FileSystemWrapper {
   IOStatus Wrap(IOStatus made, const std::string& name, std::unique_ptr<FSWritableFile>* file,
                 uint64_t size) {
     if (made.ok()) {
-      const bool is_table = Slice(name).ends_with(".sst");
-      file->reset(new WritableFile(std::move(*file), disk_, size, is_table));
+      file->reset(new WritableFile(std::move(*file), disk_, size, KindOf(name)));
     }
     return disk_->Seen(std::move(made));
   }

@@ -93,7 +93,20 @@ impl Engine {
 
     /// Looks how much of the disk is free, see [`Disk::look`](crate::storage::disk::Disk).
     pub fn look_at_disk(&self) {
-        self.disk.look(self.memtable_usage().0 as u64);
+        if self.disk.has_refused_compactions() && !self.has_compactions() {
+            self.disk.compactions_are_done();
+        }
+        self.disk.look(|| self.memtable_usage().0 as u64);
+    }
+
+    /// Whether compactions run or should.
+    fn has_compactions(&self) -> bool {
+        [
+            "rocksdb.num-running-compactions",
+            "rocksdb.compaction-pending",
+        ]
+        .iter()
+        .any(|name| self.property_sum(name) > 0)
     }
 
     /// Begins to write memtables out where the disk has little room, so that the files of
@@ -132,7 +145,7 @@ impl Engine {
     }
 
     /// Those, and the engine's own.
-    fn all_families(&self) -> Vec<ColumnFamily> {
+    pub(super) fn all_families(&self) -> Vec<ColumnFamily> {
         let mut cfs = vec![self.own_cf.clone(), self.binlog_cf.clone()];
         cfs.extend(self.families());
         cfs

@@ -108,13 +108,19 @@ pub(super) fn noise(bytes: usize) -> String {
         .collect()
 }
 
-/// Fills the server up; returns how many keys were taken.
+/// Fills the server up with keys of 10,000 bytes; returns how many were taken.
 pub(super) fn write_until_refused(conn: &mut Conn, prefix: &str) -> i64 {
+    write_values_until_refused(conn, prefix, 10_000)
+}
+
+/// The same with values of so many bytes.
+fn write_values_until_refused(conn: &mut Conn, prefix: &str, bytes: usize) -> i64 {
+    let value = noise(bytes);
     let mut taken = 0;
     let mut refusals = 0;
     // The first refusals have memtables written out, which may make room for more.
     while refusals < 50 {
-        let reply = conn.cmd(&format!("SET {prefix}{taken} {}", noise(10_000)));
+        let reply = conn.cmd(&format!("SET {prefix}{taken} {value}"));
         if reply == Value::ok() {
             taken += 1;
             refusals = 0;
@@ -187,13 +193,7 @@ fn what_memtables_hold_has_room_on_the_disk() {
     server.spawn();
     let mut conn = server.connect();
     for round in 0..3 {
-        let value = noise(100_000);
-        let mut taken = 0;
-        // No further apart than a client sends them.
-        while conn.cmd(&format!("SET key{round}-{taken} {value}")) == Value::ok() {
-            taken += 1;
-            assert!(taken < 100_000, "the disk is not that large");
-        }
+        let taken = write_values_until_refused(&mut conn, &format!("key{round}-"), 100_000);
         // Later the binlog may have what the keys had.
         assert!(taken > 10 || round > 0, "{taken}");
         for n in 0..taken {
@@ -283,21 +283,16 @@ fn a_save_without_room_fails_and_says_so() {
     let server = start_on(&disk, &[]);
     let mut conn = server.connect();
     write_until_refused(&mut conn, "key");
-    // What RocksDB gives back once its memtables are tables may be room enough for a save.
-    let mut hogs = Vec::new();
-    wait_for("a save that fails", || {
-        hogs.push(disk.fill_with(&format!("hog{}", hogs.len())));
-        matches!(conn.cmd("SAVE"), Value::Error(_))
-    });
+    let hog = disk.fill();
+    let reply = conn.cmd("SAVE");
+    assert!(matches!(&reply, Value::Error(_)), "{reply:?}");
     assert!(matches!(conn.must("GET key1"), Value::Bulk(_)));
     conn.must("DEL key1");
-    drop(hogs);
-    let dump = Path::new(&server.data_dir()).join("dump.rdb");
-    let _ = std::fs::remove_file(&dump);
+    drop(hog);
     conn.must("FLUSHALL");
     wait_for("writes", || conn.cmd("SET again 1") == Value::ok());
     wait_for("a save", || conn.cmd("SAVE") == Value::ok());
-    assert!(dump.exists());
+    assert!(Path::new(&server.data_dir()).join("dump.rdb").exists());
 }
 
 /// `storage_bytes` was 1,331 where 112 MB stood in the write-ahead log.
