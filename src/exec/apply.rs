@@ -31,6 +31,7 @@ use crate::storage::snapshot::DataSet;
 use crate::storage::staging::Staging;
 use crate::storage::{DbIndex, Engine, StorageError};
 use crate::types::OpError;
+use std::sync::atomic::Ordering;
 
 /// Longest argument in a row.
 const MAX_ARG_LEN: usize = u32::MAX as usize;
@@ -60,6 +61,9 @@ pub enum ApplyError {
     /// It adds data, and there is no room for more; or no writes are taken now.
     #[error("the disk has no room for what the master sends")]
     NoRoom,
+    /// What applies it was told to end, which stopped a script.
+    #[error("the script was stopped")]
+    Ended,
     /// A Redis master sent a command that cannot be run here.
     #[error("the master sent {command}, which this server {why}: what follows cannot be applied")]
     NotHere {
@@ -211,6 +215,7 @@ impl Executor {
         loop {
             match self.apply_unit(session, &parsed, &scope, next) {
                 Ok(()) => break,
+                Err(_) if self.ended.load(Ordering::Acquire) => return Err(ApplyError::Ended),
                 // A script met a key that somebody else holds.
                 Err(Stop::Conflict | Stop::Slow) if !scope.is_everything() => {
                     scope = Scope::everything();

@@ -29,7 +29,7 @@ use crate::state::{Server, Session};
 use crate::storage::{DbIndex, Expected, Txn, View};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A key may not be written to now, and the command cannot wait for that.
 pub(super) const ON_ITS_WAY: Error =
@@ -85,6 +85,8 @@ pub struct Executor {
     pub(super) slices: bool,
     /// Where scripts run for as long as they need, if that is here.
     pub(super) lane: Option<Arc<Lane>>,
+    /// Once set, scripts that run here end, but for those of a lane.
+    pub(super) ended: Arc<AtomicBool>,
     /// The interpreter, made when the first script comes.
     pub(super) scripts: Option<Box<ThreadScripts>>,
     /// What is to be counted and shown of commands.
@@ -127,6 +129,7 @@ impl Executor {
             outbox: Outbox::default(),
             slices: false,
             lane: None,
+            ended: Arc::default(),
             scripts: None,
             record: Record::default(),
             request_shown: false,
@@ -158,6 +161,11 @@ impl Executor {
         executor.txn.be_impatient();
         executor.lane = Some(executor.server.lanes.add(owner));
         executor
+    }
+
+    /// Has scripts that run here end, and what they are a part of fail, once this is set.
+    pub fn end_with(&mut self, ended: Arc<AtomicBool>) {
+        self.ended = ended;
     }
 
     /// What all threads share.

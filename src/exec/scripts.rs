@@ -468,6 +468,7 @@ impl Executor {
                 Err(Failure::Stopped { why, place }) => {
                     self.outbox.truncate(published);
                     if why == Trip::Killed
+                        && running.is_some()
                         && let Some(before) = &before
                         && !self.server.lanes.are_stopping()
                     {
@@ -507,6 +508,8 @@ struct Turn {
     /// Bytes of the interpreter, more of which a lane has.
     memory: Option<usize>,
     on_lane: Option<OnLane>,
+    /// Set when what runs shall end.
+    kill: Arc<AtomicBool>,
     /// Whether it is a part of a transaction.
     inside: bool,
 }
@@ -520,10 +523,13 @@ struct OnLane {
 
 impl Turn {
     fn start(executor: &Executor, bytes: usize, call: ScriptCall, command: &[&[u8]]) -> Turn {
+        let on_lane = OnLane::start(executor, call, command);
+        let kill = on_lane.as_ref().map(|on| on.running.kill.clone());
         Turn {
             slice: executor.slices.then_some(SLICE),
             memory: executor.slices.then_some(bytes / 2),
-            on_lane: OnLane::start(executor, call, command),
+            on_lane,
+            kill: kill.unwrap_or_else(|| executor.ended.clone()),
             inside: executor.in_unit(),
         }
     }
@@ -536,7 +542,7 @@ impl Turn {
     fn limits(&self, time: Option<Duration>) -> Limits {
         Limits {
             time: self.slice.or(time),
-            kill: self.running().map(|running| running.kill.clone()),
+            kill: Some(self.kill.clone()),
             memory: self.memory,
         }
     }

@@ -353,6 +353,7 @@ impl<'l> Loading<'l> {
         let done = loop {
             match commands.run_some(&mut source) {
                 Ok(true) => {}
+                _ if self.server.loading.is_cancelled() => return Err(LoadError::Cancelled),
                 done => break done,
             }
             self.reach(commands.at());

@@ -139,6 +139,8 @@ impl<'s> Follower<'s> {
         master: &'s MasterAddr,
     ) -> Result<(), StorageError> {
         let mut executor = Executor::new(server.clone());
+        // Whether the link is still wanted is looked at afterwards.
+        executor.end_with(server.replication.link.begin());
         let begin = |engine: &Engine| {
             let wanted = server.replication.desired();
             if !wanted.is_still(desired) {

@@ -1,13 +1,14 @@
 //! A load of data at the start, while clients are told to wait: how far it is.
 
 use crate::base::clock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Loading {
     is_on: AtomicBool,
-    is_cancelled: AtomicBool,
+    is_cancelled: Arc<AtomicBool>,
     started_ms: AtomicU64,
     total_bytes: AtomicU64,
     loaded_bytes: AtomicU64,
@@ -71,6 +72,11 @@ impl Loading {
     /// Whether it is.
     pub fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Acquire)
+    }
+
+    /// What is set once the load is to end.
+    pub fn cancellation(&self) -> Arc<AtomicBool> {
+        self.is_cancelled.clone()
     }
 
     /// How far the load is, if there is one.

@@ -336,6 +336,7 @@ pub struct Link {
     /// See there.
     pub sync_bytes_here: AtomicU64,
     socket: Mutex<Option<TcpStream>>,
+    hung_up: Arc<AtomicBool>,
 }
 
 impl Link {
@@ -383,8 +384,15 @@ impl Link {
         *self.socket.lock() = socket;
     }
 
-    /// Breaks the connection.
+    /// A new link begins. What is returned is set once it is hung up.
+    pub fn begin(&self) -> Arc<AtomicBool> {
+        self.hung_up.store(false, Ordering::Release);
+        self.hung_up.clone()
+    }
+
+    /// Breaks the connection, and has scripts of the master's end.
     pub fn hang_up(&self) {
+        self.hung_up.store(true, Ordering::Release);
         if let Some(socket) = self.socket.lock().as_ref() {
             // A socket that is not connected any more is as good as hung up.
             let _ = socket.shutdown(Shutdown::Both);

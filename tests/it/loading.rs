@@ -440,6 +440,35 @@ fn while_data_is_loaded_clients_are_told_so() {
     assert!(!info.contains("loading_start_time"), "{info}");
 }
 
+/// Only a second SIGTERM ended the server.
+#[test]
+fn a_script_without_an_end_in_a_log_ends_with_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("endless.aof");
+    let commands = ["SET a 1", "EVAL ENDLESS 0"].map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let words = words.iter().map(|word| match *word {
+            "ENDLESS" => "redis.call('SET', 'b', '1') while true do end",
+            word => word,
+        });
+        let bulks = words.map(|word| format!("${}\r\n{word}\r\n", word.len()));
+        format!(
+            "*{}\r\n{}",
+            line.split(' ').count(),
+            bulks.collect::<String>()
+        )
+    });
+    fs::write(&path, commands.concat()).unwrap();
+    let data = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let path = path.display().to_string();
+    let flags = ["--load-rdb", &path, "--bind", "127.0.0.1"];
+    let ours = Loader::start(Server::command(data.path(), *port, &flags), port);
+    let mut conn = ours.connect();
+    wait_for("the load", || is_loading(&conn.cmd("PING")));
+    stop_while_it_loads(ours, data.path());
+}
+
 fn is_loading(reply: &Value) -> bool {
     reply
         .error()
@@ -537,7 +566,12 @@ fn check_progress(our: &mut Conn, total: u64) {
 fn stop_while_it_loads(mut ours: Loader, data: &Path) {
     let pid = Pid::from_raw(ours.child.id() as i32).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
-    let status = ours.child.wait().unwrap();
+    let mut ended = None;
+    wait_for("its end", || {
+        ended = ours.child.try_wait().unwrap();
+        ended.is_some()
+    });
+    let status = ended.unwrap();
     assert!(status.success(), "{status}");
     let port = free_port();
     let output = Server::command(data, *port, &[]).output().unwrap();

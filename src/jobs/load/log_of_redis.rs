@@ -94,6 +94,7 @@ impl Commands {
     pub fn new(server: &Arc<Server>, following: Following, at: u64) -> Commands {
         let mut executor = Executor::new(server.clone());
         executor.receive_rows(following);
+        executor.end_with(server.loading.cancellation());
         let info = ClientInfo::new(
             server.clients.new_id(),
             "append-only file".to_owned(),

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 
 use super::redis_master::{full_sync, scripted_master};
 use super::{figure, server};
+use crate::support::conn::encode;
 use crate::support::{Value, wait_for};
 
 const MIB: i64 = 1 << 20;
@@ -64,4 +65,26 @@ fn a_master_announces_no_more_than_there_is_memory_for() {
         drop(replica);
         master.join().unwrap();
     }
+}
+
+/// Only kill -9 ended the server, and REPLICAOF NO ONE did not let its keys go.
+#[test]
+fn a_script_without_an_end_ends_with_the_link() {
+    let mut stream = Vec::new();
+    encode(&mut stream, &["SELECT", "0"]);
+    let script = "redis.call('SET', KEYS[1], '1') while true do end";
+    encode(&mut stream, &["EVAL", script, "1", "k"]);
+    let (port, _, master) = scripted_master(full_sync(6, &[], &stream));
+    let replica = server(&[]);
+    let mut conn = replica.connect();
+    conn.must(&format!("REPLICAOF 127.0.0.1 {port}"));
+    wait_for("the link", || {
+        let info = conn.must("INFO replication").text();
+        info.contains("master_link_status:up")
+    });
+    conn.must("REPLICAOF NO ONE");
+    wait_for("the key", || conn.cmd("SET k 2") == Value::ok());
+    assert_eq!(conn.must("GET k"), Value::bulk("2"));
+    drop(replica);
+    master.join().unwrap();
 }
