@@ -235,3 +235,21 @@ impl Stats {
         self.per_command.iter().for_each(CommandStats::reset);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_codes_are_bounded() {
+        let stats = Stats::new(0);
+        for n in 0..2 * MAX_ERROR_CODES {
+            stats.error(&format!("CODE{n} text"));
+        }
+        stats.error("CODE0 text");
+        let errors = stats.errors.lock();
+        assert_eq!(errors.len(), MAX_ERROR_CODES);
+        assert_eq!(errors["CODE0"], 2);
+        assert_eq!(stats.error_replies.get(), 2 * MAX_ERROR_CODES as u64 + 1);
+    }
+}
