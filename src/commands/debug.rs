@@ -208,9 +208,16 @@ fn object(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let bytes = inspect::stored_bytes(ctx.view, ctx.db, key, &found, 0)?;
     let encoding = object::encoding_of(ctx, &found)?;
     let rows = u8::from(found.meta.rows);
+    let now_ms = ctx.view.now_ms();
+    let idle_s = ctx
+        .server
+        .accesses
+        .idle_s(ctx.view.key_hash(ctx.db, key), now_ms);
+    // The clock of Redis: seconds, of which it keeps 24 bits.
+    let used_s = (now_ms / 1000).saturating_sub(idle_s) & 0x00ff_ffff;
     ctx.reply.simple(&format!(
-        "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:0 \
-         lru_seconds_idle:0 type:{} in_rows:{rows} expire_ms:{}",
+        "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:{used_s} \
+         lru_seconds_idle:{idle_s} type:{} in_rows:{rows} expire_ms:{}",
         found.meta.kind.name(),
         found.meta.expire_ms
     ));
@@ -456,7 +463,7 @@ const SUBCOMMANDS: &[Command] = &[
     ),
     row(
         Command::read("object", 3, object).keys(&[KeySpec::at(2, KeyFlags::RO)]),
-        ADMIN,
+        ADMIN.union(Flags::NO_TOUCH),
         "Says how a value is kept",
     ),
     row(

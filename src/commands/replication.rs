@@ -410,8 +410,14 @@ fn wait_for_acks(
     timeout_ms: u64,
 ) {
     let server = ctx.server;
-    if std::mem::take(&mut ctx.session.wrote) {
-        ctx.session.written_to = server.engine.binlog.range().next_position;
+    let session = &mut *ctx.session;
+    // A script asks for what its client wrote before.
+    let moved = match session.is_script {
+        true => session.client_wrote && session.written_to != u64::MAX,
+        false => session.wrote.take(),
+    };
+    if moved {
+        session.written_to = server.engine.binlog.range().next_position;
     }
     let replicas = usize::try_from(replicas).unwrap_or(0);
     let wait = Arc::new(AckWait::new(ctx.session.written_to, replicas, synced));

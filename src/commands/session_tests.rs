@@ -454,6 +454,26 @@ fn a_pause_with_too_many_arguments_says_so_first() {
 }
 
 #[test]
+fn debug_object_says_when_a_key_was_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = developer(dir.path());
+    let field = |client: &mut Client, name: &str| -> u64 {
+        let line = text(&client.run("DEBUG OBJECT k"));
+        let value = line.split(' ').find_map(|field| field.strip_prefix(name));
+        value.unwrap().parse().unwrap()
+    };
+    client.run("set k v");
+    let used_s = field(&mut client, "lru:");
+    assert_eq!(field(&mut client, "lru_seconds_idle:"), 0);
+    client.advance_ms(7_000);
+    // DEBUG OBJECT itself is no use of the key.
+    assert_eq!(field(&mut client, "lru_seconds_idle:"), 7);
+    assert_eq!(field(&mut client, "lru:"), used_s);
+    client.run("touch k");
+    assert_eq!(field(&mut client, "lru:"), (used_s + 7) & 0x00ff_ffff);
+}
+
+#[test]
 fn debug_is_one_command() {
     let dir = tempfile::tempdir().unwrap();
     let mut client = developer(dir.path());

@@ -65,7 +65,7 @@ impl Executor {
         if command.is_read() && session.tracks_reads() {
             self.track(session, command, args);
         }
-        session.wrote = true;
+        session.wrote.set(true);
         if let Attempt::Wait(wait) = attempt {
             debug_assert_eq!(reply.len(), start, "who waits has not answered");
             self.enter(session, command, args, wait);

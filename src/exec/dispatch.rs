@@ -522,7 +522,9 @@ impl Executor {
         self.end_patience();
         match &done {
             Ok(()) => {
-                session.wrote |= self.txn.dirty() > 0;
+                if self.txn.dirty() > 0 {
+                    session.wrote.set(true);
+                }
                 self.finish_command(db, command, args);
             }
             Err(_) => self.txn.rollback_failed(&savepoint),

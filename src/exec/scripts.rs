@@ -412,6 +412,7 @@ impl Executor {
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         let inside = self.in_unit();
+        let pending = self.txn.pending_bytes() > 0;
         if self.slices && code.is_slow().load(Ordering::Relaxed) {
             return Err(Stop::Slow);
         }
@@ -434,7 +435,7 @@ impl Executor {
             }
             let limits = turn.limits(None);
             let mut host = ScriptHost {
-                session: session.for_script(self.began_on_replica()),
+                session: session.for_script(self.began_on_replica(), pending),
                 executor: self,
                 read_only,
                 replicates: true,
@@ -446,6 +447,9 @@ impl Executor {
                 .lua
                 .run(code.which(), keys, args, limits, &mut host, reply);
             let reads_long = host.reads_long;
+            if host.session.wrote.get() {
+                session.wrote.set(true);
+            }
             if running.is_some() && began.elapsed() < SLICE / 2 {
                 code.is_slow().store(false, Ordering::Relaxed);
             }

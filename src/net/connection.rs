@@ -319,8 +319,7 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return Turn::Closed,
             }
-            if self.asks_too_much(executor) {
-                executor.server().stats.query_limit_disconnections.add(1);
+            if self.asks_too_much(executor, 0) {
                 return Turn::Closed;
             }
         }
@@ -406,15 +405,12 @@ impl Connection {
             self.append(arrived);
             return Ok((n, Turn::Idle));
         }
+        if self.asks_too_much(executor, n) {
+            return Ok((n, Turn::Closed));
+        }
         let (used, turn) = self.run_requests(executor, arrived, requests);
         self.append(&arrived[used..]);
-        if self.asks_too_much(executor) {
-            log::warn!(
-                "client {} at {}: its request is longer than client-query-buffer-limit",
-                self.session.info.id.0,
-                self.session.info.addr
-            );
-            executor.server().stats.query_limit_disconnections.add(1);
+        if self.asks_too_much(executor, 0) {
             return Ok((n, Turn::Closed));
         }
         Ok((n, turn))
@@ -456,11 +452,21 @@ impl Connection {
         info.argv_bytes.store(args, Ordering::Relaxed);
     }
 
-    /// Whether requests that wait, and one that has come in part, take more memory
-    /// than they may.
-    fn asks_too_much(&self, executor: &Executor) -> bool {
-        let kept = self.input.len() - self.run + self.parser.memory();
-        kept as u64 > executor.config().client_query_buffer_limit_bytes
+    /// Whether requests that wait, one that has come in part and `arrived` bytes that
+    /// have just been read take more memory than they may. The caller closes the
+    /// connection.
+    fn asks_too_much(&self, executor: &Executor, arrived: usize) -> bool {
+        let kept = self.input.len() - self.run + self.parser.memory() + arrived;
+        if kept as u64 <= executor.config().client_query_buffer_limit_bytes {
+            return false;
+        }
+        log::warn!(
+            "client {} at {}: its request is longer than client-query-buffer-limit",
+            self.session.info.id.0,
+            self.session.info.addr
+        );
+        executor.server().stats.query_limit_disconnections.add(1);
+        true
     }
 
     /// Runs what was kept.
@@ -468,12 +474,14 @@ impl Connection {
         if self.input.len() == self.run {
             return Turn::Idle;
         }
+        if self.asks_too_much(executor, 0) {
+            return Turn::Closed;
+        }
         let input = std::mem::take(&mut self.input);
         let (used, turn) = self.run_requests(executor, &input[self.run..], requests);
         self.input = input;
         self.run += used;
-        if self.asks_too_much(executor) {
-            executor.server().stats.query_limit_disconnections.add(1);
+        if self.asks_too_much(executor, 0) {
             return Turn::Closed;
         }
         if self.run == self.input.len() {

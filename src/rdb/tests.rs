@@ -397,6 +397,18 @@ fn packed_collections_that_lie_about_themselves() {
     for at in [0, good.len() - 1] {
         check(kind::HASH_ZIPMAP, &good, at);
     }
+    // A length in five bytes that one could hold.
+    for body in [
+        b"\x01\xFE\x01\0\0\0f\x01\0v\xFF".as_slice(),
+        b"\x01\x01f\xFE\x01\0\0\0\0v\xFF",
+    ] {
+        let payload = sealed(&one_string(kind::HASH_ZIPMAP, body), 10);
+        assert!(
+            matches!(read(&payload), Err(Error::Corrupt("a zipmap"))),
+            "{}",
+            hex(body)
+        );
+    }
 }
 
 #[test]

@@ -45,7 +45,12 @@ fn split_length(rest: &[u8]) -> Result<(usize, &[u8])> {
         (&END, _) => Err(CORRUPT),
         (&LONG, tail) => {
             let (len, tail) = tail.split_first_chunk::<4>().ok_or(CORRUPT)?;
-            Ok((u32::from_le_bytes(*len) as usize, tail))
+            let len = u32::from_le_bytes(*len);
+            // Redis refuses a length that one byte could hold.
+            match len < LONG.into() {
+                true => Err(CORRUPT),
+                false => Ok((len as usize, tail)),
+            }
         }
         (&short, tail) => Ok((short.into(), tail)),
     }

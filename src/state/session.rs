@@ -88,7 +88,9 @@ pub struct Session {
     /// The transaction that runs has unsubscribed it from names.
     pub left_names: bool,
     /// Whether it has written since it last asked how far replicas are.
-    pub wrote: bool,
+    pub wrote: Cell<bool>,
+    /// The same of the client whose script this session is of, when the script began.
+    pub client_wrote: bool,
     /// Binlog position by which all that it had written then stood.
     pub written_to: u64,
     /// What it waits for, while it waits.
@@ -125,7 +127,8 @@ impl Session {
             overtaken: Vec::new(),
             deny_blocking: false,
             left_names: false,
-            wrote: false,
+            wrote: Cell::new(false),
+            client_wrote: false,
             written_to: 0,
             waiting: None,
             is_script: false,
@@ -141,13 +144,20 @@ impl Session {
     }
 
     /// The session in which a script of this client runs its commands: what they
-    /// select or switch is the script's alone.
-    pub fn for_script(&self, on_replica: bool) -> Session {
+    /// select or switch is the script's alone. `pending` says whether writes of the
+    /// thread, maybe of this client, wait for their commit.
+    pub fn for_script(&self, on_replica: bool, pending: bool) -> Session {
         let mut session = Session::new(self.info.clone(), self.authenticated);
         session.deny_blocking = true;
         session.is_script = true;
         session.began_on_replica = on_replica;
         session.tracks_for_client = self.tracks_reads();
+        session.client_wrote = self.wrote.get();
+        // A position that no replica has, while that of its writes is not known.
+        session.written_to = match self.wrote.get() && pending {
+            true => u64::MAX,
+            false => self.written_to,
+        };
         session.db = self.db;
         session
     }

@@ -46,8 +46,12 @@ impl Entry {
 }
 
 impl SlowLog {
-    /// Adds a command as the newest; keeps at most `max_len`.
+    /// Adds a command as the newest; keeps at most `max_len`. A log of no length gives
+    /// no numbers, as in Redis from 7.4 on.
     pub fn add(&self, mut entry: Entry, max_len: usize) {
+        if max_len == 0 {
+            return;
+        }
         let mut inner = self.inner.lock();
         entry.id = inner.0;
         inner.0 += 1;
@@ -104,4 +108,19 @@ fn shorten(args: &[&[u8]]) -> Vec<Vec<u8>> {
         shown.push(format!("... ({more} more arguments)").into_bytes());
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_of_no_length_gives_no_numbers() {
+        let log = SlowLog::default();
+        for max_len in [1, 0, 0, 1] {
+            log.add(Entry::new(&[b"PING"], 1, 1, "", b""), max_len);
+        }
+        let ids: Vec<u64> = log.newest(None).iter().map(|entry| entry.id).collect();
+        assert_eq!(ids, [1]);
+    }
 }

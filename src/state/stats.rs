@@ -176,7 +176,7 @@ impl Stats {
     /// Counts an error reply; `text` begins with its code.
     pub fn error(&self, text: &str) {
         self.error_replies.add(1);
-        let code = text.split(' ').next().unwrap_or_default();
+        let code = text.split([' ', '\r', '\n']).next().unwrap_or_default();
         let mut errors = self.errors.lock();
         if let Some(count) = errors.get_mut(code) {
             *count += 1;
@@ -233,5 +233,32 @@ impl Stats {
         }
         self.errors.lock().clear();
         self.per_command.iter().for_each(CommandStats::reset);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_ends_with_the_word() {
+        let stats = Stats::new(0);
+        for text in ["ERR", "ERR x", "ERR\r\n-ERR x"] {
+            stats.error(text);
+        }
+        assert_eq!(*stats.errors.lock(), [("ERR".to_owned(), 3)].into());
+    }
+
+    #[test]
+    fn error_codes_are_bounded() {
+        let stats = Stats::new(0);
+        for n in 0..2 * MAX_ERROR_CODES {
+            stats.error(&format!("CODE{n} text"));
+        }
+        stats.error("CODE0 text");
+        let errors = stats.errors.lock();
+        assert_eq!(errors.len(), MAX_ERROR_CODES);
+        assert_eq!(errors["CODE0"], 2);
+        assert_eq!(stats.error_replies.get(), 2 * MAX_ERROR_CODES as u64 + 1);
     }
 }

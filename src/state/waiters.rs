@@ -24,7 +24,7 @@ use crate::encoding::Kind;
 use crate::storage::DbIndex;
 use crate::storage::changes::Interest;
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -219,6 +219,16 @@ impl Waiters {
     /// How many keys are waited for.
     pub fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
+    }
+
+    /// How many of them some client waits for that hears of it when the key is gone.
+    /// Looks at every client that waits.
+    pub fn keys_whose_loss_is_minded(&self) -> usize {
+        let waiters = self.by_client.lock();
+        let minding = waiters.values().filter(|waiter| waiter.minds_loss);
+        let keys = minding.flat_map(|waiter| &waiter.keys);
+        let hashes: FxHashSet<u64> = keys.map(|key| key.hash).collect();
+        hashes.len()
     }
 
     /// Enters a client; the caller holds the locks of the keys.

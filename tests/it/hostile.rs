@@ -224,6 +224,28 @@ fn arguments_without_bytes_count_too() {
     assert_eq!(good.read().unwrap(), Value::Int(0));
 }
 
+/// The last piece of a request counts like those before it, which alone are short enough.
+#[test]
+fn a_request_beyond_the_limit_is_refused_when_it_is_whole() {
+    const LIMIT: usize = 1 << 20;
+    let flags = ["--client-query-buffer-limit", "1mb"];
+    for server in [Server::start(&flags), oracle(&flags)] {
+        let mut conn = server.connect();
+        let value = vec![b'v'; LIMIT - 1000];
+        let set = |value: &[u8]| {
+            let head = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", value.len());
+            [head.as_bytes(), value, b"\r\n"].concat()
+        };
+        let mut good = server.connect();
+        good.send_raw(&set(&value)).unwrap();
+        assert_eq!(good.read().unwrap(), Value::ok());
+        let mut long = server.connect();
+        long.send_raw(&set(&vec![b'w'; LIMIT])).ok();
+        assert!(long.closed_within(Duration::from_secs(20)));
+        assert_eq!(conn.must("STRLEN k"), Value::Int(value.len() as i64));
+    }
+}
+
 #[test]
 fn before_a_password_little_is_accepted() {
     let mut inputs = owned(&[

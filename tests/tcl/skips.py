@@ -3,13 +3,14 @@
 A line is a file of the suite, a test, the reason, what covers it, and perhaps a
 fifth field, with tabs between. A test is named in full, as the suite prints it.
 The fifth field is Tcl that runs in its place, where later tests count on what it
-leaves behind.
+leaves behind, or that stands in place of a line.
 
 What covers a test is one of
 
     src/exec/record.rs::name    a test of ours, in that file
     suite:unit/multi::name      another test of the suite, which is not left out
     absent:ACL|SETUSER          nothing: the server has no such command, or parameter
+    unwritten:eventloop_cycles  nothing: no source file of the server has this word, in large letters or small
 
 Some code of the suite stands outside of its tests. In place of a test `*` is the
 whole file, `lines:A-B` a block of it, and `line:` and a text every such line; what
@@ -18,6 +19,7 @@ own: its name is there as the file spells it.
 """
 
 import dataclasses
+import functools
 import itertools
 import os
 import re
@@ -91,6 +93,8 @@ def cover_fault(cover, source, named, here):
     """Why this covers nothing, if so."""
     if cover.startswith("absent:"):
         return "the server has it" if cover[7:] in here else None
+    if cover.startswith("unwritten:"):
+        return "the server's source has it" if cover[10:].lower() in source_text() else None
     path, _, name = cover.removeprefix("suite:").partition("::")
     if cover.startswith("suite:"):
         if (path, name) in named or (path, "*") in named:
@@ -109,6 +113,18 @@ def cover_fault(cover, source, named, here):
             if "#[test]" in above:
                 return None
     return "there is no such test"
+
+
+@functools.cache
+def source_text():
+    """All of the server's source."""
+    texts = []
+    for folder, _, files in os.walk(os.path.join(ROOT, "src")):
+        for name in sorted(files):
+            if name.endswith(".rs"):
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    texts.append(file.read())
+    return "\n".join(texts).lower()
 
 
 def what_is_here():
@@ -151,7 +167,7 @@ def cut(text, skips):
             skip.used = True
     for skip in skips:
         if skip.line:
-            kept = ["\n" if line.strip() == skip.line else line for line in lines]
+            kept = [skip.instead + "\n" if line.strip() == skip.line else line for line in lines]
             skip.used |= kept != lines
             lines = kept
     return "".join(lines), gone

@@ -78,7 +78,10 @@ pub(super) fn clients(text: &mut Text, server: &Server) {
     text.field("total_watched_keys", server.watchers.keys());
     text.field("clients_in_timeout_table", server.waiters.timed());
     text.field("total_blocking_keys", server.waiters.keys());
-    text.field("total_blocking_keys_on_nokey", 0);
+    text.field(
+        "total_blocking_keys_on_nokey",
+        server.waiters.keys_whose_loss_is_minded(),
+    );
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

@@ -484,3 +484,26 @@ fn a_group_that_is_gone_ends_the_wait() {
         p.check();
     }
 }
+
+#[test]
+fn keys_that_are_waited_for_are_counted() {
+    let [mut a, mut b, mut p] = clients();
+    let counted = |p: &mut Client| {
+        let info = p.run("INFO clients");
+        let info = String::from_utf8_lossy(info.as_bytes().unwrap()).into_owned();
+        let field = |name: &str| {
+            let line = info.split("\r\n").find_map(|line| line.strip_prefix(name));
+            line.unwrap().parse::<u64>().unwrap()
+        };
+        let all = field("total_blocking_keys:");
+        (all, field("total_blocking_keys_on_nokey:"))
+    };
+    wait(&mut a, "BLPOP k l 0");
+    assert_eq!(counted(&mut p), (2, 0));
+    p.run("XGROUP CREATE k g $ MKSTREAM");
+    wait(&mut b, "XREADGROUP GROUP g b BLOCK 0 STREAMS k >");
+    assert_eq!(counted(&mut p), (2, 1));
+    p.run("DEL k");
+    assert!(ended(&mut b).is_some());
+    assert_eq!(counted(&mut p), (2, 0));
+}

@@ -63,7 +63,7 @@ impl Executor {
         }
         let grows = may_grow(found.command) || queued.grows;
         // A script that has written goes on.
-        let goes_on = session.is_script && session.wrote;
+        let goes_on = session.is_script && session.wrote.get();
         if grows && !goes_on && self.server.engine.disk.is_low() {
             return refuse(StorageError::NoRoom.into());
         }
@@ -199,7 +199,7 @@ impl Executor {
         } else if config.min_replicas_to_write > 0
             && config.min_replicas_max_lag_s > 0
             && writes
-            && !(session.is_script && session.wrote)
+            && !(session.is_script && session.wrote.get())
         {
             // A script that has written goes on.
             let good = replication.good_replicas(config.min_replicas_max_lag_s, self.now_ms);

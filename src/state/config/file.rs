@@ -95,7 +95,7 @@ pub enum Reason {
     #[error(transparent)]
     Lex(#[from] LexError),
     /// No parameter of this name, and what one that looks like it is called.
-    #[error("Bad directive: no parameter has the name '{0}'{hint}. `kedis-server --help` lists them", hint = hint(.1))]
+    #[error("Bad directive or wrong number of arguments: no parameter has the name '{0}'{hint}. `kedis-server --help` lists them", hint = hint(.1))]
     Unknown(String, Option<&'static str>),
     /// The same, for a parameter and its value in one word.
     #[error("Bad directive: a space stands between a parameter and its value: `{0}`")]

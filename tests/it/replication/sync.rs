@@ -539,6 +539,20 @@ fn wait_counts_replicas_that_have_what_the_client_wrote() {
         conn.cmd("WAITAOF 1 2 3000").items(),
         [Value::Int(1), Value::Int(1)]
     );
+    // A script asks for what its client wrote.
+    conn.must("SET asked by");
+    assert_eq!(conn.cmd("WAIT 1 20000"), Value::Int(1));
+    let ask = ["EVAL", "return redis.call('wait', '2', '0')", "0"];
+    conn.send(&ask).unwrap();
+    assert_eq!(conn.read().unwrap(), Value::Int(1));
+    // What a script wrote counts too.
+    replicas[1].signal("STOP");
+    let write = ["EVAL", "return redis.call('set', 'by', 'a script')", "0"];
+    conn.send(&write).unwrap();
+    assert_eq!(conn.read().unwrap(), Value::ok());
+    assert_eq!(conn.cmd("WAIT 1 300"), Value::Int(0));
+    replicas[1].signal("CONT");
+    assert_eq!(conn.cmd("WAIT 1 20000"), Value::Int(1));
     conn.send(&["WAIT", "2", "0"]).unwrap();
     replicas[0].signal("CONT");
     assert_eq!(conn.read().unwrap(), Value::Int(2));

@@ -67,7 +67,8 @@ fn errors_of_a_file_say_where_what_and_why() {
             "*** FATAL CONFIG FILE ERROR (Kedis {version}) ***\n\
              Reading the configuration file test.conf, at line 3\n\
              >>> 'foo bar'\n\
-             Bad directive: no parameter has the name 'foo'. `kedis-server --help` lists them"
+             Bad directive or wrong number of arguments: no parameter has the name 'foo'. \
+             `kedis-server --help` lists them"
         )
     );
     let arity = "wrong number of arguments";
@@ -255,7 +256,11 @@ fn the_command_line_is_read_as_directives() {
             r#"'replicaof "--127.0.0.1"'"#,
             "wrong number",
         ),
-        (&["--port", "1", "--foo"], "'foo'", "Bad directive"),
+        (
+            &["--port", "1", "--foo"],
+            "'foo'",
+            "Bad directive or wrong number of arguments",
+        ),
         (&["--"], "'--'", "Bad directive"),
         (&["--port=1"], "'port=1'", "value: `port 1`"),
         (&["--foo=1"], "'foo=1'", "no parameter has the name 'foo'."),
