@@ -182,7 +182,10 @@ impl LogBuffer {
 
     /// The batch of the commit holds the rows: long ones are not kept here as well.
     pub(super) fn cut(&mut self) {
-        for bytes in [Some(&mut self.row), self.received.as_mut().map(|r| &mut r.values)] {
+        for bytes in [
+            Some(&mut self.row),
+            self.received.as_mut().map(|r| &mut r.values),
+        ] {
             if let Some(bytes) = bytes.filter(|bytes| bytes.len() > KEEP_BYTES) {
                 *bytes = Vec::new();
             }
