@@ -232,19 +232,28 @@ impl Executor {
         self.accesses_noted
     }
 
-    /// There was no memory for the reply to a request once it had so many bytes: how much
-    /// there should be before the request is run again. `None`: that is more than there can
-    /// be, or the request may not be run again because it is not one command that only reads.
-    pub fn room_for_retry(&self, session: &Session, args: &[&[u8]], bytes: usize) -> Option<u64> {
+    /// There was no memory for the reply to a request once it had so many bytes, and
+    /// `left_out` more were wanted: how much there should be before the request is run again.
+    /// `None`: that is more than there can be, or the request may not be run again because it
+    /// is not one command that only reads.
+    pub fn room_for_retry(
+        &self,
+        session: &Session,
+        args: &[&[u8]],
+        bytes: usize,
+        left_out: usize,
+    ) -> Option<u64> {
         let limit = self.server.lending_limit(&self.config);
-        let wanted = 2 * bytes.max(FREE_BYTES) as u64;
+        // Of a long value it is known how long it is, of a list it is not.
+        let wanted = (2 * bytes.max(FREE_BYTES)).max(bytes.saturating_add(left_out)) as u64;
         // Others must have something to give back.
         let others = self
             .server
             .client_memory
             .taken()
             .saturating_sub(bytes as u64);
-        let may_fit = wanted <= limit && others > limit / 8;
+        let fits_now = others.saturating_add(wanted) <= limit;
+        let may_fit = wanted <= limit && (others > limit / 8 || fits_now);
         let only_reads = || {
             self.resolve(args)
                 .is_ok_and(|found| found.command.is_read())

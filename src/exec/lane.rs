@@ -89,7 +89,10 @@ impl Executor {
         job.noted = self.accesses_noted;
         debug_assert_ne!(outcome, Outcome::Slow, "there is no other place for it");
         let wanted = match reply.overflowed && (job.wanted == 0 || waits) {
-            true => self.room_for_retry(&job.session, &job.request.args(), reply.len()),
+            true => {
+                let (args, bytes) = (job.request.args(), reply.len());
+                self.room_for_retry(&job.session, &args, bytes, reply.left_out)
+            }
             false => None,
         };
         if job.wanted == 0 {

@@ -264,6 +264,10 @@ impl Connection {
             debug_assert!(early.is_none(), "read although it waits");
             return self.listen(executor, scratch);
         }
+        if self.reply.has_borrowed() {
+            // A lane has made a reply since it was last said what it holds.
+            self.show_output(&executor.server().client_memory);
+        }
         self.reply.bound(executor.server(), FREE_BYTES);
         let mut requests = 0;
         let mut bytes = 0;

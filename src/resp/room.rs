@@ -41,6 +41,10 @@ impl Room {
         self.lent += std::mem::take(&mut other.lent);
     }
 
+    pub(super) fn has_borrowed(&self) -> bool {
+        self.lent > 0
+    }
+
     pub(super) fn give_back(&mut self) {
         if self.lent > 0 {
             self.lender.take_back(std::mem::take(&mut self.lent));

@@ -22,6 +22,8 @@ pub struct Reply {
     pub limit: usize,
     /// Whether anything was left out.
     pub overflowed: bool,
+    /// How many bytes the first thing has that was left out.
+    pub left_out: usize,
     /// What the limit grows by.
     room: Option<Room>,
 }
@@ -54,6 +56,11 @@ impl Reply {
         if let Some(room) = &mut self.room {
             room.give_back();
         }
+    }
+
+    /// Whether what was lent for it does not count elsewhere yet.
+    pub fn has_borrowed(&self) -> bool {
+        self.room.as_ref().is_some_and(Room::has_borrowed)
     }
 
     /// `+OK`.
@@ -148,6 +155,9 @@ impl Reply {
             (Some(room), false) => room.extend(self.limit, wanted - self.limit),
             _ => None,
         };
+        if more.is_none() && !self.overflowed {
+            self.left_out = wanted - self.buf.len();
+        }
         self.overflowed = more.is_none();
         self.limit = more.unwrap_or(self.limit);
         more.is_some()

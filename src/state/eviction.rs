@@ -188,8 +188,9 @@ impl Server {
     }
 }
 
-/// Copies of what a request writes, besides the one that was received: its part of the
-/// batch and of the binlog's row before that, and the memtables' of both.
+/// Copies of what a request writes once: of a row and of the binlog's row, in the batch
+/// and in the memtables. By the time that the memtables' are made, what was received and
+/// the rows that wait for the commit are gone.
 const COPIES: u64 = 4;
 
 /// What an argument takes besides its bytes: its place in the request, and what stands
@@ -265,8 +266,7 @@ impl Server {
     ) -> Result<(), Refusal> {
         let Needs { bytes, work, .. } = *needs;
         // A client may announce any length.
-        let wanted = (work as u64).saturating_mul(COPIES);
-        let wanted = wanted.saturating_add(bytes as u64);
+        let wanted = (work as u64).saturating_mul(COPIES).max(bytes as u64);
         let limit = self.lending_limit(config);
         let held = work.saturating_sub(bytes) as u64;
         if wanted.saturating_add(held) > limit {

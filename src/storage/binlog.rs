@@ -20,6 +20,9 @@ use rocksdb::WriteBatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
+/// Buffers of more bytes are freed once what they hold is written.
+const KEEP_BYTES: usize = 1 << 20;
+
 /// After so many bytes trimmed, files are looked for that may go.
 const FILES_STEP: u64 = 16 << 20;
 /// And after so many while the disk is full.
@@ -177,8 +180,19 @@ impl LogBuffer {
         self.row.len().saturating_sub(HEADER_LEN) as u64
     }
 
+    /// The batch of the commit holds the rows: long ones are not kept here as well.
+    pub(super) fn cut(&mut self) {
+        for bytes in [
+            Some(&mut self.row),
+            self.received.as_mut().map(|r| &mut r.values),
+        ] {
+            if let Some(bytes) = bytes.filter(|bytes| bytes.len() > KEEP_BYTES) {
+                *bytes = Vec::new();
+            }
+        }
+    }
+
     pub(super) fn clear(&mut self) {
-        const KEEP_BYTES: usize = 1 << 20;
         self.row.clear();
         self.row.shrink_to(KEEP_BYTES);
         self.entries = 0;

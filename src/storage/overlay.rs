@@ -5,7 +5,9 @@
 //! fails is taken back to its savepoint ([`Overlay::rollback`]). A row written
 //! several times goes to the storage engine once.
 //!
-//! Keys and values stand in one arena; a hash table finds the newest entry of a
+//! Keys and values stand in one arena, but for long rows, which have memory of their own:
+//! an arena that grows copies what it has, and a long row can be [cut](Overlay::cut_long_rows)
+//! once the batch of the commit holds it. A hash table finds the newest entry of a
 //! key, older ones hang behind it. The order needed by range reads is made when
 //! the first range read asks for it and kept up from then on: most ticks never do.
 
@@ -27,6 +29,16 @@ const INSERT_ONE_BY_ONE: usize = 16;
 /// Rows that are said to come before the first of them does.
 const EXPECTED: usize = 16;
 
+/// From so many bytes on a row has memory of its own.
+const LONG_ROW: usize = 64 << 10;
+
+/// In [`Entry::at`]: the rest of the number is an index of the long rows.
+const LONG: usize = 1 << (usize::BITS - 1);
+
+/// What is kept of the key and of the value of a long row that is cut: more than the hot
+/// rows and the runs take of any row, so that what is done with them is the same.
+const KEPT: usize = 2 << 10;
+
 /// What a row has beside its key and value in a write batch, at the most: a tag, and the
 /// varints of its column family and of two lengths.
 pub(super) const BATCH_FRAME: usize = 1 + 3 * 5;
@@ -35,13 +47,25 @@ pub(super) const BATCH_FRAME: usize = 1 + 3 * 5;
 struct Entry {
     keyspace: KeyspaceId,
     hash: u64,
-    key_at: usize,
+    /// Where the key stands in the arena, or which of the long rows it is.
+    at: usize,
     key_len: u32,
     /// Length of the value behind the key; `NONE` for a deletion.
     value_len: u32,
     /// The entry of the same key that this one replaces.
     prev: u32,
     superseded: bool,
+}
+
+impl Entry {
+    /// Key and value, and what may follow.
+    #[inline]
+    fn bytes<'a>(&self, arena: &'a [u8], long: &'a [Vec<u8>]) -> &'a [u8] {
+        match self.at & LONG {
+            0 => &arena[self.at..],
+            _ => &long[self.at & !LONG],
+        }
+    }
 }
 
 /// What the batch says of a key.
@@ -71,6 +95,7 @@ pub struct Savepoint {
     entries: usize,
     ranges: usize,
     arena: usize,
+    long: usize,
 }
 
 /// One step of the batch, in the order in which it must be applied.
@@ -110,6 +135,11 @@ struct KindOfKeys {
 #[derive(Debug, Default)]
 pub struct Overlay {
     arena: Vec<u8>,
+    /// Key and value of each long row, and the bytes of all.
+    long: Vec<Vec<u8>>,
+    long_bytes: usize,
+    /// Whether they are cut.
+    is_cut: bool,
     entries: Vec<Entry>,
     index: HashTable<u32>,
     ranges: Vec<RangeDeletion>,
@@ -134,7 +164,7 @@ impl Overlay {
         let rows = self.entries.len() + self.ranges.len();
         let ranges = self.ranges.iter();
         let bounds: usize = ranges.map(|range| range.from.len() + range.to.len()).sum();
-        self.arena.len() + bounds + rows * BATCH_FRAME
+        self.bytes() + bounds + rows * BATCH_FRAME
     }
 
     /// Whether nothing is pending.
@@ -149,7 +179,7 @@ impl Overlay {
 
     /// Bytes of keys and values pending.
     pub fn bytes(&self) -> usize {
-        self.arena.len()
+        self.arena.len() + self.long_bytes
     }
 
     /// Whether a row of this keyspace is written.
@@ -198,6 +228,8 @@ impl Overlay {
             .find(hash, |&i| self.is_key(i, keyspace, key))
             .copied();
         match found {
+            // The storage engine has it.
+            Some(i) if self.is_cut && self.entries[i as usize].at & LONG != 0 => Pending::Unknown,
             Some(i) if !self.range_covers(keyspace, key, i) => match self.value_of(i) {
                 Some(value) => Pending::Put(value),
                 None => Pending::Deleted,
@@ -219,6 +251,7 @@ impl Overlay {
             entries: self.entries.len(),
             ranges: self.ranges.len(),
             arena: self.arena.len(),
+            long: self.long.len(),
         }
     }
 
@@ -240,6 +273,8 @@ impl Overlay {
             }
         }
         self.arena.truncate(to.arena);
+        let gone = self.long.drain(to.long.min(self.long.len())..);
+        self.long_bytes -= gone.map(|row| row.len()).sum::<usize>();
         if self.sorted_upto > to.entries {
             self.sorted.clear();
             self.sorted_upto = 0;
@@ -319,11 +354,36 @@ impl Overlay {
         ranges.map(|range| (range.keyspace, range.from.as_slice(), range.to.as_slice()))
     }
 
+    /// The batch of the commit holds all rows: long ones need not be kept here as well.
+    /// [`Overlay::for_each_row`] brings their beginnings, and look-ups do not know them.
+    pub fn cut_long_rows(&mut self) {
+        if self.long.is_empty() {
+            return;
+        }
+        self.is_cut = true;
+        for entry in self.entries.iter_mut().filter(|entry| entry.at & LONG != 0) {
+            let row = &mut self.long[entry.at & !LONG];
+            let key_len = entry.key_len as usize;
+            let kept = key_len.min(KEPT);
+            row.drain(kept..key_len);
+            entry.key_len = kept as u32;
+            if entry.value_len != NONE {
+                entry.value_len = entry.value_len.min(KEPT as u32);
+                row.truncate(kept + entry.value_len as usize);
+            }
+            row.shrink_to_fit();
+        }
+    }
+
     /// Forgets everything; keeps the memory unless it has grown large.
     pub fn clear(&mut self) {
         const KEEP_BYTES: usize = 1 << 20;
         const KEEP_ENTRIES: usize = 1 << 14;
         self.arena.clear();
+        self.long.clear();
+        self.long.shrink_to(KEEP_ENTRIES);
+        self.long_bytes = 0;
+        self.is_cut = false;
         self.entries.clear();
         self.index.clear();
         self.ranges.clear();
@@ -366,16 +426,24 @@ impl Overlay {
 
     fn push(&mut self, keyspace: KeyspaceId, key: &[u8], value: Option<[&[u8]; 2]>) {
         let hash = self.hash(keyspace, key);
-        let key_at = self.arena.len();
-        self.arena.extend_from_slice(key);
-        for part in value.unwrap_or_default() {
-            self.arena.extend_from_slice(part);
-        }
+        let parts = value.unwrap_or_default();
+        let bytes = key.len() + parts[0].len() + parts[1].len();
+        let at = match bytes < LONG_ROW {
+            true => {
+                let at = self.arena.len();
+                self.arena.extend_from_slice(key);
+                for part in parts {
+                    self.arena.extend_from_slice(part);
+                }
+                at
+            }
+            false => self.push_long([key, parts[0], parts[1]].concat()),
+        };
         let i = self.entries.len() as u32;
         let mut entry = Entry {
             keyspace,
             hash,
-            key_at,
+            at,
             key_len: key.len() as u32,
             value_len: value.map_or(NONE, |[a, b]| (a.len() + b.len()) as u32),
             prev: NONE,
@@ -385,6 +453,7 @@ impl Overlay {
             index,
             entries,
             arena,
+            long,
             ..
         } = self;
         let found = index.entry(
@@ -393,7 +462,7 @@ impl Overlay {
                 let e = &entries[at as usize];
                 e.hash == hash
                     && e.keyspace == keyspace
-                    && &arena[e.key_at..e.key_at + e.key_len as usize] == key
+                    && &e.bytes(arena, long)[..e.key_len as usize] == key
             },
             |&at| entries[at as usize].hash,
         );
@@ -410,6 +479,14 @@ impl Overlay {
             self.entries[entry.prev as usize].superseded = true;
         }
         self.entries.push(entry);
+    }
+
+    /// Keeps a long row; says where.
+    #[cold]
+    fn push_long(&mut self, row: Vec<u8>) -> usize {
+        self.long_bytes += row.len();
+        self.long.push(row);
+        LONG | (self.long.len() - 1)
     }
 
     /// The hash of a row's key.
@@ -442,13 +519,14 @@ impl Overlay {
 
     fn key_of(&self, i: u32) -> &[u8] {
         let e = &self.entries[i as usize];
-        &self.arena[e.key_at..e.key_at + e.key_len as usize]
+        &e.bytes(&self.arena, &self.long)[..e.key_len as usize]
     }
 
     fn value_of(&self, i: u32) -> Option<&[u8]> {
         let e = &self.entries[i as usize];
-        let at = e.key_at + e.key_len as usize;
-        (e.value_len != NONE).then(|| &self.arena[at..at + e.value_len as usize])
+        let at = e.key_len as usize;
+        let value = || &e.bytes(&self.arena, &self.long)[at..at + e.value_len as usize];
+        (e.value_len != NONE).then(value)
     }
 
     fn range_covers(&self, keyspace: KeyspaceId, key: &[u8], entry: u32) -> bool {

@@ -804,6 +804,10 @@ impl Txn {
             }
         }
         engine.put_state(&mut commit, &mut batch);
+        // The storage engine is about to copy what the batch has.
+        self.view.log.cut();
+        self.view.overlay.cut_long_rows();
+        let view = &self.view;
         let written = expected.during(|| engine.write(batch));
         if let Err(error) = &written {
             // Under the lock: the next commit finds it failed.

@@ -211,3 +211,40 @@ fn a_client_whose_long_value_was_taken_goes_on() {
     assert_eq!(conn.must("STRLEN key"), Value::Int(100 << 20));
     assert_eq!(conn.info_number("stats", "evicted_clients"), 0);
 }
+
+/// What a request takes at the most, in hundredths of its length. `what` names it.
+fn takes_of_its_length(server: &Server, what: &str, args: &[&[u8]], most: u64) {
+    let mut conn = server.connect();
+    let before = conn.info_number("memory", "used_memory_rss");
+    let mut wire = Vec::new();
+    encode(&mut wire, args);
+    conn.send_raw(&wire).unwrap();
+    let reply = conn.read().unwrap();
+    assert_eq!(reply.error(), None, "{what}");
+    let takes = (server.peak_rss() - before) * 100 / wire.len() as u64;
+    println!("{what} takes {takes} % of its length");
+    assert!(takes <= most, "{what} takes {takes} % of its length");
+}
+
+fn noise(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|_| fastrand::u8(..)).collect()
+}
+
+/// The rows that waited for the commit, and what was logged of it, stood beside the batch
+/// and the memtables: these took one or two times the argument more.
+#[test]
+fn a_long_argument_is_not_copied_more_often_than_it_is_written() {
+    const BYTES: usize = 40 << 20;
+    let long = noise(BYTES);
+    for (what, most, args) in [
+        // The value goes ahead of the batch.
+        ("SET", 360, [b"SET".as_slice(), b"key", &long].as_slice()),
+        ("SADD", 460, &[b"SADD", b"key", &long]),
+        ("HSET", 460, &[b"HSET", b"key", b"field", &long]),
+        ("RPUSH", 460, &[b"RPUSH", b"key", &long]),
+        ("XADD", 460, &[b"XADD", b"key", b"*", b"field", &long]),
+    ] {
+        let server = Server::start(&["--maxmemory", "1gb"]);
+        takes_of_its_length(&server, what, args, most);
+    }
+}

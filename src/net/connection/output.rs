@@ -138,7 +138,7 @@ impl Connection {
     }
 
     /// Tells others what memory its replies take.
-    fn show_output(&mut self, memory: &ClientMemory) {
+    pub(super) fn show_output(&mut self, memory: &ClientMemory) {
         let info = &self.session.info;
         info.output_bytes.store(self.unsent(), Ordering::Relaxed);
         let capacity = self.backlog.capacity() + self.reply.buf.capacity();

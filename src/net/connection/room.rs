@@ -137,7 +137,8 @@ impl Connection {
     ) -> bool {
         let bytes = self.reply.len() - before;
         let args = self.parser.args(input);
-        let Some(wanted) = executor.room_for_retry(&self.session, &args, bytes) else {
+        let left_out = self.reply.left_out;
+        let Some(wanted) = executor.room_for_retry(&self.session, &args, bytes, left_out) else {
             return false;
         };
         self.reply.truncate(before);
