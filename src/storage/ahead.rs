@@ -19,7 +19,7 @@ use super::engine::ColumnFamily;
 use super::keyspace::encode_reclaim;
 use super::overlay::Step;
 use super::txn::{Txn, View};
-use super::{DbIndex, Result};
+use super::{DbIndex, Result, StorageError};
 use crate::encoding::own::KeyspaceId;
 use crate::encoding::{CollectionId, Kind, keys};
 use parking_lot::{Mutex, MutexGuard};
@@ -108,6 +108,7 @@ impl Txn {
     pub fn put_early(&mut self, early: &mut Early, key: &[u8], value: &[u8]) -> Result<()> {
         early.slice.put_cf(&early.cf, key, value);
         match early.slice.size_in_bytes() >= SLICE_BYTES {
+            true if self.engine.disk.is_low() => Err(StorageError::NoRoom),
             true => self.write_slice(std::mem::take(&mut early.slice)),
             false => Ok(()),
         }

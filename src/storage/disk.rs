@@ -44,6 +44,8 @@ const PART: u64 = 8;
 /// Tables have so many bytes besides their rows, with what is said of them in the manifest
 /// and in RocksDB's log.
 const BESIDES: u64 = 512 << 10;
+/// A commit of less is taken without a look at the disk.
+const SMALL_COMMIT: usize = 1 << 20;
 /// A file that asks for room this soon after it was made may have it, too.
 const JUST_NOW: Duration = Duration::from_secs(1);
 
@@ -217,23 +219,45 @@ impl Disk {
     /// fails.
     fn spares(&self, bytes: u64) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
-        let fits = self.taken.total().saturating_add(bytes) <= limit;
+        let in_flight = self.in_flight.load(Ordering::Relaxed);
+        let fits = self.taken.total().saturating_add(bytes + in_flight) <= limit;
         let spares = fits && !self.is_low() || {
-            self.measure();
-            let commits = self.taken.commits.load(Ordering::Acquire);
-            let since = commits - self.measured_at.load(Ordering::Relaxed);
-            let unwritten = self.unwritten.load(Ordering::Relaxed);
-            let in_flight = self.in_flight.load(Ordering::Relaxed);
             // The reserve is for deletions, of which it is not known yet how many come.
             let spared = if self.is_low() { self.wanted() / 2 } else { 0 };
-            let needed = unwritten + since + in_flight + spared;
-            self.free.load(Ordering::Relaxed) >= needed.saturating_add(bytes)
+            self.has_free(bytes.saturating_add(spared))
         };
         match spares {
             true => _ = self.taken.compactions.fetch_add(bytes, Ordering::AcqRel),
             false => self.refused.store(true, Ordering::Relaxed),
         }
         spares
+    }
+
+    /// Whether so many bytes are free now besides what memtables and commits need.
+    fn has_free(&self, bytes: u64) -> bool {
+        self.measure();
+        let commits = self.taken.commits.load(Ordering::Acquire);
+        let since = commits - self.measured_at.load(Ordering::Relaxed);
+        let unwritten = self.unwritten.load(Ordering::Relaxed);
+        let in_flight = self.in_flight.load(Ordering::Relaxed);
+        let needed = unwritten + since + in_flight;
+        self.free.load(Ordering::Relaxed) >= needed.saturating_add(bytes)
+    }
+
+    /// Keeps room for a commit of so many bytes, in the log and in tables, until the result
+    /// is dropped; `None`: there is not so much. There always is for a small one: the reserve
+    /// is larger.
+    pub(super) fn reserve(&self, bytes: usize) -> Option<InFlight<'_>> {
+        let kept = if bytes < SMALL_COMMIT {
+            0
+        } else {
+            2 * bytes as u64
+        };
+        let in_flight = InFlight(&self.in_flight, kept);
+        let all = self.in_flight.fetch_add(kept, Ordering::AcqRel) + kept;
+        let limit = self.limit.load(Ordering::Relaxed);
+        let fits = kept == 0 || self.taken.total().saturating_add(all) <= limit;
+        (fits || self.has_free(0)).then_some(in_flight)
     }
 
     /// Whether compactions had no room, and none has been tried with more.

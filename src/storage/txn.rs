@@ -559,7 +559,8 @@ impl Txn {
     /// durable before [`Engine::make_durable`].
     ///
     /// # Errors
-    /// Nothing of the batch is written, and the engine refuses writes until it has
+    /// Nothing of the batch is written. [`StorageError::NoRoom`]: the disk has no room for so
+    /// much. After most others the engine refuses writes until it has
     /// [healed](Engine::heal).
     pub fn commit(&mut self) -> Result<()> {
         if self.staging.is_some() {
@@ -570,7 +571,12 @@ impl Txn {
             && self.swaps.is_empty()
             && self.own.is_empty()
             && self.early.is_empty();
-        let done = if nothing { Ok(()) } else { self.write() };
+        let engine = self.engine.clone();
+        let done = match engine.disk.reserve(self.pending_bytes()) {
+            _ if nothing => Ok(()),
+            Some(_room) => self.write(),
+            None => Err(StorageError::NoRoom),
+        };
         if !self.cleared.is_empty() {
             // What was written since must not go with the files.
             let view = &mut self.view;
@@ -586,7 +592,8 @@ impl Txn {
             self.engine.fail(&error);
         }
         if let Err(error) = &done {
-            if !matches!(error, StorageError::Detached | StorageError::Failed) {
+            use StorageError::{Detached, Failed, NoRoom};
+            if !matches!(error, Detached | Failed | NoRoom) {
                 self.engine.fail(error);
             }
             self.undo_swaps(0);

@@ -198,7 +198,9 @@ impl Executor {
         let committed = self.txn.commit();
         let failed_before = std::mem::take(&mut self.failed);
         match committed {
-            Err(error @ StorageError::Detached) => return Err(error.into()),
+            Err(error @ (StorageError::Detached | StorageError::NoRoom)) => {
+                return Err(error.into());
+            }
             // The log has the reason.
             Err(_) => return Err(StorageError::Failed.into()),
             Ok(()) if failed_before => return Err(StorageError::Failed.into()),

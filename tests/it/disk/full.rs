@@ -209,6 +209,35 @@ fn what_memtables_hold_has_room_on_the_disk() {
     conn.must("DEBUG KEDIS-CHECK");
 }
 
+/// It was taken, and could not be written out any more: nothing could until a restart.
+#[test]
+fn what_is_larger_than_the_room_is_refused_as_a_whole() {
+    let Some(disk) = SmallDisk::mount(200) else {
+        return;
+    };
+    let mut server = Server::prepare(&["--maxmemory", "1gb"]);
+    server.data = Some(disk.path().join("data"));
+    server.spawn();
+    let mut conn = server.connect();
+    let long = noise(40_000_000);
+    for round in 0..3 {
+        for n in 0..30 {
+            let reply = conn.cmd(&format!("SET key{n} {}", noise(1_000_000)));
+            assert!(reply == Value::ok() || is_misconf(&reply), "{reply:?}");
+        }
+        let reply = conn.call(&["SET", "long", &long]);
+        assert!(reply == Value::ok() || is_misconf(&reply), "{reply:?}");
+        assert!(round > 0 || is_misconf(&reply), "{reply:?}");
+        for n in 0..30 {
+            conn.must(&format!("DEL key{n}"));
+        }
+        conn.must("DEL long");
+        wait_for("writes", || conn.cmd("SET again 1") == Value::ok());
+    }
+    let log = server.log();
+    assert!(!log.contains("a write failed"), "{log}");
+}
+
 #[test]
 fn flushall_makes_room() {
     let Some(disk) = SmallDisk::mount(100) else {
