@@ -248,16 +248,19 @@ impl Disk {
     /// is dropped; `None`: there is not so much. There always is for a small one: the reserve
     /// is larger.
     pub(super) fn reserve(&self, bytes: usize) -> Option<InFlight<'_>> {
-        let kept = if bytes < SMALL_COMMIT {
-            0
-        } else {
-            2 * bytes as u64
-        };
-        let in_flight = InFlight(&self.in_flight, kept);
-        let all = self.in_flight.fetch_add(kept, Ordering::AcqRel) + kept;
+        if bytes < SMALL_COMMIT {
+            return Some(InFlight(&self.in_flight, 0));
+        }
+        let kept = 2 * bytes as u64;
+        // One at a time: two could find the same room.
+        let _turn = self.turn.lock();
+        let all = self.in_flight.load(Ordering::Acquire) + kept;
         let limit = self.limit.load(Ordering::Relaxed);
-        let fits = kept == 0 || self.taken.total().saturating_add(all) <= limit;
-        (fits || self.has_free(0)).then_some(in_flight)
+        let fits = self.taken.total().saturating_add(all) <= limit || self.has_free(kept);
+        fits.then(|| {
+            self.in_flight.fetch_add(kept, Ordering::AcqRel);
+            InFlight(&self.in_flight, kept)
+        })
     }
 
     /// Whether compactions had no room, and none has been tried with more.

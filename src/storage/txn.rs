@@ -559,9 +559,8 @@ impl Txn {
     /// durable before [`Engine::make_durable`].
     ///
     /// # Errors
-    /// Nothing of the batch is written. [`StorageError::NoRoom`]: the disk has no room for so
-    /// much. After most others the engine refuses writes until it has
-    /// [healed](Engine::heal).
+    /// Nothing of the batch is written. But for [`StorageError::NoRoom`] the engine refuses
+    /// writes until it has [healed](Engine::heal).
     pub fn commit(&mut self) -> Result<()> {
         if self.staging.is_some() {
             return self.commit_staged();
@@ -592,10 +591,7 @@ impl Txn {
             self.engine.fail(&error);
         }
         if let Err(error) = &done {
-            use StorageError::{Detached, Failed, NoRoom};
-            if !matches!(error, Detached | Failed | NoRoom) {
-                self.engine.fail(error);
-            }
+            self.engine.fail_with(error);
             self.undo_swaps(0);
             self.engine.tallies.forget_all_of(&self.moves);
         }

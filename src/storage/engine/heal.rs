@@ -81,6 +81,14 @@ impl Engine {
         !self.has_failed() && !self.disk.is_low()
     }
 
+    /// A commit was not written: as [`Engine::fail`], unless it was not tried.
+    pub(in crate::storage) fn fail_with(&self, error: &StorageError) {
+        use StorageError::{Detached, Failed, NoRoom};
+        if !matches!(error, Detached | Failed | NoRoom) {
+            self.fail(error);
+        }
+    }
+
     /// No commit is taken from now on, until [`Engine::heal`] has gone well.
     pub(in crate::storage) fn fail(&self, error: &StorageError) {
         let state = &self.health.state;
