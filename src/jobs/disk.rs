@@ -32,15 +32,11 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
             disk.measure_log();
         }
         if !engine.has_failed() {
-            let relieves = looks_at_log || !disk.is_low();
-            let relieve = || {
-                if relieves {
-                    engine.relieve_disk()
-                } else {
-                    Ok(())
-                }
-            };
-            match engine.set_stalls().and_then(|()| relieve()) {
+            let relieved = engine.set_stalls().and_then(|()| match disk.is_low() {
+                true if !looks_at_log => Ok(()),
+                _ => engine.relieve_disk(),
+            });
+            match relieved {
                 Ok(()) => relief_fails.over(),
                 Err(error) if relief_fails.is_news(&error) => log::warn!("disk thread: {error}"),
                 Err(_) => {}

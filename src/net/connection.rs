@@ -461,13 +461,20 @@ impl Connection {
     /// connection.
     fn asks_too_much(&self, executor: &Executor, arrived: usize) -> bool {
         let kept = self.input.len() - self.run + self.parser.memory() + arrived;
-        if kept as u64 <= executor.config().client_query_buffer_limit_bytes {
+        self.exceeds_query_limit(executor, kept, "request")
+    }
+
+    /// Whether `bytes` are more than a request may take; if so, says of what, and counts a
+    /// disconnection. The caller closes the connection.
+    fn exceeds_query_limit(&self, executor: &Executor, bytes: usize, what: &str) -> bool {
+        if bytes as u64 <= executor.config().client_query_buffer_limit_bytes {
             return false;
         }
+        let info = &self.session.info;
         log::warn!(
-            "client {} at {}: its request is longer than client-query-buffer-limit",
-            self.session.info.id.0,
-            self.session.info.addr
+            "client {} at {}: its {what} is longer than client-query-buffer-limit",
+            info.id.0,
+            info.addr
         );
         executor.server().stats.query_limit_disconnections.add(1);
         true
@@ -593,17 +600,8 @@ impl Connection {
 
     /// Whether what it queued and watches takes more memory than a request may.
     fn keeps_too_much(&self, executor: &Executor) -> bool {
-        let kept = self.session.waiting_bytes() as u64;
-        if kept <= executor.config().client_query_buffer_limit_bytes {
-            return false;
-        }
-        log::warn!(
-            "client {} at {}: its transaction is longer than client-query-buffer-limit",
-            self.session.info.id.0,
-            self.session.info.addr
-        );
-        executor.server().stats.query_limit_disconnections.add(1);
-        true
+        let kept = self.session.waiting_bytes();
+        self.exceeds_query_limit(executor, kept, "transaction")
     }
 
     /// A single reply is longer than all clients together may take: the client goes

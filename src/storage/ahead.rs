@@ -386,6 +386,35 @@ mod tests {
         }
     }
 
+    /// Their rows stayed for ever, as if they were still to come.
+    #[test]
+    fn early_rows_of_a_commit_without_room_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
+        let mut txn = Txn::new(engine.clone());
+        txn.begin(1).unwrap();
+        new_early_set(&mut txn, b"set", 10_000);
+        for n in 0..2_u64 {
+            let row = keys::hashed(tag::SET_MEMBER, txn.new_id(), n, &n.to_be_bytes());
+            txn.put_row(DB, &row, &vec![0; 1 << 20]).unwrap();
+        }
+        engine.disk.seem_full();
+        assert!(matches!(txn.commit(), Err(StorageError::NoRoom)));
+        assert!(!engine.has_failed());
+        assert!(engine.ahead.lock().is_empty());
+        engine.look_at_disk();
+        let report = engine.check().unwrap();
+        assert_eq!((report.keys, report.dead_collections), (0, 1));
+        txn.begin(1).unwrap();
+        let mut pass = txn.begin_reclaim(DB);
+        while let Some(under_way) = &mut pass
+            && txn.reclaim_slice(under_way, 1 << 20).unwrap().more
+        {}
+        let report = engine.check().unwrap();
+        assert_eq!(report.faults, Vec::<String>::new());
+        assert_eq!(report.rows, 0);
+    }
+
     /// The queue for reclaim kept their ids: after the next start long strings that had
     /// come of a master were zeros.
     #[test]

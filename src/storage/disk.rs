@@ -5,14 +5,19 @@
 //! (`disk-reserve`). What is in memtables is to be written out, and needs room for that:
 //! while the disk has little free space besides the reserve and them, it is *low*. Commits
 //! count as well between two looks, with what they take in the write-ahead log and what
-//! they will take in a table. The disk is low, too, from when a compaction has no room until
-//! there is more than it had, or compactions are done: else files would pile up. While the disk is low what adds data is refused ([`StorageError::NoRoom`](super::StorageError::NoRoom)), and the
-//! larger part of the reserve is given up, so that deletions, expiry, flushes and the
-//! compactions that free the space of deleted rows go on. The rest goes when a file that
-//! cannot wait, the write-ahead log before all, could otherwise not be written. Once there
-//! is room for the whole reserve and some more it is allocated again, and the disk is not
-//! low any more. [`Disk::look`] decides; a thread calls it several times a second. It also
-//! has memtables written out early, so that the log that holds the same goes.
+//! they will take in a table, and so do compactions. The disk is low, too, from when a
+//! compaction has no room until there is more than it had, or compactions are done: else
+//! files would pile up. A large commit for which there is no room is refused before it is
+//! written, and room that it was promised is not for compactions.
+//!
+//! While the disk is low what adds data is refused
+//! ([`StorageError::NoRoom`]), and the larger part of the reserve is given up, so that
+//! deletions, expiry, flushes and the compactions that free the space of deleted rows go
+//! on. The rest goes when a file that cannot wait, the write-ahead log before all, could
+//! otherwise not be written. Once there is room for the whole reserve and some more it is
+//! allocated again, and the disk is not low any more. [`Disk::look`] decides; a thread calls
+//! it several times a second. It also has memtables written out early, so that the log that
+//! holds the same goes.
 //!
 //! `disk/files.cc` is RocksDB's file system. It asks for that rest, cuts off what a failed
 //! write left in a file, and reports errors to RocksDB as such that can go away:
@@ -30,6 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::{Result, StorageError};
 use parking_lot::Mutex;
 
 /// The reserve's file.
@@ -44,7 +50,7 @@ const PART: u64 = 8;
 /// Tables have so many bytes besides their rows, with what is said of them in the manifest
 /// and in RocksDB's log.
 const BESIDES: u64 = 512 << 10;
-/// A commit of less is taken without a look at the disk.
+/// A commit of less is taken without a look at the room for it.
 const SMALL_COMMIT: usize = 1 << 20;
 /// A file that asks for room this soon after it was made may have it, too.
 const JUST_NOW: Duration = Duration::from_secs(1);
@@ -236,8 +242,9 @@ impl Disk {
     /// Whether so many bytes are free now besides what memtables and commits need.
     fn has_free(&self, bytes: u64) -> bool {
         self.measure();
-        let commits = self.taken.commits.load(Ordering::Acquire);
-        let since = commits - self.measured_at.load(Ordering::Relaxed);
+        // A look may move it on meanwhile: never beyond the commits that are read after it.
+        let measured_at = self.measured_at.load(Ordering::Acquire);
+        let since = self.taken.commits.load(Ordering::Acquire) - measured_at;
         let unwritten = self.unwritten.load(Ordering::Relaxed);
         let in_flight = self.in_flight.load(Ordering::Relaxed);
         let needed = unwritten + since + in_flight;
@@ -245,11 +252,13 @@ impl Disk {
     }
 
     /// Keeps room for a commit of so many bytes, in the log and in tables, until the result
-    /// is dropped; `None`: there is not so much. There always is for a small one: the reserve
-    /// is larger.
-    pub(super) fn reserve(&self, bytes: usize) -> Option<InFlight<'_>> {
+    /// is dropped. A small one needs nothing kept.
+    ///
+    /// # Errors
+    /// [`StorageError::NoRoom`].
+    pub(super) fn reserve(&self, bytes: usize) -> Result<Option<InFlight<'_>>> {
         if bytes < SMALL_COMMIT {
-            return Some(InFlight(&self.in_flight, 0));
+            return Ok(None);
         }
         let kept = 2 * bytes as u64;
         // One at a time: two could find the same room.
@@ -257,10 +266,18 @@ impl Disk {
         let all = self.in_flight.load(Ordering::Acquire) + kept;
         let limit = self.limit.load(Ordering::Relaxed);
         let fits = self.taken.total().saturating_add(all) <= limit || self.has_free(kept);
-        fits.then(|| {
-            self.in_flight.fetch_add(kept, Ordering::AcqRel);
-            InFlight(&self.in_flight, kept)
-        })
+        if !fits {
+            return Err(StorageError::NoRoom);
+        }
+        self.in_flight.fetch_add(kept, Ordering::AcqRel);
+        Ok(Some(InFlight(&self.in_flight, kept)))
+    }
+
+    /// As if nothing were free for large commits and compactions, until the next look.
+    #[cfg(test)]
+    pub fn seem_full(&self) {
+        self.limit.store(0, Ordering::Relaxed);
+        self.unwritten.store(u64::MAX / 2, Ordering::Relaxed);
     }
 
     /// Whether compactions had no room, and none has been tried with more.
@@ -326,7 +343,7 @@ impl Disk {
         let unwritten = unwritten() + in_flight + BESIDES;
         self.measure();
         self.unwritten.store(unwritten, Ordering::Relaxed);
-        self.measured_at.store(commits, Ordering::Relaxed);
+        self.measured_at.store(commits, Ordering::Release);
         let (wanted, held) = (self.wanted(), self.held.load(Ordering::Relaxed));
         let free = self.free.load(Ordering::Relaxed);
         let room = free.saturating_add(held);
@@ -354,8 +371,7 @@ impl Disk {
         } else if held != wanted {
             self.hold(wanted);
         }
-        // The reserve may be another.
-        self.measure();
+        // The reserve may be another now.
         let free = self.free.load(Ordering::Relaxed);
         // What is in flight is in neither the log nor a memtable for sure.
         let left = free.saturating_sub(least + unwritten + in_flight);
@@ -403,7 +419,9 @@ impl Disk {
 
     /// Makes the reserve so large; says whether it is. The caller holds its lock.
     fn hold(&self, bytes: u64) -> bool {
-        match self.resize(bytes) {
+        let resized = self.resize(bytes);
+        self.measure();
+        match resized {
             Ok(()) => {
                 self.held.store(bytes, Ordering::Release);
                 true
@@ -592,6 +610,40 @@ mod tests {
         assert!(!disk.is_low());
         drop(disk.took(1));
         assert!(disk.is_low());
+    }
+
+    #[test]
+    fn a_compaction_without_room_makes_the_disk_low_until_compactions_are_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::open(dir.path(), 1 << 20);
+        disk.look(|| 0);
+        assert!(disk.spares(1 << 20) && !disk.is_low());
+        disk.seem_full();
+        assert!(!disk.spares(1 << 20));
+        for _ in 0..3 {
+            disk.look(|| 0);
+            assert!(disk.is_low() && disk.has_refused_compactions());
+        }
+        disk.compactions_are_done();
+        disk.look(|| 0);
+        assert!(!disk.is_low());
+    }
+
+    #[test]
+    fn room_is_kept_for_large_commits_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::open(dir.path(), 0);
+        disk.look(|| 0);
+        let free = disk.figures().free;
+        let large = usize::try_from(free / 5 * 2).unwrap();
+        let kept = disk.reserve(large).unwrap();
+        assert!(kept.is_some());
+        assert!(matches!(disk.reserve(large), Err(StorageError::NoRoom)));
+        assert!(disk.reserve(SMALL_COMMIT - 1).unwrap().is_none());
+        assert!(!disk.spares(free / 4), "it is promised");
+        drop(kept);
+        assert!(disk.reserve(large).unwrap().is_some());
+        assert!(disk.spares(free / 4));
     }
 
     #[test]

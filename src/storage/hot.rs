@@ -38,6 +38,8 @@
 
 mod set;
 
+pub(super) use set::ROW_MAX;
+
 use self::set::Set;
 use super::runs::Run;
 use super::scan::Direction;

@@ -11,6 +11,7 @@
 //! key, older ones hang behind it. The order needed by range reads is made when
 //! the first range read asks for it and kept up from then on: most ticks never do.
 
+use super::{hot, runs};
 use crate::encoding::own::KeyspaceId;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as TableEntry;
@@ -38,6 +39,7 @@ const LONG: usize = 1 << (usize::BITS - 1);
 /// What is kept of the key and of the value of a long row that is cut: more than the hot
 /// rows and the runs take of any row, so that what is done with them is the same.
 const KEPT: usize = 2 << 10;
+const _: () = assert!(KEPT > hot::ROW_MAX && KEPT > runs::RUN_BYTES);
 
 /// What a row has beside its key and value in a write batch, at the most: a tag, and the
 /// varints of its column family and of two lengths.

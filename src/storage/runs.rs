@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use std::cmp::Ordering;
 
 /// Keys and values of a run take no more than this.
-const RUN_BYTES: usize = 1024;
+pub(super) const RUN_BYTES: usize = 1024;
 
 /// A run that was used up is read on to this many rows: whoever pops from an end
 /// comes back for the next.

@@ -570,12 +570,7 @@ impl Txn {
             && self.swaps.is_empty()
             && self.own.is_empty()
             && self.early.is_empty();
-        let engine = self.engine.clone();
-        let done = match engine.disk.reserve(self.pending_bytes()) {
-            _ if nothing => Ok(()),
-            Some(_room) => self.write(),
-            None => Err(StorageError::NoRoom),
-        };
+        let done = if nothing { Ok(()) } else { self.write() };
         if !self.cleared.is_empty() {
             // What was written since must not go with the files.
             let view = &mut self.view;
@@ -591,7 +586,7 @@ impl Txn {
             self.engine.fail(&error);
         }
         if let Err(error) = &done {
-            self.engine.fail_with(error);
+            self.engine.fail_unless_refused(error);
             self.undo_swaps(0);
             self.engine.tallies.forget_all_of(&self.moves);
         }
@@ -734,9 +729,13 @@ impl Txn {
         let sent: ahead::Sent = loads.keys().copied().collect();
         let mut unqueued = self.early.clone();
         unqueued.extend(&sent);
-        let written = fail_point("before-commit")
-            .and_then(|()| self.view.send_ahead(&loads))
-            .and_then(|()| self.write_batch(&sent, &unqueued));
+        let engine = self.engine.clone();
+        let room = engine.disk.reserve(self.pending_bytes());
+        let written = room.and_then(|_kept| {
+            fail_point("before-commit")?;
+            self.view.send_ahead(&loads)?;
+            self.write_batch(&sent, &unqueued)
+        });
         if !unqueued.is_empty() {
             self.engine.ahead.remove_all(&unqueued);
             for (keyspace, id) in unqueued.iter().filter(|_| written.is_err()) {

@@ -62,8 +62,10 @@ impl Executor {
             return refuse(StorageError::Failed.into());
         }
         let grows = may_grow(found.command) || queued.grows;
-        // A script that has written goes on.
-        let goes_on = session.is_script && session.wrote.get();
+        // A script that has written goes on, and what a master or a log says was looked at
+        // before.
+        let is_received = self.txn.is_received();
+        let goes_on = is_received || session.is_script && session.wrote.get();
         if grows && !goes_on && self.server.engine.disk.is_low() {
             return refuse(StorageError::NoRoom.into());
         }
@@ -86,7 +88,8 @@ impl Executor {
         if let Err(error) = self.check_role(session, found.command, args, writes) {
             return refuse(error);
         }
-        if self.server.loading.is_on() && !runs_while_loading(found.command) {
+        let loads = self.server.loading.is_on();
+        if loads && !is_received && !runs_while_loading(found.command) {
             return refuse(LOADING);
         }
         if session.info.flags().contains(ClientFlags::MONITOR)

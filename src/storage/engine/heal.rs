@@ -81,8 +81,8 @@ impl Engine {
         !self.has_failed() && !self.disk.is_low()
     }
 
-    /// A commit was not written: as [`Engine::fail`], unless it was not tried.
-    pub(in crate::storage) fn fail_with(&self, error: &StorageError) {
+    /// A commit was not written: as [`Engine::fail`], unless it was refused before.
+    pub(in crate::storage) fn fail_unless_refused(&self, error: &StorageError) {
         use StorageError::{Detached, Failed, NoRoom};
         if !matches!(error, Detached | Failed | NoRoom) {
             self.fail(error);
