@@ -84,7 +84,7 @@ pub use keyspace::{KeyMeta, Value};
 pub use options::StorageConfig;
 pub use repair::repair;
 pub use rot::tables_aside;
-pub use txn::{Expected, Txn, View};
+pub use txn::{Expected, KEYS_AHEAD, Txn, View};
 
 use crate::encoding::Corrupt;
 use locks::Owner;

@@ -14,7 +14,7 @@
 mod locking;
 mod lookup;
 
-pub use lookup::{Expected, Row};
+pub use lookup::{Expected, KEYS_AHEAD, Row};
 
 use super::ahead;
 use super::binlog::{LogBuffer, LogSavepoint};

@@ -19,6 +19,10 @@ use std::ops::Deref;
 /// As many look-ups as the processor can well prepare at a time.
 const PREFETCHED: usize = 16;
 
+/// As many keys of one command as are prefetched at a time: what they need stays in the
+/// processor's caches until they are looked up.
+pub const KEYS_AHEAD: usize = 64;
+
 /// A row that will be looked up soon.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Expected(u64);
@@ -62,6 +66,17 @@ impl View {
             }
         }
         rows.into_iter().for_each(|row| self.prefetch_row(row));
+    }
+
+    /// Prefetches the keys of a command that has many, a group at a time: to be called
+    /// before the key at `at` is looked up. The first [`KEYS_AHEAD`] are prefetched when the
+    /// command is locked. `words` has a key at every `step`.
+    pub fn prefetch_from(&self, db: DbIndex, words: &[&[u8]], step: usize, at: usize) {
+        if at > 0 && at.is_multiple_of(KEYS_AHEAD) {
+            let rest = &words[at * step..];
+            let keys = rest.iter().step_by(step).take(KEYS_AHEAD);
+            self.prefetch(keys.map(|&key| (db, key)), |_| {});
+        }
     }
 
     /// The first step of [`View::prefetch`] for one key: the row itself is fetched by
