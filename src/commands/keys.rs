@@ -5,7 +5,7 @@ use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::glob;
 use crate::storage::DbIndex;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::types::keyspace::{self, Place};
 use crate::types::random_key::random_key;
 

@@ -6,7 +6,7 @@ use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteC
 use crate::base::longdouble::{self, LongDouble};
 use crate::encoding::meta::StringForm;
 use crate::resp::Reply;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, KeyMeta, View};
 use crate::types::OpError;
 use crate::types::string::{self, Expiry, Visited};

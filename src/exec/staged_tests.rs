@@ -3,8 +3,8 @@
 
 use super::testing::Client;
 use crate::encoding::tag;
-use crate::storage::snapshot::DataSet;
-use crate::storage::staging::Staging;
+use crate::storage::full_sync::snapshot::DataSet;
+use crate::storage::full_sync::staging::Staging;
 use crate::storage::{DbIndex, Engine, StorageError, Txn};
 use std::sync::Arc;
 

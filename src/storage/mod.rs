@@ -1,93 +1,57 @@
 //! The only place that knows RocksDB: rows, transactions, locks, commits, the binlog.
 //!
-//! | module | what it does |
+//! | folder or module | what it does |
 //! |---|---|
-//! | [`engine`] | the open database: column families, own rows, durability, checkpoints |
-//! | [`options`] | how RocksDB is set up |
-//! | `reserve` | memory that the block cache makes room for |
-//! | `memtable` | where rows stand until they are written out |
-//! | [`locks`] | key locks |
-//! | [`overlay`] | the pending batch |
-//! | [`hot`] | copies of popular rows, in memory |
-//! | `runs` | copies of the rows at which range reads began lately, among them |
-//! | [`tally`] | how many rows stand before a place of a map, in memory |
-//! | [`txn`] | reads and writes of a tick, savepoints, commit |
-//! | [`durability`] | how far commits are safe from a crash; the fsync thread |
-//! | [`disk`] | free space, the reserve for deletions, errors of files |
-//! | [`syncs`] | who waits for the fsync thread, gathered into few syncs |
-//! | [`scan`] | range reads over the pending batch and the stored rows |
-//! | [`keyspace`] | keys with their expiry, counts and dead collections |
-//! | [`events`] | what happens to keys, for `notify-keyspace-events` |
-//! | [`changes`] | which keys commands change, for whoever wants to know |
-//! | [`binlog`] | what commits log, and its trimming |
-//! | [`history`] | whose writes the binlog holds: replication ids and their ends |
-//! | [`snapshot`] | all rows as they are at one position, for a replica |
-//! | [`staging`] | a data set that arrives row by row and then takes the place of the old one |
+//! | [`engine`] | the open database: column families, commits, locks, binlog, durability, disk |
+//! | `memtable` | where rows stand until they are written out: RocksDB's memtable, our own |
+//! | `cache` | copies of rows and of ranges of rows, in memory |
+//! | [`rank`] | how many rows stand before a place of a map, in memory |
+//! | [`full_sync`] | whole data sets: sent to a replica, or received and installed |
+//! | [`txn`] | the transaction of a thread: reads and writes of a tick, savepoints, commit |
 //! | [`expiry`] | slices of work for the expire thread |
-//! | `ahead` | rows of large new collections, written before their commit |
-//! | `wal` | the files of the write-ahead log, and how far each must be whole |
+//! | [`tombstones`] | what deleted keys leave until compaction |
+//! | [`check`] | a full check of a database's invariants |
 //! | [`repair()`] | saves what can be read of a damaged database |
 //! | `rot` | tables with blocks that cannot be read, and compactions |
-//! | [`traces`] | what deleted keys leave until compaction |
 //! | `corruption` | files that the disk does not give back as they were written |
-//! | [`check`] | a full check of a database's invariants |
+//!
+//! Arrows go one way: `expiry`, `tombstones`, `check` → `txn` → `full_sync` → `engine` →
+//! `cache`, `rank`, `memtable`. No circle of files inside a folder; a test holds that.
 //!
 //! Invariants kept here (numbers as elsewhere in the code):
-//! I1 a reply is sent only after what it saw is durable (see [`durability`]);
+//! I1 a reply is sent only after what it saw is durable (see [`engine::durability`]);
 //! I2 data, TTL index, counts and binlog go into one batch ([`txn::Txn::commit`]);
 //! I3 binlog positions are given under the commit lock, in the order of the writes;
-//! I5 counts change only in [`keyspace`], with the rows they count;
+//! I5 counts change only in [`txn::keyspace`], with the rows they count;
 //! I6 a collection dies by its meta row and a reclaim row.
 
-mod ahead;
-mod audit;
-pub mod binlog;
-pub mod changes;
+mod cache;
 pub mod check;
 mod corruption;
-pub mod disk;
-pub mod durability;
 pub mod engine;
-pub mod events;
 pub mod expiry;
-pub mod gate;
-pub mod history;
-pub mod hot;
-pub mod keyspace;
-pub mod locks;
+pub mod full_sync;
 mod memtable;
-pub mod options;
-pub mod overlay;
-mod patience;
+pub mod rank;
 mod repair;
-mod reserve;
 mod rot;
-mod runs;
-pub mod scan;
-pub mod snapshot;
-pub mod staging;
-mod syncs;
-pub mod tally;
-pub mod traces;
+pub mod tombstones;
 pub mod txn;
-mod upstream;
-mod wal;
-mod wishes;
 
 #[cfg(test)]
 mod tests;
 
-pub use ahead::Early;
 pub use corruption::{Corruptions, corruptions};
-pub use engine::{Engine, fail_point, is_copy};
-pub use keyspace::{KeyMeta, Value};
-pub use options::StorageConfig;
+pub use engine::options::StorageConfig;
+pub use engine::{Direction, Engine, fail_point, is_copy};
 pub use repair::repair;
 pub use rot::tables_aside;
+pub use txn::ahead::Early;
+pub use txn::keyspace::{KeyMeta, Value};
 pub use txn::{Expected, KEYS_AHEAD, Txn, View};
 
 use crate::encoding::Corrupt;
-use locks::Owner;
+use engine::locks::Owner;
 
 /// The number of a DB, as SELECT takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -105,7 +69,7 @@ pub enum StorageError {
     /// A write failed: nothing is written until [`Engine::heal`] has gone well.
     #[error("storage: a write has failed; writes are refused until the disk takes them again")]
     Failed,
-    /// The disk has no room for more data: see [`disk`].
+    /// The disk has no room for more data: see [`engine::disk`].
     #[error("storage: no space left on device")]
     NoRoom,
     /// What was received from a master is not wanted any more, or does not follow

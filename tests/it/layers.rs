@@ -52,9 +52,10 @@ const UNSAFE: &[&str] = &[
     "src/base/prefetch.rs",
     "src/lua/patterns.rs",
     "src/lua/raw.rs",
-    "src/storage/disk.rs",
+    "src/storage/engine/disk.rs",
     "src/storage/engine.rs",
     "src/storage/engine/heal.rs",
+    "src/storage/engine/snapshot.rs",
     "src/storage/memtable.rs",
     "src/storage/memtable/expected.rs",
     "src/storage/memtable/filter.rs",
@@ -62,9 +63,9 @@ const UNSAFE: &[&str] = &[
     "src/storage/memtable/row.rs",
     "src/storage/memtable/segments.rs",
     "src/storage/rot.rs",
-    "src/storage/wal.rs",
-    "src/storage/wal/marks.rs",
-    "src/storage/reserve.rs",
+    "src/storage/engine/wal.rs",
+    "src/storage/engine/wal/marks.rs",
+    "src/storage/engine/reserve.rs",
 ];
 
 /// Lines that a source file may have.

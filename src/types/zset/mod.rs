@@ -18,7 +18,7 @@ mod span;
 #[cfg(test)]
 mod tests;
 
-pub use crate::storage::scan::Direction;
+pub use crate::storage::Direction;
 pub use edit::{AddRule, Added, Edit, store};
 pub use span::{LexBound, ScoreBound, Span};
 
