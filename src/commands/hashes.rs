@@ -380,5 +380,4 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 #[cfg(test)]
-#[path = "hashes_tests.rs"]
 mod tests;

@@ -437,5 +437,4 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 #[cfg(test)]
-#[path = "sets_tests.rs"]
 mod tests;

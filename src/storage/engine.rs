@@ -38,7 +38,6 @@ pub use fail_point::fail_point;
 pub use files::is_copy;
 pub use keyspace::Keyspace;
 pub(super) use open::read_counts;
-pub use rows::Direction;
 pub(super) use salvage::Salvage;
 pub(super) use snapshot::ReadSnapshot;
 

@@ -2,16 +2,8 @@
 
 use super::{Db, Engine, Keyspace, ReadSnapshot};
 use crate::encoding::keys::is_one_map;
+use crate::storage::Direction;
 use rocksdb::{DBRawIteratorWithThreadMode, ReadOptions};
-
-/// In which direction a range is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// Ascending keys.
-    Forward,
-    /// Descending keys.
-    Backward,
-}
 
 /// An iterator over the committed rows in `[from, to)`, at the first of them; over those
 /// of a moment, which it must not outlive, if there is one.

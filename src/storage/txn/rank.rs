@@ -3,7 +3,8 @@
 
 use super::{Txn, View};
 use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
-use crate::storage::engine::rows::{Direction, open_rows};
+use crate::storage::Direction;
+use crate::storage::engine::rows::open_rows;
 use crate::storage::rank::{At, Kept, LONG_STRETCH_ROWS, Place, Start, Tally, split};
 use crate::storage::{DbIndex, Engine, Result, StorageError};
 use parking_lot::Mutex;

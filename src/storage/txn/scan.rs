@@ -12,10 +12,11 @@
 
 use crate::encoding::keys::{ELEMENT_PREFIX_LEN, RowKey};
 use crate::encoding::own::KeyspaceId;
+use crate::storage::Direction;
 use crate::storage::cache::ranges::{self, READ_AHEAD, Run};
 use crate::storage::cache::rows;
 use crate::storage::engine::Db;
-use crate::storage::engine::rows::{Direction, open_rows};
+use crate::storage::engine::rows::open_rows;
 use crate::storage::engine::{Engine, Keyspace};
 use crate::storage::txn::View;
 use crate::storage::txn::overlay::Overlay;

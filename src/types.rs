@@ -25,8 +25,6 @@ pub mod string;
 pub mod zset;
 
 #[cfg(test)]
-mod members_tests;
-#[cfg(test)]
 mod testing;
 
 use crate::encoding::Kind;

@@ -1,10 +1,10 @@
 //! Members against a model, scan cursors under writes, samples by their frequencies.
 
-use super::hashed::{Chunk, Walk};
-use super::members::Members;
-use super::set::{Algebra, Operation};
+use super::Members;
 use crate::encoding::Kind;
 use crate::storage::{DbIndex, Engine, StorageConfig, Txn};
+use crate::types::hashed::{Chunk, Walk};
+use crate::types::set::{Algebra, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Ranks of a larger sorted set, which has a tally, against a plain list.
 
-use super::span::place;
-use super::*;
 use crate::storage::{Engine, StorageConfig, Txn};
+use crate::types::zset::span::place;
+use crate::types::zset::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

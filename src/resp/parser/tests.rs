@@ -311,7 +311,7 @@ proptest! {
     }
 }
 
-#[path = "../../tests/fuzz/src/check.rs"]
+#[path = "../../../tests/fuzz/src/check.rs"]
 mod fuzz;
 use crate::resp::parser;
 

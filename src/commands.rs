@@ -79,9 +79,6 @@ mod zset_algebra;
 mod zset_range;
 mod zsets;
 
-#[cfg(test)]
-mod session_tests;
-
 pub use context::{ReadCtx, SessionCtx, WriteCtx};
 pub use databases::named_dbs;
 pub use error::{CmdResult, Error, OUT_OF_MEMORY};

@@ -27,9 +27,9 @@ mod populate;
 mod record;
 mod scripts;
 #[cfg(test)]
-mod staged_tests;
-#[cfg(test)]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 mod transactions;
 mod unit;
 

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::memory::available_bytes;
 use super::*;
 
-const STOCK: &str = include_str!("../../../../tests/fixtures/redis-7.0.conf");
+const STOCK: &str = include_str!("../../../tests/fixtures/redis-7.0.conf");
 
 fn text_of(config: &Config, name: &str) -> String {
     let param = Param::find(name.as_bytes()).unwrap();

@@ -11,8 +11,6 @@
 mod edit;
 mod packed;
 mod rank;
-#[cfg(test)]
-mod rank_tests;
 mod rows;
 mod span;
 #[cfg(test)]

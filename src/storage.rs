@@ -28,6 +28,7 @@
 mod cache;
 pub mod check;
 mod corruption;
+mod direction;
 pub mod engine;
 pub mod expiry;
 pub mod full_sync;
@@ -42,8 +43,9 @@ pub mod txn;
 mod tests;
 
 pub use corruption::{Corruptions, corruptions};
+pub use direction::Direction;
 pub use engine::options::StorageConfig;
-pub use engine::{Direction, Engine, fail_point, is_copy};
+pub use engine::{Engine, fail_point, is_copy};
 pub use repair::repair;
 pub use rot::tables_aside;
 pub use txn::ahead::Early;
