@@ -2,15 +2,8 @@
 //!
 //! | file | what it is for |
 //! |---|---|
-//! | [`spec`] | what a row of a command table says |
-//! | [`syntax`] | the arguments of a command, as rows write them |
-//! | [`registry`] | all tables together, by name |
-//! | [`names`] | what clients call commands: `rename-command` |
-//! | [`readme`] | the command list of the README |
-//! | [`context`] | what a handler gets to work with |
+//! | [`table`] | what a row of a command table says, and all tables together |
 //! | [`error`] | what clients see when a command fails, each text once |
-//! | [`help`] | the replies of HELP |
-//! | [`secrets`] | which arguments nobody else may see |
 //! | [`args`] | reading numbers and options from arguments |
 //!
 //! To add a command: write its handler, add one row to the family's table.
@@ -21,18 +14,11 @@
 //! depends on time or chance.
 
 pub mod args;
-pub mod context;
 pub mod error;
-pub mod help;
 pub mod info;
-pub mod names;
-pub mod readme;
-pub mod registry;
 pub mod replication;
 pub mod scan;
-pub mod secrets;
-pub mod spec;
-pub mod syntax;
+pub mod table;
 
 mod acl;
 mod bitfield;
@@ -67,25 +53,24 @@ mod server;
 mod sets;
 mod slowlog;
 mod sort;
-mod stream_args;
-mod stream_claim;
-mod stream_groups;
-mod stream_info;
-mod stream_read;
 mod streams;
 mod strings;
 mod transactions;
-mod zset_algebra;
-mod zset_range;
 mod zsets;
 
-pub use context::{ReadCtx, SessionCtx, WriteCtx};
 pub use databases::named_dbs;
 pub use error::{CmdResult, Error, OUT_OF_MEMORY};
 pub use functions::{add_library, load_libraries};
-pub use registry::{Registry, registry};
-pub use spec::{Command, Flags, Handler, KeyFlags, KeySpec, Own, ScriptCall};
-pub use stream_read::error_of_lost_group;
+pub use streams::read::error_of_lost_group;
+pub use table::registry::{Registry, registry};
+pub use table::spec::{Command, Flags, Handler, KeyFlags, KeySpec, Own, ScriptCall};
+
+use crate::resp::Reply;
+use crate::state::pubsub::Outbox;
+use crate::state::{Server, Session};
+use crate::storage::engine::listeners::Change;
+use crate::storage::txn::events::Class;
+use crate::storage::{DbIndex, Txn, View};
 
 /// The tables of all families.
 pub const FAMILIES: &[&[Command]] = &[
@@ -122,14 +107,72 @@ pub const FAMILIES: &[&[Command]] = &[
     sets::COMMANDS,
     slowlog::COMMANDS,
     sort::COMMANDS,
-    stream_claim::COMMANDS,
-    stream_groups::COMMANDS,
-    stream_info::COMMANDS,
-    stream_read::COMMANDS,
+    streams::claim::COMMANDS,
+    streams::groups::COMMANDS,
+    streams::info::COMMANDS,
+    streams::read::COMMANDS,
     streams::COMMANDS,
     strings::COMMANDS,
     transactions::COMMANDS,
-    zset_algebra::COMMANDS,
-    zset_range::COMMANDS,
+    zsets::algebra::COMMANDS,
+    zsets::range::COMMANDS,
     zsets::COMMANDS,
 ];
+
+// What a handler gets to work with. The type of the context decides what a handler can
+// do: only a `WriteCtx` has a transaction that writes.
+
+/// For a command that reads keys.
+pub struct ReadCtx<'a> {
+    /// What it reads through.
+    pub view: &'a mut View,
+    /// Where the reply goes.
+    pub reply: &'a mut Reply,
+    /// The client's DB.
+    pub db: DbIndex,
+    /// What all threads share.
+    pub server: &'a Server,
+    /// The client.
+    pub session: &'a Session,
+}
+
+/// For a command that writes keys.
+pub struct WriteCtx<'a> {
+    /// What it reads and writes through.
+    pub txn: &'a mut Txn,
+    /// Where the reply goes.
+    pub reply: &'a mut Reply,
+    /// The client's DB.
+    pub db: DbIndex,
+    /// What all threads share.
+    pub server: &'a Server,
+    /// The client.
+    pub session: &'a Session,
+}
+
+impl WriteCtx<'_> {
+    /// Tells of what the command has done to a key: what leaves the key empty,
+    /// before that is saved, the rest after it.
+    pub fn event(&mut self, class: Class, name: &'static str, key: &[u8]) {
+        self.txn.event(class, name, self.db, key);
+    }
+}
+
+/// For a command about the connection or the server.
+pub struct SessionCtx<'a> {
+    /// The client.
+    pub session: &'a mut Session,
+    /// Where the reply goes.
+    pub reply: &'a mut Reply,
+    /// What all threads share.
+    pub server: &'a Server,
+    /// What goes to clients once the tick is durable.
+    pub outbox: &'a mut Outbox,
+    /// Keys that the commands before have changed, as far as somebody wants to know;
+    /// nothing of it is committed.
+    pub changes: &'a [Change],
+    /// The command that runs; of a container, the subcommand.
+    pub command: &'static Command,
+    /// When the EXEC or script began that it is a part of, Unix us.
+    pub unit_began_us: Option<u64>,
+}

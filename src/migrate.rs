@@ -59,7 +59,6 @@ mod scan;
 mod spool;
 mod stats;
 mod stream_reader;
-mod streams;
 mod survey;
 mod throttle;
 mod values;

@@ -19,9 +19,6 @@ mod databases;
 mod failover;
 mod feeder;
 mod link;
-mod peer;
-mod redis;
-mod redis_master;
 mod turns;
 mod wire;
 

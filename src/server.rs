@@ -14,18 +14,19 @@ mod signals;
 
 use crate::base::clock;
 use crate::base::supervisor::Supervisor;
-use crate::commands::{load_libraries, names, registry};
+use crate::commands::table::names;
+use crate::commands::{load_libraries, registry};
 use crate::jobs::{self, Jobs, LoadError};
 use crate::net::{IoThread, ListenError, Listeners};
 use crate::rdb::FieldTimes;
 use crate::replication;
 use crate::state::Server;
+use crate::state::Shutdown;
 use crate::state::config::{
     AppendFsync, Compression as ConfigCompression, Config, Given, memory_budget,
 };
 use crate::state::descriptors::{self, Shares};
 use crate::state::mailbox::{Mailbox, Message};
-use crate::state::server::Shutdown;
 use crate::storage::engine::options::{Compression, StorageConfig};
 use crate::storage::{self, Engine, StorageError};
 use crossbeam_channel::{Receiver, Sender, bounded};

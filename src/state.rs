@@ -1,9 +1,8 @@
-//! What all threads of a server share, and what one client is.
+//! What all threads of a server share ([`Server`]), and what one client is.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`config`] | the configuration |
-//! | [`server`] | everything shared, in one struct |
 //! | [`session`] | one client, as commands see it |
 //! | [`clients`] | all clients, as other threads may see them |
 //! | [`request`] | a request that is kept for later |
@@ -12,6 +11,7 @@
 //! | [`mailbox`] | messages between threads |
 //! | [`delivery`] | what is on its way to clients that did not ask for it |
 //! | [`tracking`] | who may hold a copy of which key |
+//! | [`subscriptions`] | what one client is subscribed to |
 //! | [`pubsub`] | who is subscribed to what, and what is published |
 //! | [`stats`] | counters, per command and overall |
 //! | [`slowlog`] | commands that took long |
@@ -36,6 +36,7 @@
 
 pub mod access;
 mod budget;
+mod client_id;
 pub mod client_memory;
 pub mod clients;
 pub mod config;
@@ -56,15 +57,549 @@ pub mod replication;
 pub mod request;
 pub mod saves;
 pub mod scripts;
-pub mod server;
 pub mod session;
 pub mod slowlog;
 pub mod stats;
+pub mod subscriptions;
 pub mod tracking;
 pub mod waiters;
 pub mod watch;
 
-pub use clients::{ClientId, ClientInfo, Clients};
+pub use client_id::ClientId;
+pub use clients::{ClientInfo, Clients};
 pub use mailbox::{Mailbox, Message};
-pub use server::Server;
 pub use session::Session;
+
+use crate::base::clock;
+use crate::storage::Engine;
+use crate::storage::engine::listeners::Change;
+use access::Accesses;
+use client_memory::ClientMemory;
+use config::{Config, SharedConfig};
+use cursors::Cursors;
+use delivery::Delivery;
+use lanes::Lanes;
+use latency::Latency;
+use loading::Loading;
+use memory::MemoryProbe;
+use migrations::Migrations;
+use parking_lot::{Condvar, Mutex, RwLock};
+use pubsub::{Outbox, PubSub};
+use rates::Rates;
+use replication::Replication;
+use saves::Saves;
+use scripts::Scripts;
+use slowlog::SlowLog;
+use stats::Stats;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tracking::Tracking;
+use waiters::{Verdict, Waiters};
+use watch::Watchers;
+
+/// Which commands a pause holds back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PauseMode {
+    /// Those that write.
+    Writes,
+    /// All.
+    All,
+}
+
+/// CLIENT PAUSE as it stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Pause {
+    /// Until when, Unix ms.
+    pub until_ms: u64,
+    /// What it holds back.
+    pub mode: PauseMode,
+}
+
+/// All reasons to hold clients back.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pauses {
+    /// CLIENT PAUSE.
+    client: Option<Pause>,
+    /// A failover waits for a replica to have everything.
+    failover: bool,
+    /// A shutdown waits for all replicas.
+    shutdown: bool,
+}
+
+/// How the server is to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Flush memtables, so that the next start is instant.
+    pub save: bool,
+    /// Do not wait for replicas.
+    pub now: bool,
+}
+
+/// A request to stop, and who waits for that.
+#[derive(Debug, Default)]
+struct Stopping {
+    how: Option<Shutdown>,
+    askers: Vec<ClientId>,
+}
+
+/// See the module.
+pub struct Server {
+    /// The data.
+    pub engine: Arc<Engine>,
+    /// The configuration.
+    pub config: SharedConfig,
+    /// The file it was read from.
+    pub config_file: Option<PathBuf>,
+    /// All clients.
+    pub clients: Clients,
+    /// Who is subscribed to what.
+    pub pubsub: PubSub,
+    /// Who may hold a copy of which key.
+    pub tracking: Tracking,
+    /// Counters.
+    pub stats: Stats,
+    /// Scripts and functions.
+    pub scripts: Scripts,
+    /// The threads for scripts that take long.
+    pub lanes: Lanes,
+    /// A load of data at the start.
+    pub loading: Loading,
+    /// Slow commands.
+    pub slowlog: SlowLog,
+    /// When keys were used last.
+    pub accesses: Accesses,
+    /// SCAN iterations.
+    pub cursors: Cursors,
+    /// 40 hexadecimal digits, new at every start.
+    pub run_id: String,
+    /// When the server started, Unix ms.
+    pub started_ms: u64,
+    /// SAVE and BGSAVE.
+    pub saves: Arc<Saves>,
+    /// Whether BGREWRITEAOF runs: a full compaction.
+    pub compacting: Arc<AtomicBool>,
+    /// WATCH.
+    pub watchers: Arc<Watchers>,
+    /// Clients that wait for a key.
+    pub waiters: Waiters,
+    /// MIGRATE.
+    pub migrations: Migrations,
+    /// Slow events over time.
+    pub latency: Latency,
+    /// Memory of the process.
+    pub memory: MemoryProbe,
+    /// How fast counters grow.
+    pub rates: Rates,
+    /// The master that is followed, the replicas that are fed.
+    pub replication: Replication,
+    /// Whether keys expire by the expire thread (DEBUG SET-ACTIVE-EXPIRE).
+    pub active_expire: AtomicBool,
+    /// Whether scripts may run commands that are not for scripts (DEBUG).
+    pub allow_denied: AtomicBool,
+    /// Whether RESTORE takes payloads whose checksum is wrong (DEBUG).
+    pub skip_checksums: AtomicBool,
+    /// The ports that the server listens on, for INFO.
+    pub port: AtomicU64,
+    /// File descriptors that are not for clients.
+    pub reserved_descriptors: AtomicU64,
+    /// IO threads.
+    mailboxes: OnceLock<Vec<Mailbox>>,
+    /// Wakes the main thread.
+    main_waker: OnceLock<Arc<mio::Waker>>,
+    pauses: RwLock<Pauses>,
+    paused: AtomicBool,
+    /// Until when all IO threads stand still, in monotonic µs (DEBUG SLEEP).
+    stalled_until_us: AtomicU64,
+    /// IO threads that have ended their last tick.
+    ended_threads: (Mutex<usize>, Condvar),
+    /// When clients were last chosen to be closed for their memory, in monotonic µs.
+    pub(super) clients_chosen_us: AtomicU64,
+    /// What clients took when it was last looked how large the process is.
+    pub(super) client_memory_seen: AtomicU64,
+    /// Whether a thread keeps the process to its budget.
+    pub keeps_to_budget: AtomicBool,
+    /// Since when the process has no memory for a long request, in monotonic µs; 0: it has.
+    pub(super) no_memory_since_us: AtomicU64,
+    /// When memory that nothing uses was last given back, in monotonic µs.
+    pub(super) gave_back_us: AtomicU64,
+    /// What clients take.
+    pub client_memory: ClientMemory,
+    /// How much what waits for replicas does.
+    pub replica_memory: ClientMemory,
+    shutdown: Mutex<Stopping>,
+    log_level: OnceLock<Box<dyn Fn(config::LogLevel) + Send + Sync>>,
+    reload: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    listen: OnceLock<Box<Listen>>,
+}
+
+/// How to listen where a configuration says instead of where it was until now.
+type Listen = dyn Fn(&Config) -> std::io::Result<()> + Send + Sync;
+
+impl Server {
+    /// A server over an open database; `commands` is the size of the registry.
+    pub fn new(
+        engine: Arc<Engine>,
+        config: Config,
+        config_file: Option<PathBuf>,
+        run_id: String,
+        commands: usize,
+    ) -> Server {
+        let now_ms = clock::unix_ms();
+        let writes = engine.writes();
+        let tracking = Tracking::new(engine.listeners.interest.clone());
+        let watchers = Arc::new(Watchers::new(engine.listeners.interest.clone()));
+        engine.listeners.add(watchers.clone());
+        let replication = Replication::new(config.replicaof.clone());
+        let waiters = Waiters::new(engine.listeners.interest.clone(), config.io_thread_count());
+        let stats = Stats::new(commands);
+        stats.time_commands(config.latency_tracking);
+        Server {
+            engine,
+            config: SharedConfig::new(config),
+            config_file,
+            clients: Clients::default(),
+            pubsub: PubSub::default(),
+            tracking,
+            stats,
+            scripts: Scripts::default(),
+            lanes: Lanes::default(),
+            loading: Loading::default(),
+            slowlog: SlowLog::default(),
+            accesses: Accesses::new(now_ms),
+            cursors: Cursors::default(),
+            run_id,
+            started_ms: now_ms,
+            saves: Arc::new(Saves::new(now_ms, writes)),
+            compacting: Arc::default(),
+            watchers,
+            waiters,
+            migrations: Migrations::default(),
+            latency: Latency::default(),
+            memory: MemoryProbe::default(),
+            rates: Rates::default(),
+            replication,
+            active_expire: AtomicBool::new(true),
+            allow_denied: AtomicBool::new(false),
+            skip_checksums: AtomicBool::new(false),
+            port: AtomicU64::new(0),
+            reserved_descriptors: AtomicU64::new(0),
+            mailboxes: OnceLock::new(),
+            main_waker: OnceLock::new(),
+            pauses: RwLock::default(),
+            paused: AtomicBool::new(false),
+            stalled_until_us: AtomicU64::new(0),
+            ended_threads: Default::default(),
+            clients_chosen_us: AtomicU64::new(0),
+            client_memory_seen: AtomicU64::new(0),
+            keeps_to_budget: AtomicBool::new(false),
+            no_memory_since_us: AtomicU64::new(0),
+            gave_back_us: AtomicU64::new(0),
+            client_memory: ClientMemory::default(),
+            replica_memory: ClientMemory::default(),
+            shutdown: Mutex::default(),
+            log_level: OnceLock::new(),
+            reload: OnceLock::new(),
+            listen: OnceLock::new(),
+        }
+    }
+
+    /// Tells the server its IO threads; once.
+    pub fn set_threads(&self, mailboxes: Vec<Mailbox>, main_waker: Arc<mio::Waker>) {
+        let _ = self.mailboxes.set(mailboxes);
+        let _ = self.main_waker.set(main_waker);
+    }
+
+    /// The mailboxes of the IO threads.
+    pub fn mailboxes(&self) -> &[Mailbox] {
+        self.mailboxes.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Sends a message to the thread that owns a client. A client whose thread
+    /// is swamped misses it, but for [`Message::Kill`], which also sets a flag
+    /// that the thread looks at.
+    pub fn post(&self, client: ClientId, message: Message) -> bool {
+        let Some(info) = self.clients.get(client) else {
+            return false;
+        };
+        if matches!(message, Message::Kill(_)) {
+            info.kill.store(true, Ordering::Release);
+        }
+        self.mailboxes()
+            .get(info.thread)
+            .is_some_and(|mailbox| mailbox.try_send(message).is_ok())
+    }
+
+    /// Queues deliveries for clients of one IO thread; `own` if that is the thread
+    /// that calls. Clients with too much in the queue are closed.
+    pub fn deliver(&self, thread: usize, batch: Vec<Delivery>, own: bool) {
+        let Some(mailbox) = self.mailboxes().get(thread) else {
+            return;
+        };
+        let limit = self.config.load().client_output_buffer_limit.pubsub;
+        let limit = usize::try_from(limit.hard_bytes).unwrap_or(usize::MAX);
+        for client in mailbox.deliver(batch, limit, own) {
+            let info = self.clients.get(client);
+            if info.is_some_and(|info| !info.kill.swap(true, Ordering::AcqRel)) {
+                log::warn!("client {}: too slow for what it asked to see", client.0);
+                self.stats.output_limit_disconnections.add(1);
+                self.post(client, Message::Kill(client));
+            }
+        }
+    }
+
+    /// Whether clients that send to others should wait: see [`delivery`].
+    pub fn is_swamped(&self, now_ms: u64) -> bool {
+        let mut mailboxes = self.mailboxes().iter();
+        mailboxes.any(|mailbox| mailbox.deliveries.is_busy(now_ms))
+    }
+
+    /// Ends the wait of a client, as CLIENT UNBLOCK does; says whether it waited.
+    pub fn unblock(&self, client: ClientId, verdict: Verdict) -> bool {
+        let thread = self.waiters.interrupt(client, verdict);
+        self.wake_threads(thread);
+        thread.is_some()
+    }
+
+    /// Ends the wait of all clients: this server has become a replica, and takes
+    /// nothing from keys any more. Who begins to wait looks at that as well.
+    pub fn unblock_all(&self) {
+        for client in self.waiters.all() {
+            self.unblock_on_replica(client);
+        }
+    }
+
+    /// Ends the wait of a client because this server is a replica.
+    pub fn unblock_on_replica(&self, client: ClientId) {
+        const WHY: &str = "UNBLOCKED force unblock from blocking operation, \
+             instance state changed (master -> replica?)";
+        self.unblock(client, Verdict::Error(WHY.to_owned()));
+    }
+
+    /// Makes IO threads look at the clients whose wait has ended.
+    pub fn wake_threads(&self, threads: impl IntoIterator<Item = usize>) {
+        for thread in threads {
+            if let Some(mailbox) = self.mailboxes().get(thread) {
+                mailbox.wake();
+            }
+        }
+    }
+
+    /// Makes all IO threads stand still from their next tick on, the calling one
+    /// at once.
+    pub fn stall(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let until_us = clock::mono_us().saturating_add(micros);
+        self.stalled_until_us.fetch_max(until_us, Ordering::Release);
+        std::thread::sleep(duration);
+    }
+
+    /// An IO thread has ended its last tick: waits until all have, so that it can
+    /// deliver what they have for its clients; not for longer than this.
+    pub fn end_together(&self, at_most: Duration) {
+        let deadline = Instant::now() + at_most;
+        let (count, another) = &self.ended_threads;
+        let mut ended = count.lock();
+        *ended += 1;
+        another.notify_all();
+        while *ended < self.mailboxes().len() {
+            if another.wait_until(&mut ended, deadline).timed_out() {
+                log::warn!("an IO thread does not end: its clients' messages may be lost");
+                return;
+            }
+        }
+    }
+
+    /// Waits for the end of a stall.
+    pub fn wait_out_stall(&self) {
+        let until_us = self.stalled_until_us.load(Ordering::Acquire);
+        if until_us > 0 {
+            let left_us = until_us.saturating_sub(clock::mono_us());
+            std::thread::sleep(Duration::from_micros(left_us));
+            // Unless somebody prolonged it meanwhile.
+            let stalled = &self.stalled_until_us;
+            let _ = stalled.compare_exchange(until_us, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Starts or prolongs a pause.
+    pub fn pause(&self, pause: Pause) {
+        self.change_pauses(|pauses| pauses.client = Some(pause));
+    }
+
+    /// Ends a pause and lets the IO threads look at their paused clients.
+    pub fn unpause(&self) {
+        self.change_pauses(|pauses| pauses.client = None);
+    }
+
+    /// Holds writes back for a failover, or no longer.
+    pub fn pause_for_failover(&self, on: bool) {
+        self.change_pauses(|pauses| pauses.failover = on);
+    }
+
+    /// Holds writes back while a shutdown waits for replicas, or no longer.
+    pub fn pause_for_shutdown(&self, on: bool) {
+        self.change_pauses(|pauses| pauses.shutdown = on);
+    }
+
+    fn change_pauses(&self, change: impl FnOnce(&mut Pauses)) {
+        let mut pauses = self.pauses.write();
+        change(&mut pauses);
+        let paused = pauses.failover || pauses.shutdown || pauses.client.is_some();
+        self.paused.store(paused, Ordering::Release);
+        drop(pauses);
+        self.resume_clients();
+    }
+
+    /// Tells clients what is committed and durable: what waits for them in `outbox`, and
+    /// that keys they may have copies of have changed.
+    pub fn tell_clients(&self, changes: &[Change], mut outbox: Outbox) {
+        if !changes.is_empty() {
+            // Also of what may not have changed: that costs a client one read.
+            self.tracking.invalidate(self, changes, &mut outbox);
+        }
+        if self.tracking.clients() > 0 {
+            let max = self.config.load().tracking_table_max_keys;
+            self.tracking.limit(self, max, &mut outbox);
+        }
+        outbox.flush(self);
+    }
+
+    /// Lets the IO threads look at clients that were told to try again later.
+    /// They do so now and then anyway: a thread that is swamped is not told.
+    pub fn resume_clients(&self) {
+        for mailbox in self.mailboxes() {
+            let _ = mailbox.try_send(Message::Resume);
+        }
+    }
+
+    /// Gives a client the reply that it waits for. Not for IO threads: waits
+    /// while the client's thread is swamped.
+    pub fn answer(&self, client: ClientId, reply: Box<[u8]>) {
+        let Some(info) = self.clients.get(client) else {
+            return;
+        };
+        if let Some(mailbox) = self.mailboxes().get(info.thread) {
+            mailbox.send(Message::Answer(client, reply));
+        }
+    }
+
+    /// The pause in force at `now_ms`, if any. Costs one load when there is none.
+    pub fn pause_at(&self, now_ms: u64) -> Option<Pause> {
+        if !self.paused.load(Ordering::Acquire) {
+            return None;
+        }
+        let pauses = *self.pauses.read();
+        let client = pauses.client.filter(|pause| now_ms < pause.until_ms);
+        let handover = (pauses.failover || pauses.shutdown).then_some(Pause {
+            until_ms: u64::MAX,
+            mode: PauseMode::Writes,
+        });
+        client
+            .filter(|pause| pause.mode == PauseMode::All)
+            .or(handover)
+            .or(client)
+    }
+
+    /// A replica is further, or this server's disk: WAITs may be over.
+    pub fn end_ack_waits(&self) {
+        let synced_here = self.engine.synced_position();
+        let threads = self.replication.end_waits(&self.waiters, synced_here);
+        if !threads.is_empty() {
+            self.wake_threads(threads);
+        }
+    }
+
+    /// Asks the main thread to stop the server; `asker` waits for that.
+    pub fn request_shutdown(&self, how: Shutdown, asker: Option<ClientId>) {
+        let mut stopping = self.shutdown.lock();
+        stopping.how = Some(how);
+        stopping.askers.extend(asker);
+        drop(stopping);
+        self.wake_main();
+    }
+
+    /// Takes back the request to stop; says whether there was one.
+    pub fn abort_shutdown(&self) -> bool {
+        let aborted = self.shutdown.lock().how.take().is_some();
+        self.wake_main();
+        aborted
+    }
+
+    fn wake_main(&self) {
+        if let Some(waker) = self.main_waker.get()
+            && let Err(error) = waker.wake()
+        {
+            log::error!("cannot wake the main thread: {error}");
+        }
+    }
+
+    /// The request to stop, if there is one.
+    pub fn shutdown_request(&self) -> Option<Shutdown> {
+        self.shutdown.lock().how
+    }
+
+    /// Tells those who asked for a shutdown that was taken back. Not for IO
+    /// threads, see [`Server::answer`].
+    pub fn refuse_shutdown(&self) {
+        let mut stopping = self.shutdown.lock();
+        let askers = match stopping.how {
+            Some(_) => Vec::new(),
+            None => std::mem::take(&mut stopping.askers),
+        };
+        drop(stopping);
+        for asker in askers {
+            let error = b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n";
+            self.answer(asker, Box::from(&error[..]));
+        }
+    }
+
+    /// Says how to change the log level; once, by the main program.
+    pub fn on_log_level(&self, set: Box<dyn Fn(config::LogLevel) + Send + Sync>) {
+        let _ = self.log_level.set(set);
+    }
+
+    /// Changes the log level.
+    pub fn set_log_level(&self, level: config::LogLevel) {
+        if let Some(set) = self.log_level.get() {
+            set(level);
+        }
+    }
+
+    /// Says what a SIGHUP does; once, by the main program.
+    pub fn on_reload(&self, reload: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.reload.set(reload);
+    }
+
+    /// Does what a SIGHUP asks for.
+    pub fn reload(&self) {
+        if let Some(reload) = self.reload.get() {
+            reload();
+        }
+    }
+
+    /// Says how to listen somewhere else; once, by the main program.
+    pub fn on_listen(&self, listen: Box<Listen>) {
+        let _ = self.listen.set(listen);
+    }
+
+    /// Listens where `config` says from now on; old addresses that it does not
+    /// name are given up.
+    ///
+    /// # Errors
+    /// What the system said about an address; nothing has changed then.
+    pub fn listen(&self, config: &Config) -> std::io::Result<()> {
+        match self.listen.get() {
+            Some(listen) => listen(config),
+            None => Err(std::io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Takes the samples that averages and peaks are made of; about once a second.
+    pub fn sample(&self) {
+        self.rates.sample(&self.stats, clock::mono_us());
+        self.memory.figures();
+    }
+}

@@ -20,6 +20,7 @@ pub mod random_key;
 pub mod restore;
 pub mod set;
 pub mod sort;
+pub mod source;
 pub mod stream;
 pub mod string;
 pub mod zset;
@@ -28,6 +29,7 @@ pub mod zset;
 mod testing;
 
 use crate::encoding::Kind;
+use crate::rdb;
 use crate::storage::{DbIndex, KeyMeta, StorageError, View};
 
 /// Why an operation on a value cannot be done. The wire texts are in
@@ -77,5 +79,22 @@ pub fn lookup(view: &mut View, db: DbIndex, key: &[u8], kind: Kind) -> OpResult<
     match view.lookup(db, key)? {
         Some(found) if found.meta.kind != kind => Err(OpError::WrongType),
         found => Ok(found),
+    }
+}
+
+/// Why a value cannot be restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// What it was read from is wrong.
+    #[error(transparent)]
+    Rdb(#[from] rdb::Error),
+    /// It cannot be stored.
+    #[error(transparent)]
+    Op(#[from] OpError),
+}
+
+impl From<crate::storage::StorageError> for RestoreError {
+    fn from(error: crate::storage::StorageError) -> Self {
+        RestoreError::Op(error.into())
     }
 }

@@ -7,11 +7,11 @@
 use super::args::{self, Options};
 use super::command::categories;
 use super::connection::DEFAULT_USER;
-use super::help;
-use super::registry::{Registered, registry};
-use super::secrets;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::commands::table::help;
+use crate::commands::table::registry::{Registered, registry};
+use crate::commands::table::secrets;
+use crate::commands::table::spec::Group;
 use crate::state::config::Config;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;

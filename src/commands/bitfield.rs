@@ -2,10 +2,10 @@
 
 use super::args::{self, Options};
 use super::bits::{READS, bit_offset, max_len};
-use super::spec::Group;
 use super::strings;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
+use crate::commands::table::spec::Group;
 use crate::resp::Reply;
 use crate::storage::txn::events::Class;
 use crate::types::{bits, string};

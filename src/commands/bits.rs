@@ -1,10 +1,10 @@
 //! Bitmaps: bits of strings. BITFIELD is in [`super::bitfield`].
 
 use super::args::{self, is};
-use super::spec::Group;
 use super::strings;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
+use crate::commands::table::spec::Group;
 use crate::state::Server;
 use crate::storage::txn::events::Class;
 use crate::types::bits::{self, Found, Operation, Part, Unit};

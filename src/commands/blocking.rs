@@ -1,14 +1,14 @@
 //! Commands that wait until a list or a sorted set has something to take.
 //!
 //! A handler tries once; the executor lets the client wait and tries again when
-//! one of the keys is ready (see [`super::spec::Blocking`]). Each logs what it
+//! one of the keys is ready (see [`crate::commands::table::spec::Blocking`]). Each logs what it
 //! did as the command that would not have had to wait.
 
 use super::lists::{self, Mpop};
-use super::spec::{Attempt, Group, Wait};
 use super::zsets::{self, Zmpop};
 use super::{Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
 use crate::base::num;
+use crate::commands::table::spec::{Attempt, Group, Wait};
 use crate::encoding::Kind;
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;

@@ -6,15 +6,16 @@ mod tracking;
 
 use super::args;
 use super::connection::{is_plain, set_name};
-use super::help;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::{clock, num};
+use crate::commands::table::help;
+use crate::commands::table::spec::Group;
+use crate::state::ClientId;
 use crate::state::ClientInfo;
-use crate::state::clients::{ClientFlags, ClientId};
-use crate::state::server::{Pause, PauseMode};
+use crate::state::clients::ClientFlags;
 use crate::state::session::ReplyMode;
 use crate::state::waiters::Verdict;
+use crate::state::{Pause, PauseMode};
 
 /// The classes that LIST and KILL tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! CLUSTER and what else is for nodes of a cluster, which this server is not: every one
 //! of them says so, as a Redis without `cluster-enabled` does.
 
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::commands::table::spec::Group;
 
 const DISABLED: Error = Error::text("ERR This instance has cluster support disabled");
 

@@ -17,12 +17,12 @@ mod standing;
 mod tips;
 
 use super::args::Options;
-use super::help;
-use super::names::Names;
-use super::registry::Registered;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::glob;
+use crate::commands::table::help;
+use crate::commands::table::names::Names;
+use crate::commands::table::registry::Registered;
+use crate::commands::table::spec::Group;
 
 /// The command of a name like `get` or `config|get`, in any case.
 fn find(names: &Names, name: &[u8]) -> Option<&'static Registered> {

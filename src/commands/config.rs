@@ -4,12 +4,12 @@
 //! more. What has to be done at once is done here, before the change is seen;
 //! if it fails, nothing has changed.
 
-use super::help;
 use super::memory::no_eviction;
-use super::secrets;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::crash;
+use crate::commands::table::help;
+use crate::commands::table::secrets;
+use crate::commands::table::spec::Group;
 use crate::state::Server;
 use crate::state::config::{AppendFsync, Config, memory_budget};
 use crate::state::descriptors;

@@ -2,10 +2,10 @@
 
 use super::args::{self, Options};
 use super::info::REDIS_VERSION;
-use super::secrets;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
+use crate::commands::table::secrets;
+use crate::commands::table::spec::Group;
 use crate::state::Session;
 use crate::state::clients::ClientFlags;
 use crate::state::session::ReplyMode;

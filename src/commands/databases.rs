@@ -1,9 +1,9 @@
 //! Commands that concern whole DBs. They run while no other thread reads or
 //! writes keys.
 
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, ReadCtx, WriteCtx, args, registry};
 use crate::base::num;
+use crate::commands::table::spec::Group;
 use crate::storage::DbIndex;
 use smallvec::SmallVec;
 

@@ -1,11 +1,11 @@
 //! DEBUG: what tests and developers need, within `enable-debug-command`.
 
 use super::args;
-use super::help;
 use super::object;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, Own, ReadCtx, SessionCtx};
 use crate::base::num;
+use crate::commands::table::help;
+use crate::commands::table::spec::Group;
 use crate::encoding::MetaView;
 use crate::resp::Reply;
 use crate::state::{Server, Session};

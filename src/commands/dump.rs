@@ -2,8 +2,8 @@
 //! Valkey.
 
 use super::args::Options;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::commands::table::spec::Group;
 use crate::rdb;
 use crate::rdb::encode::Encoder;
 use crate::rdb::payload::{self, Checksum};
@@ -12,8 +12,9 @@ use crate::state::config::Config;
 use crate::storage::KeyMeta;
 use crate::storage::txn::events::Class;
 use crate::types::OpError;
+use crate::types::RestoreError;
 use crate::types::dump::{self, Stored};
-use crate::types::restore::{RestoreError, restore as restore_value};
+use crate::types::restore::restore as restore_value;
 use std::sync::atomic::Ordering;
 
 fn encoder(config: &Config) -> Encoder {

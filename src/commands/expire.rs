@@ -4,9 +4,9 @@
 //! never a span that would begin later on a replica.
 
 use super::args::{self, Options};
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
+use crate::commands::table::spec::Group;
 use crate::storage::txn::events::Class;
 use crate::types::keyspace;
 

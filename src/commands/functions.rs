@@ -5,11 +5,11 @@
 //! opcode in RDB files and its text, then version and checksum.
 
 use super::dump::checksum;
-use super::help::{self, Topic};
 use super::scripts::{LOAD_TIME, check_interpreter, kill_running};
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx, WriteCtx, args};
 use crate::base::glob;
+use crate::commands::table::help::{self, Topic};
+use crate::commands::table::spec::Group;
 use crate::encoding::own;
 use crate::lua::header::library_name;
 use crate::lua::{Failure, Limits};

@@ -2,10 +2,10 @@
 
 use super::args;
 use super::elements::{self, ScanRequest};
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::longdouble::LongDouble;
 use crate::base::num;
+use crate::commands::table::spec::Group;
 use crate::encoding::Kind;
 use crate::resp::Reply;
 use crate::storage::txn::events::Class;

@@ -4,8 +4,8 @@
 
 use super::args::is;
 use super::error::quoted;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx, WriteCtx};
+use crate::commands::table::spec::Group;
 use crate::state::Server;
 use crate::storage::txn::events::Class;
 use crate::types::hll::sparse::{Run, for_each_run};

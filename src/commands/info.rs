@@ -16,8 +16,8 @@ mod data;
 mod process;
 mod replication;
 
-use super::spec::Group;
 use super::{CmdResult, Command, Flags, SessionCtx};
+use crate::commands::table::spec::Group;
 use crate::state::Server;
 use std::fmt::{Display, Write};
 

@@ -1,9 +1,9 @@
 //! Commands on keys of any type: removal, existence, renaming, copying.
 
 use super::args::{self, Options};
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::glob;
+use crate::commands::table::spec::Group;
 use crate::storage::DbIndex;
 use crate::storage::txn::events::Class;
 use crate::types::keyspace::{self, Place};

@@ -1,9 +1,9 @@
 //! LATENCY: events that took very long, and how long commands take.
 
-use super::help;
-use super::registry::{Registered, registry};
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::commands::table::help;
+use crate::commands::table::registry::{Registered, registry};
+use crate::commands::table::spec::Group;
 use crate::resp::Reply;
 use crate::state::latency::{History, Sample};
 use crate::state::stats::CommandStats;

@@ -1,8 +1,8 @@
 //! Commands of lists.
 
 use super::args::{self, Options};
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::commands::table::spec::Group;
 use crate::resp::Reply;
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;

@@ -1,11 +1,11 @@
 //! MEMORY: how much memory and space things take.
 
 use super::args::Options;
-use super::help;
 use super::info::human_bytes;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx};
 use crate::base::huge_pages;
+use crate::commands::table::help;
+use crate::commands::table::spec::Group;
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::config::{Config, MaxmemoryPolicy};

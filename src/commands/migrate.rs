@@ -3,9 +3,9 @@
 //! its reply from there.
 
 use super::args::{self, Options};
-use super::secrets;
-use super::spec::{Find, Group};
 use super::{CmdResult, Command, Error, KeyFlags, KeySpec, WriteCtx};
+use crate::commands::table::secrets;
+use crate::commands::table::spec::{Find, Group};
 use crate::state::clients::ClientFlags;
 use crate::state::migrations::{Credentials, Migration};
 use crate::state::session::ReplyMode;
@@ -126,7 +126,7 @@ fn migrate(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 const MOVED: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
 const MORE: KeySpec = KeySpec {
-    begin: super::spec::Begin::Keyword("KEYS", -2),
+    begin: crate::commands::table::spec::Begin::Keyword("KEYS", -2),
     find: Find::Range {
         last: -1,
         step: 1,

@@ -1,8 +1,8 @@
 //! MODULE, where there are none: the list is empty, and none can be loaded.
 
-use super::help;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::commands::table::help;
+use crate::commands::table::spec::Group;
 
 const NOT_ALLOWED: Error = Error::text(
     "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",

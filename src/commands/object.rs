@@ -1,7 +1,7 @@
 //! OBJECT: how a value is kept and how often it is used.
 
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx};
+use crate::commands::table::spec::Group;
 
 use crate::state::config::Config;
 use crate::storage::KeyMeta;

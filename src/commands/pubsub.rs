@@ -1,32 +1,33 @@
 //! Publish and subscribe. What is sent to subscribers goes out once the tick is
 //! durable: see [`crate::state::pubsub`].
 
-use super::help;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, SessionCtx};
 use crate::base::glob;
+use crate::commands::table::help;
+use crate::commands::table::spec::Group;
 use crate::state::clients::ClientFlags;
-use crate::state::pubsub::{Kind, Name};
+use crate::state::subscriptions::Name;
+use crate::state::subscriptions::SubscriptionKind;
 
 /// The words that confirm.
-fn joined(kind: Kind) -> &'static str {
+fn joined(kind: SubscriptionKind) -> &'static str {
     match kind {
-        Kind::Channel => "subscribe",
-        Kind::Pattern => "psubscribe",
-        Kind::Shard => "ssubscribe",
+        SubscriptionKind::Channel => "subscribe",
+        SubscriptionKind::Pattern => "psubscribe",
+        SubscriptionKind::Shard => "ssubscribe",
     }
 }
 
-fn left(kind: Kind) -> &'static str {
+fn left(kind: SubscriptionKind) -> &'static str {
     match kind {
-        Kind::Channel => "unsubscribe",
-        Kind::Pattern => "punsubscribe",
-        Kind::Shard => "sunsubscribe",
+        SubscriptionKind::Channel => "unsubscribe",
+        SubscriptionKind::Pattern => "punsubscribe",
+        SubscriptionKind::Shard => "sunsubscribe",
     }
 }
 
 /// Says what a client is subscribed to now.
-fn confirm(ctx: &mut SessionCtx<'_>, word: &str, kind: Kind, name: Option<&[u8]>) {
+fn confirm(ctx: &mut SessionCtx<'_>, word: &str, kind: SubscriptionKind, name: Option<&[u8]>) {
     ctx.reply.push(3);
     ctx.reply.bulk(word.as_bytes());
     match name {
@@ -37,7 +38,7 @@ fn confirm(ctx: &mut SessionCtx<'_>, word: &str, kind: Kind, name: Option<&[u8]>
     ctx.reply.int(count as i64);
 }
 
-fn join(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
+fn join(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: SubscriptionKind) -> CmdResult {
     for name in &args[1..] {
         ctx.server.pubsub.join(ctx.session, ctx.outbox, kind, name);
         confirm(ctx, joined(kind), kind, Some(name));
@@ -45,7 +46,7 @@ fn join(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
     Ok(())
 }
 
-fn leave(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
+fn leave(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: SubscriptionKind) -> CmdResult {
     let pubsub = &ctx.server.pubsub;
     let mut has_left = false;
     let mut leave = |ctx: &mut SessionCtx<'_>, name: &[u8]| {
@@ -69,11 +70,11 @@ fn leave(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
 }
 
 fn subscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    join(ctx, args, Kind::Channel)
+    join(ctx, args, SubscriptionKind::Channel)
 }
 
 fn psubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    join(ctx, args, Kind::Pattern)
+    join(ctx, args, SubscriptionKind::Pattern)
 }
 
 fn ssubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -82,22 +83,22 @@ fn ssubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client",
         ));
     }
-    join(ctx, args, Kind::Shard)
+    join(ctx, args, SubscriptionKind::Shard)
 }
 
 fn unsubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    leave(ctx, args, Kind::Channel)
+    leave(ctx, args, SubscriptionKind::Channel)
 }
 
 fn punsubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    leave(ctx, args, Kind::Pattern)
+    leave(ctx, args, SubscriptionKind::Pattern)
 }
 
 fn sunsubscribe(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    leave(ctx, args, Kind::Shard)
+    leave(ctx, args, SubscriptionKind::Shard)
 }
 
-fn send(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
+fn send(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: SubscriptionKind) -> CmdResult {
     let (channel, message) = (args[1], args[2]);
     let targets = ctx.server.pubsub.find(kind, channel);
     ctx.reply.int(targets.count() as i64);
@@ -114,14 +115,14 @@ fn send(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
 }
 
 fn publish(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    send(ctx, args, Kind::Channel)
+    send(ctx, args, SubscriptionKind::Channel)
 }
 
 fn spublish(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    send(ctx, args, Kind::Shard)
+    send(ctx, args, SubscriptionKind::Shard)
 }
 
-fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
+fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: SubscriptionKind) -> CmdResult {
     let pattern = match args {
         [_, _] => None,
         [_, _, pattern] => Some(*pattern),
@@ -141,14 +142,14 @@ fn list(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
 }
 
 fn channels(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    list(ctx, args, Kind::Channel)
+    list(ctx, args, SubscriptionKind::Channel)
 }
 
 fn shardchannels(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    list(ctx, args, Kind::Shard)
+    list(ctx, args, SubscriptionKind::Shard)
 }
 
-fn count(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
+fn count(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: SubscriptionKind) -> CmdResult {
     let names = &args[2..];
     ctx.reply.array(names.len() * 2);
     for name in names {
@@ -160,15 +161,15 @@ fn count(ctx: &mut SessionCtx<'_>, args: &[&[u8]], kind: Kind) -> CmdResult {
 }
 
 fn numsub(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    count(ctx, args, Kind::Channel)
+    count(ctx, args, SubscriptionKind::Channel)
 }
 
 fn shardnumsub(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    count(ctx, args, Kind::Shard)
+    count(ctx, args, SubscriptionKind::Shard)
 }
 
 fn numpat(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    let patterns = ctx.server.pubsub.len(Kind::Pattern);
+    let patterns = ctx.server.pubsub.len(SubscriptionKind::Pattern);
     ctx.reply.int(patterns as i64);
     Ok(())
 }

@@ -6,18 +6,17 @@
 
 use super::args::{self, Options};
 use super::blocking::timeout_in_ms;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
+use crate::commands::table::spec::Group;
 use crate::encoding::{Kind, ROWS_VERSION};
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
 use crate::state::config::{Config, MasterAddr, split};
-use crate::state::replication::{
-    AckWait, Announcement, Failover, Feeding, Filter, LinkPhase, Psync,
-};
+use crate::state::replication::{Announcement, Failover, Feeding, Filter, LinkPhase, Psync};
 use crate::state::request::Request;
+use crate::state::waiters::AckWait;
 use crate::state::waiters::Wanted;
 use crate::storage::StorageError;
 use crate::types::OpError;

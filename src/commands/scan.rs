@@ -5,9 +5,9 @@
 //! that begin with it.
 
 use super::args::Options;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, ReadCtx};
 use crate::base::{glob, num};
+use crate::commands::table::spec::Group;
 use crate::types::keyspace::{self, Bounds};
 
 /// Keys that one call looks at, whatever COUNT says: a client that wants more

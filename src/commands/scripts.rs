@@ -1,10 +1,10 @@
 //! EVAL and its sisters, whose handlers are the executor's own, and SCRIPT.
 
 use super::args;
-use super::help::{self, Topic};
 use super::info::REDIS_VERSION;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, Own, ScriptCall, SessionCtx};
+use crate::commands::table::help::{self, Topic};
+use crate::commands::table::spec::Group;
 use crate::lua::api::sha1_hex;
 use crate::lua::header::script_flags;
 use crate::lua::{Failure, Interpreter, Limits};

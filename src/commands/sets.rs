@@ -2,8 +2,8 @@
 
 use super::args::{self, Options};
 use super::elements::{self, ScanRequest};
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::commands::table::spec::Group;
 use crate::encoding::Kind;
 use crate::storage::txn::events::Class;
 use crate::types::members::Members;

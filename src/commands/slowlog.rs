@@ -1,9 +1,9 @@
 //! SLOWLOG: commands that took longer than `slowlog-log-slower-than`.
 
-use super::help;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
+use crate::commands::table::help;
+use crate::commands::table::spec::Group;
 
 /// How many entries GET returns unless told.
 const DEFAULT_COUNT: usize = 10;

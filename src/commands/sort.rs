@@ -6,8 +6,8 @@
 //! effect, the new list, and not the command.
 
 use super::args::Options;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::commands::table::spec::Group;
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};

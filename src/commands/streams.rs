@@ -1,11 +1,17 @@
 //! Commands of streams that add, return and remove entries.
 
+mod args;
+pub(super) mod claim;
+pub(super) mod groups;
+pub(super) mod info;
+pub(super) mod read;
+
 use super::args::Options;
-use super::spec::Group;
-use super::stream_args::{
+use super::streams::args::{
     AddOrTrim, id, id_text, ids, range_end, range_start, reply_count, reply_entry, reply_id,
 };
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::commands::table::spec::Group;
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
 use crate::types::OpError;
@@ -160,7 +166,7 @@ fn range_of(
         if options.left() < 2 || !options.word("COUNT") {
             return Err(Error::Syntax);
         }
-        count = Some(super::stream_args::count(&mut options)?);
+        count = Some(super::streams::args::count(&mut options)?);
     }
     let Some(stream) = Stream::load(ctx.view, ctx.db, args[1])? else {
         ctx.reply.array(0);

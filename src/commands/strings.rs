@@ -1,9 +1,9 @@
 //! Strings: reading, replacing, counting, parts of them. LCS is in [`super::lcs`].
 
 use super::args::{self, Options};
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::longdouble::{self, LongDouble};
+use crate::commands::table::spec::Group;
 use crate::encoding::meta::StringForm;
 use crate::resp::Reply;
 use crate::storage::txn::events::Class;

@@ -1,8 +1,8 @@
 //! Transactions: MULTI, EXEC, DISCARD, WATCH, UNWATCH. They run other commands
 //! or decide when those run, so the executor carries them out; here are their rows.
 
-use super::spec::Group;
 use super::{Command, Flags, KeyFlags, KeySpec, Own};
+use crate::commands::table::spec::Group;
 
 const SMALL: Flags = Flags::NOSCRIPT
     .union(Flags::LOADING)

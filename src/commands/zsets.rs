@@ -1,16 +1,19 @@
 //! Sorted sets: single elements, pops, samples, scans. Ranges are in
-//! [`super::zset_range`], unions and the like in [`super::zset_algebra`].
+//! [`super::zsets::range`], unions and the like in [`super::zsets::algebra`].
 //!
 //! A score that is a sum is logged as the score, not as the sum.
+
+pub(super) mod algebra;
+pub(super) mod range;
 
 use super::args::{self, Options};
 use super::elements::{
     COUNT_DEFAULT, COUNT_MAX, ELEMENT_MIN_BYTES, SAMPLES_MAX_BYTES, TOO_MANY_SAMPLES,
 };
 use super::scan::parse_cursor;
-use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::{glob, num};
+use crate::commands::table::spec::Group;
 use crate::resp::Reply;
 use crate::storage::txn::events::Class;
 use crate::types::zset::{AddRule, Added, Direction, Edit, Member, Zset};

@@ -15,17 +15,18 @@
 //! kept is said in [`crate::storage`]'s `upstream`.
 
 use super::Executor;
+use super::Stop;
 use super::dispatch::admission::may_grow;
 use super::dispatch::may_write;
-use super::unit::{Scope, Stop};
-use crate::commands::registry::Registered;
+use super::unit::Scope;
+use crate::commands::table::registry::Registered;
 use crate::commands::{Command, Error, Flags, Handler, WriteCtx, named_dbs, registry};
 use crate::encoding::Corrupt;
 use crate::encoding::binlog::Row;
 use crate::resp::{Limits, Parser, Progress, Reply};
 use crate::state::Session;
-use crate::state::pubsub::Kind;
 use crate::state::scripts::Libraries;
+use crate::state::subscriptions::SubscriptionKind;
 use crate::storage::engine::history::Following;
 use crate::storage::full_sync::snapshot::DataSet;
 use crate::storage::full_sync::staging::Staging;
@@ -130,12 +131,12 @@ impl Executor {
         value: &[u8],
     ) -> Result<u64, ApplyError> {
         debug_assert!(self.txn.is_received());
-        self.last_us = crate::base::clock::mono_us();
+        self.tick.last_us = crate::base::clock::mono_us();
         let row = Row::decode(value)?;
         let commands = self.parse_row(session, row.bytes)?;
         let parsed = || commands.iter().map(|c| c.command.command);
         self.check_room(parsed())?;
-        self.touched_keys = true;
+        self.tick.touched_keys = true;
         let exclusive = parsed().any(|command| command.flags.contains(Flags::EXCLUSIVE));
         if exclusive {
             self.txn.begin_exclusive(row.unix_ms)?;
@@ -157,7 +158,7 @@ impl Executor {
         self.announce_changes();
         self.collect_events();
         self.txn.log_received(position, value);
-        self.commands += commands.len() as u32;
+        self.tick.commands += commands.len() as u32;
         if exclusive {
             self.txn.commit()?;
         }
@@ -215,7 +216,9 @@ impl Executor {
         loop {
             match self.apply_unit(session, &parsed, &scope, next) {
                 Ok(()) => break,
-                Err(_) if self.ended.load(Ordering::Acquire) => return Err(ApplyError::Ended),
+                Err(_) if self.thread.ended.load(Ordering::Acquire) => {
+                    return Err(ApplyError::Ended);
+                }
                 // A script met a key that somebody else holds.
                 Err(Stop::Conflict | Stop::Slow) if !scope.is_everything() => {
                     scope = Scope::everything();
@@ -224,13 +227,13 @@ impl Executor {
             }
         }
         self.collect_events();
-        self.commands += parsed.len() as u32;
+        self.tick.commands += parsed.len() as u32;
         Ok(())
     }
 
     /// Notes that the stream has been passed over up to `next`.
     pub fn note_reached(&mut self, session: &Session, next: u64) -> Result<(), StorageError> {
-        self.txn.begin(self.now_ms)?;
+        self.txn.begin(self.tick.now_ms)?;
         self.txn.note_reached(next, session.db());
         Ok(())
     }
@@ -238,7 +241,7 @@ impl Executor {
     /// Logs a ping of the master's for Redis replicas of this server, which count what
     /// they hear as parts of the stream.
     pub fn log_ping(&mut self, session: &Session) -> Result<(), StorageError> {
-        self.txn.begin(self.now_ms)?;
+        self.txn.begin(self.tick.now_ms)?;
         self.txn.effect(session.db(), &[b"PING"]);
         Ok(())
     }
@@ -310,9 +313,9 @@ impl Executor {
     }
 
     /// Publishes a message of the master's.
-    pub fn publish(&mut self, kind: Kind, channel: &[u8], message: &[u8]) {
+    pub fn publish(&mut self, kind: SubscriptionKind, channel: &[u8], message: &[u8]) {
         let targets = self.server.pubsub.find(kind, channel);
-        self.outbox.publish(kind, channel, message, targets);
+        self.tick.outbox.publish(kind, channel, message, targets);
     }
 
     fn parse_row<'a>(

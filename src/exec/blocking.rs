@@ -15,9 +15,10 @@
 //! Where another thread holds one, the tick is committed before waiting for it,
 //! as for any command.
 
-use super::dispatch::{Executor, KeyHashes, ON_ITS_WAY};
-use super::unit::Stop;
-use crate::commands::spec::{Attempt, Wait};
+use super::Stop;
+use super::outcome::ON_ITS_WAY;
+use super::{Executor, KeyHashes};
+use crate::commands::table::spec::{Attempt, Wait};
 use crate::commands::{Command, Error, Handler, WriteCtx};
 use crate::resp::Reply;
 use crate::state::Session;
@@ -125,7 +126,7 @@ impl Executor {
         let client = (db, session.resp3);
         let request = wait.request.unwrap_or_else(|| Request::new(args));
         let waiters = &self.server.waiters;
-        let waiter = waiters.enter(&session.info, client, request, wanted, self.now_ms);
+        let waiter = waiters.enter(&session.info, client, request, wanted, self.tick.now_ms);
         session.waiting = Some(waiter);
         let is_read_only = self.server.replication.is_replica() && self.config().replica_read_only;
         if is_read_only && command.is_write() {
@@ -181,7 +182,7 @@ impl Executor {
     }
 
     fn serve_key(&mut self, db: DbIndex, key: &[u8]) -> Result<(), Error> {
-        self.txn.begin(self.now_ms)?;
+        self.txn.begin(self.tick.now_ms)?;
         let hash = self.txn.key_hash(db, key);
         let mut ticket = None;
         // Once it is gone: whoever makes it again comes here again.
@@ -265,7 +266,7 @@ impl Executor {
     ) -> Result<bool, Error> {
         let hashes: KeyHashes = keys.map(|key| self.txn.key_hash(db, key)).collect();
         loop {
-            let begun = self.txn.begin(self.now_ms);
+            let begun = self.txn.begin(self.tick.now_ms);
             match begun.and_then(|()| self.txn.lock(hashes.iter().copied())) {
                 Ok(_) => return Ok(true),
                 Err(StorageError::Held(owner)) => {

@@ -1,5 +1,16 @@
-//! The ladder that every command climbs: known, right number of arguments,
-//! allowed, not paused, locked, run, logged, counted.
+//! The stages of a request, in this order:
+//!
+//! | stage | function |
+//! |---|---|
+//! | is it HTTP: the connection is closed | `is_http` |
+//! | admission: known, right number of arguments, allowed | `admission::admit` |
+//! | held: clients are paused, or another thread cannot take what it would send | `hold_or_queue` |
+//! | queued, in MULTI | `hold_or_queue` |
+//! | held: a key is on its way to another server | `hold_or_queue` |
+//! | shown to MONITOR clients | `begin_attempt` |
+//! | locked, run, logged | `perform`, `locking::lock` |
+//! | taken back: a key is held, or it takes long | `dispatch` |
+//! | concluded: error reply, counted, CLIENT REPLY | `conclude` |
 
 pub(super) mod admission;
 mod locking;
@@ -7,229 +18,33 @@ mod tick;
 
 pub use tick::{Ended, Parked};
 
-use super::blocking::WaitingRoom;
 use super::monitor;
-use super::record::{Record, Slow};
-use super::scripts::ThreadScripts;
-use super::unit::{Stop, Unit};
+use super::outcome::ON_ITS_WAY;
+use super::record::{Mark, Slow};
+use super::{Executor, Outcome, Stop};
 use crate::base::clock;
-use crate::commands::names::Names;
-use crate::commands::registry::Registered;
+use crate::commands::table::registry::Registered;
+use crate::commands::table::secrets;
 use crate::commands::{
-    CmdResult, Command, Error, Flags, Handler, Own, ReadCtx, SessionCtx, WriteCtx, secrets,
+    CmdResult, Command, Error, Flags, Handler, Own, ReadCtx, SessionCtx, WriteCtx,
 };
 use crate::resp::{FREE_BYTES, Reply};
+use crate::state::Session;
 use crate::state::clients::ClientFlags;
-use crate::state::config::Config;
-use crate::state::lanes::Lane;
-use crate::state::pubsub::Outbox;
 use crate::state::session::ReplyMode;
 use crate::state::slowlog::Entry;
-use crate::state::{Server, Session};
-use crate::storage::{DbIndex, Expected, Txn, View};
-use smallvec::SmallVec;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// A key may not be written to now, and the command cannot wait for that.
-pub(super) const ON_ITS_WAY: Error =
-    Error::text("TRYAGAIN a key of this command is on its way to another server");
-
-/// Whether a request was run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was, and its reply is written.
-    Done,
-    /// The client is paused, or would send to others more than they can take now:
-    /// ask again later with the same request.
-    Paused,
-    /// It was begun; its reply comes when its wait is over.
-    Blocked,
-    /// It takes too long for an IO thread: run it on a lane.
-    Slow,
-}
-
-/// The [`crate::storage::View::key_hash`]es of a command's keys.
-pub(super) type KeyHashes = SmallVec<[u64; 8]>;
-
-/// Runs the commands of one thread. See the module [`crate::exec`].
-pub struct Executor {
-    pub(super) server: Arc<Server>,
-    pub(super) txn: Txn,
-    pub(super) unit: Option<Unit>,
-    pub(super) waiting: WaitingRoom,
-    config: Arc<Config>,
-    config_version: u64,
-    /// What clients call commands.
-    names: Names,
-    /// The clock of the test harness; otherwise real time counts.
-    fixed_now_ms: Option<u64>,
-    pub(super) now_ms: u64,
-    tick_started_us: u64,
-    /// When the command before ended.
-    pub(super) last_us: u64,
-    pub(super) commands: u32,
-    /// See [`Executor::owes_sync`].
-    owes_sync: bool,
-    failed: bool,
-    /// Whether what was run last saw or wrote what may not be on the disk.
-    must_wait: bool,
-    plain: bool,
-    /// How many requests of the tick did not.
-    free: u32,
-    /// Whether the tick ran commands that read or wrote keys.
-    pub(super) touched_keys: bool,
-    /// What the tick's commands send to clients.
-    pub(super) outbox: Outbox,
-    /// Whether scripts run here for a slice of time only.
-    pub(super) slices: bool,
-    /// Where scripts run for as long as they need, if that is here.
-    pub(super) lane: Option<Arc<Lane>>,
-    /// Once set, scripts that run here end, but for those of a lane.
-    pub(super) ended: Arc<AtomicBool>,
-    /// The interpreter, made when the first script comes.
-    pub(super) scripts: Option<Box<ThreadScripts>>,
-    /// What is to be counted and shown of commands.
-    pub(super) record: Record,
-    /// Whether MONITOR clients have seen the request that a lane runs.
-    pub(super) request_shown: bool,
-    /// Whether the keys of the request count as accessed already.
-    pub(super) accesses_noted: bool,
-    /// Whether some thread has more to send to its clients than it keeps up with.
-    swamped: bool,
-    /// Whether the tick should end: its client hears of what it did itself, and
-    /// that belongs between the replies.
-    heard: bool,
-}
+use crate::storage::txn::Lookups;
+use crate::storage::{DbIndex, View};
+use std::sync::atomic::Ordering;
 
 impl Executor {
-    /// An executor for one thread.
-    pub fn new(server: Arc<Server>) -> Executor {
-        let version = server.config.version();
-        let config = server.config.load();
-        let mut executor = Executor {
-            txn: Txn::new(server.engine.clone()),
-            unit: None,
-            waiting: WaitingRoom::default(),
-            names: Names::of(&config),
-            config,
-            config_version: version,
-            server,
-            fixed_now_ms: None,
-            now_ms: 0,
-            tick_started_us: 0,
-            last_us: 0,
-            commands: 0,
-            owes_sync: false,
-            failed: false,
-            must_wait: true,
-            plain: true,
-            free: 0,
-            touched_keys: false,
-            outbox: Outbox::default(),
-            slices: false,
-            lane: None,
-            ended: Arc::default(),
-            scripts: None,
-            record: Record::default(),
-            request_shown: false,
-            accesses_noted: false,
-            swamped: false,
-            heard: false,
-        };
-        executor.want_events();
-        executor.txn.keep_changes();
-        executor
-    }
-
-    /// An executor for the IO thread of this number.
-    pub fn of_thread(server: Arc<Server>, thread: usize) -> Executor {
-        let mut executor = Executor {
-            outbox: Outbox::of_thread(thread),
-            slices: true,
-            ..Executor::new(server)
-        };
-        executor.txn.be_impatient();
-        executor
-    }
-
-    /// An executor for requests that take long.
-    pub fn on_lane(server: Arc<Server>) -> Executor {
-        let mut executor = Executor::new(server);
-        let owner = executor.txn.for_long();
-        // Who waits for a slow script is told so.
-        executor.txn.be_impatient();
-        executor.lane = Some(executor.server.lanes.add(owner));
-        executor
-    }
-
-    /// Has scripts that run here end, and what they are a part of fail, once this is set.
-    pub fn end_with(&mut self, ended: Arc<AtomicBool>) {
-        self.ended = ended;
-    }
-
-    /// What all threads share.
-    pub fn server(&self) -> &Arc<Server> {
-        &self.server
-    }
-
-    /// The configuration as of this tick.
-    pub fn config(&self) -> &Arc<Config> {
-        &self.config
-    }
-
-    /// The time of this tick, Unix ms.
-    pub fn now_ms(&self) -> u64 {
-        self.now_ms
-    }
-
-    /// Sets the time for good (tests).
-    pub fn fix_clock(&mut self, now_ms: u64) {
-        self.fixed_now_ms = Some(now_ms);
-    }
-
-    /// Has the processor fetch what requests will need that come soon.
-    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) {
-        let accesses = &self.server.accesses;
-        self.txn.prefetch(keys, |hash| accesses.prefetch(hash));
-    }
-
-    /// The first step of [`Executor::prefetch`] for one key; the second is for what it
-    /// returns, and does not wait if it is made some time later.
-    pub fn prefetch_place(&self, db: DbIndex, key: &[u8]) -> Option<Expected> {
-        let accesses = &self.server.accesses;
-        self.txn
-            .prefetch_place(db, key, |hash| accesses.prefetch(hash))
-    }
-
-    /// The second step.
-    pub fn prefetch_row(&self, expected: Expected) {
-        self.txn.prefetch_row(expected);
-    }
-
     /// Runs one request and writes its reply.
     pub fn run(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
-        self.must_wait = true;
-        self.plain = true;
-        let outcome = self.climb(session, args, reply);
-        self.free += u32::from(!self.must_wait);
+        self.request.must_wait = true;
+        self.request.plain = true;
+        let outcome = self.dispatch(session, args, reply);
+        self.tick.free += u32::from(!self.request.must_wait);
         outcome
-    }
-
-    /// Whether the reply to the request that was run last has to wait for the disk
-    /// if its tick does.
-    pub fn must_wait(&self) -> bool {
-        self.must_wait
-    }
-
-    /// Whether the request that was run last cannot have changed its session.
-    pub fn was_plain(&self) -> bool {
-        self.plain
-    }
-
-    /// Whether its keys have counted as accessed, though it is to be run again.
-    pub fn accesses_noted(&self) -> bool {
-        self.accesses_noted
     }
 
     /// There was no memory for the reply to a request once it had so many bytes, and
@@ -243,7 +58,7 @@ impl Executor {
         bytes: usize,
         left_out: usize,
     ) -> Option<u64> {
-        let limit = self.server.lending_limit(&self.config);
+        let limit = self.server.lending_limit(&self.thread.config);
         // Of a long value it is known how long it is, of a list it is not.
         let wanted = (2 * bytes.max(FREE_BYTES)).max(bytes.saturating_add(left_out)) as u64;
         // Others must have something to give back.
@@ -261,18 +76,14 @@ impl Executor {
         (may_fit && session.multi().is_none() && only_reads()).then_some(wanted)
     }
 
-    fn climb(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
+    /// Takes a request through the stages that the module lists.
+    fn dispatch(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         let start = reply.len();
-        if self.lane.is_none() {
-            self.accesses_noted = false;
+        if self.thread.lane.is_none() {
+            self.request.accesses_noted = false;
         }
         if is_http(args) {
-            log::warn!(
-                "client {} at {} speaks HTTP: somebody may be using a browser to reach this server",
-                session.info.id.0,
-                session.info.addr
-            );
-            session.close_after_reply = true;
+            close_for_http(session);
             return Outcome::Done;
         }
         let found = match self.admit(session, args) {
@@ -284,47 +95,97 @@ impl Executor {
                 return Outcome::Done;
             }
         };
-        let command = found.command;
+        if let Some(outcome) = self.hold_or_queue(session, found, args, reply) {
+            return outcome;
+        }
+        let attempt = self.begin_attempt(session, found.command, args, start);
+        let done = self.perform(session, found, args, reply);
+        match done {
+            _ if session.waiting.is_some() => {
+                self.tick.record.tell(&self.server);
+                Outcome::Blocked
+            }
+            Err(Stop::Conflict) => {
+                self.tick.record.take_back(attempt.record);
+                reply.truncate(start);
+                Outcome::Paused
+            }
+            Err(Stop::Slow) => {
+                self.tick.record.take_back(attempt.record);
+                self.txn.set_lookups(attempt.lookups);
+                self.txn.forget_events(attempt.events);
+                reply.truncate(start);
+                self.leave_to_lane(session, args, reply, start)
+            }
+            done => {
+                self.conclude(session, found, args, reply, &attempt, done);
+                Outcome::Done
+            }
+        }
+    }
+
+    /// What keeps an admitted request from being run now: a pause, a full outbox of another
+    /// thread, MULTI, a key on its way to another server. `None`: nothing.
+    fn hold_or_queue(
+        &mut self,
+        session: &mut Session,
+        found: &Registered,
+        args: &[&[u8]],
+        reply: &mut Reply,
+    ) -> Option<Outcome> {
+        let (command, start) = (found.command, reply.len());
         let on_keys = matches!(command.handler, Handler::Read(_) | Handler::Write(_));
-        self.plain = on_keys && session.multi().is_none();
+        self.request.plain = on_keys && session.multi().is_none();
         // CLIENT LIST shows what waits or is queued, too.
         let last_command = &session.info.last_command;
         last_command.store(found.index as u32, Ordering::Relaxed);
         if self.is_paused(session, command, args) || self.is_held_back(session, command) {
-            return Outcome::Paused;
+            return Some(Outcome::Paused);
         }
         if self.queue_in_multi(session, command, args, reply) {
             self.suppress(session, reply, start);
-            return Outcome::Done;
+            return Some(Outcome::Done);
         }
-        if self.waits_for_migration(session, command, args) {
-            return Outcome::Paused;
-        }
-        let before = self.record.mark();
+        self.waits_for_migration(session, command, args)
+            .then_some(Outcome::Paused)
+    }
+
+    /// The request is about to be run: MONITOR clients see it.
+    fn begin_attempt(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        args: &[&[u8]],
+        start: usize,
+    ) -> Attempt {
+        let record = self.tick.record.mark();
         let shown = self.server.clients.monitors() > 0 && monitor::is_shown(command);
         let shown_late = shown && monitor::is_shown_late(command);
         if shown && !shown_late {
             self.show_request(session, command, args);
         }
-        self.commands += 1;
-        let (lookups, events) = (self.txn.lookups(), self.txn.events());
-        let done = self.perform(session, found, args, reply);
-        if session.waiting.is_some() {
-            self.record.tell(&self.server);
-            return Outcome::Blocked;
+        self.tick.commands += 1;
+        Attempt {
+            start,
+            record,
+            lookups: self.txn.lookups(),
+            events: self.txn.events(),
+            shown_late,
         }
-        if matches!(done, Err(Stop::Conflict)) {
-            self.record.take_back(before);
-            reply.truncate(start);
-            return Outcome::Paused;
-        }
-        if matches!(done, Err(Stop::Slow)) {
-            self.record.take_back(before);
-            self.txn.set_lookups(lookups);
-            self.txn.forget_events(events);
-            reply.truncate(start);
-            return self.leave_to_lane(session, args, reply, start);
-        }
+    }
+
+    /// A command has been run, or has failed: writes an error reply, shows and counts the
+    /// command, and applies what CLIENT REPLY and CLIENT CACHING ask for.
+    fn conclude(
+        &mut self,
+        session: &mut Session,
+        found: &Registered,
+        args: &[&[u8]],
+        reply: &mut Reply,
+        attempt: &Attempt,
+        done: Result<(), Stop>,
+    ) {
+        let (command, start) = (found.command, attempt.start);
         let failed = done.is_err();
         match done {
             Ok(()) => {}
@@ -337,11 +198,11 @@ impl Executor {
                 self.fail(&stop.into_error(), reply);
             }
         }
-        if shown_late {
+        if attempt.shown_late {
             self.show(session, command, args);
         }
-        if self.record.has_lines() {
-            self.record.tell(&self.server);
+        if self.tick.record.has_lines() {
+            self.tick.record.tell(&self.server);
         }
         match failed || !command.flags.contains(Flags::PUSHES) {
             true => self.suppress(session, reply, start),
@@ -351,24 +212,23 @@ impl Executor {
             reply.insert(start, &std::mem::take(&mut session.overtaken));
         }
         self.collect_events();
-        if let Some(choice) = &mut session.tracking
-            && choice.caching
+        if let Some(options) = &mut session.tracking
+            && options.caching
             && !session.info.flags().contains(ClientFlags::MULTI)
             && !found.full_name.starts_with("client|")
         {
-            choice.caching = false;
+            options.caching = false;
         }
-        let told = !self.outbox.is_empty() || self.txn.has_changes();
+        let told = !self.tick.outbox.is_empty() || self.txn.has_changes();
         // A transaction may have ended what its client was subscribed to.
-        self.heard |= told && (session.listens() || self.outbox.is_for(session.info.id));
+        self.tick.heard |= told && (session.listens() || self.tick.outbox.is_for(session.info.id));
         self.count(session, found, args, failed);
-        Outcome::Done
     }
 
     /// Counts an error reply that [`Executor::fail`] does not write.
     pub(super) fn count_error(&mut self, error: &Error) {
         match self.in_unit() {
-            true => self.record.error(&self.server, error),
+            true => self.tick.record.error(&self.server, error),
             false => self.server.stats.error(&error.to_string()),
         }
     }
@@ -382,8 +242,8 @@ impl Executor {
     pub(super) fn collect_events(&mut self) {
         if self.txn.has_events() {
             let events = self.txn.take_events();
-            let notify = self.config.notify_keyspace_events;
-            self.outbox.notify(&self.server, notify, &events);
+            let notify = self.thread.config.notify_keyspace_events;
+            self.tick.outbox.notify(&self.server, notify, &events);
         }
     }
 
@@ -396,7 +256,7 @@ impl Executor {
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         let command = found.command;
-        if command.flags.contains(Flags::COMPILES) && self.slices && !self.in_unit() {
+        if command.flags.contains(Flags::COMPILES) && self.thread.slices && !self.in_unit() {
             return Err(Stop::Slow);
         }
         match command.handler {
@@ -417,7 +277,7 @@ impl Executor {
                     session,
                     reply,
                     server: &self.server,
-                    outbox: &mut self.outbox,
+                    outbox: &mut self.tick.outbox,
                     changes: self.txn.changes(),
                     command,
                 };
@@ -456,7 +316,7 @@ impl Executor {
     /// Whether a command that only reads may do so without its keys' locks, which others
     /// would have to wait for. Who tracks what he reads must hear of every change after.
     fn may_read_apart(&self, session: &Session) -> bool {
-        self.lane.is_some()
+        self.thread.lane.is_some()
             && !self.in_unit()
             && !session.tracks_reads()
             && self.txn.pending_bytes() == 0
@@ -550,7 +410,7 @@ impl Executor {
     /// Whether others wait while this thread runs a command, so that what takes long is
     /// left to a lane. It is not where scripts occupy those.
     pub(super) fn must_be_brief(&self) -> bool {
-        self.slices && !self.server.lanes.any_running()
+        self.thread.slices && !self.server.lanes.any_running()
     }
 
     /// A command begins that is left to a lane if it takes long; in a unit, that is as a
@@ -666,34 +526,40 @@ impl Executor {
         failed: bool,
     ) {
         let now_us = clock::mono_us();
-        let usec = now_us.saturating_sub(self.last_us);
-        self.last_us = now_us;
+        let usec = now_us.saturating_sub(self.tick.last_us);
+        self.tick.last_us = now_us;
         match self.in_unit() {
-            true => self.record.call(&self.server, found.index, usec, failed),
+            true => self
+                .tick
+                .record
+                .call(&self.server, found.index, usec, failed),
             false => self.server.stats.ran(found.index, usec, failed),
         }
-        let (ms, threshold_ms) = (usec / 1000, self.config.latency_monitor_threshold_ms);
+        let (ms, threshold_ms) = (usec / 1000, self.thread.config.latency_monitor_threshold_ms);
         if threshold_ms > 0 && ms >= threshold_ms {
             let class = match found.command.flags.contains(Flags::FAST) {
                 true => "fast-command",
                 false => "command",
             };
-            self.note_slow(Slow::Latency(class, ms, self.now_ms / 1000));
+            self.note_slow(Slow::Latency(class, ms, self.tick.now_ms / 1000));
         }
-        let limit = self.config.slowlog_log_slower_than_us;
+        let limit = self.thread.config.slowlog_log_slower_than_us;
         let slow = limit >= 0 && usec >= limit as u64;
         if slow && !found.command.flags.contains(Flags::SKIP_SLOWLOG) {
             let hidden = secrets::visible(found.command, args);
-            let (at_s, info) = (self.now_ms / 1000, &session.info);
+            let (at_s, info) = (self.tick.now_ms / 1000, &session.info);
             let entry = Entry::new(&hidden, usec, at_s, &info.addr, &info.names.lock().name);
-            self.note_slow(Slow::Log(entry, self.config.slowlog_max_len as usize));
+            self.note_slow(Slow::Log(
+                entry,
+                self.thread.config.slowlog_max_len as usize,
+            ));
         }
     }
 
     fn note_slow(&mut self, slow: Slow) {
-        self.record.slow(&self.server, slow);
+        self.tick.record.slow(&self.server, slow);
         if !self.in_unit() {
-            self.record.count(&self.server);
+            self.tick.record.count(&self.server);
         }
     }
 }
@@ -701,6 +567,27 @@ impl Executor {
 /// What CLIENT PAUSE WRITE holds back.
 pub(super) fn may_write(command: &Command) -> bool {
     command.is_write() || command.flags.contains(Flags::MAY_REPLICATE)
+}
+
+/// Where a request goes back to that is not run to its end now.
+struct Attempt {
+    /// Where its reply begins.
+    start: usize,
+    record: Mark,
+    lookups: Lookups,
+    events: usize,
+    /// Whether MONITOR clients see it only once it is done.
+    shown_late: bool,
+}
+
+/// Closes a connection on which a browser may be speaking, without a reply.
+fn close_for_http(session: &mut Session) {
+    log::warn!(
+        "client {} at {} speaks HTTP: somebody may be using a browser to reach this server",
+        session.info.id.0,
+        session.info.addr
+    );
+    session.close_after_reply = true;
 }
 
 /// A browser that was made to send a request here has a line that begins with

@@ -1,7 +1,7 @@
 //! Requests that take long: how an IO thread gives one away, and how a lane runs
 //! it (see [`crate::state::lanes`]).
 
-use super::dispatch::{Executor, Outcome};
+use super::{Executor, Outcome};
 use crate::commands::Error;
 use crate::commands::scripts::busy;
 use crate::resp::Reply;
@@ -65,7 +65,7 @@ impl Executor {
     /// back if it cannot be run now. What the request did is on its way to other clients
     /// before the reply is, and to the client itself after it.
     pub fn run_job(&mut self, mut job: Job) -> Option<Job> {
-        let lane = self.lane.clone()?;
+        let lane = self.thread.lane.clone()?;
         let mut reply = Reply::new(job.session.resp3);
         if self.server.clients.get(job.session.info.id).is_none() {
             // Who is gone, or was killed, asks for nothing any more.
@@ -76,17 +76,17 @@ impl Executor {
         reply.bound(&self.server, 0);
         lane.begin();
         self.start_tick();
-        let waited_ms = self.now_ms.saturating_sub(job.wanted_since_ms);
+        let waited_ms = self.tick.now_ms.saturating_sub(job.wanted_since_ms);
         let waits = job.wanted > 0 && waited_ms < IN_VAIN_MS;
         if waits && !self.server.find_room(self.config(), job.wanted) {
             lane.end();
             return Some(job);
         }
-        self.request_shown = job.shown;
-        self.accesses_noted = job.noted;
+        self.request.shown = job.shown;
+        self.request.accesses_noted = job.noted;
         let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
-        job.shown = self.request_shown;
-        job.noted = self.accesses_noted;
+        job.shown = self.request.shown;
+        job.noted = self.request.accesses_noted;
         debug_assert_ne!(outcome, Outcome::Slow, "there is no other place for it");
         let wanted = match reply.overflowed && (job.wanted == 0 || waits) {
             true => {
@@ -96,7 +96,7 @@ impl Executor {
             false => None,
         };
         if job.wanted == 0 {
-            job.wanted_since_ms = self.now_ms;
+            job.wanted_since_ms = self.tick.now_ms;
         }
         job.wanted = wanted.unwrap_or(0);
         let (again, mut done) = match outcome {

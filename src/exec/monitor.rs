@@ -1,10 +1,11 @@
 //! What MONITOR clients see.
 
 use super::Executor;
-use super::unit::Stop;
+use super::Stop;
 use crate::base::clock;
-use crate::commands::registry::Registered;
-use crate::commands::{Command, Flags, Own, secrets};
+use crate::commands::table::registry::Registered;
+use crate::commands::table::secrets;
+use crate::commands::{Command, Flags, Own};
 use crate::resp::Reply;
 use crate::state::clients::ClientFlags;
 use crate::state::delivery::{Delivery, Form, Recipients};
@@ -15,14 +16,14 @@ use std::sync::atomic::Ordering;
 impl Executor {
     /// Shows a client's request, once, however often it is begun.
     pub(super) fn show_request(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
-        if self.request_shown {
+        if self.request.shown {
             return;
         }
         self.show(session, command, args);
-        if self.lane.is_some() {
+        if self.thread.lane.is_some() {
             // It may take for ever, and be begun again.
-            self.request_shown = true;
-            self.record.tell(&self.server);
+            self.request.shown = true;
+            self.tick.record.tell(&self.server);
         }
     }
 
@@ -56,7 +57,9 @@ impl Executor {
     pub(super) fn show(&mut self, session: &Session, command: &Command, args: &[&[u8]]) {
         if self.server.clients.monitors() > 0 {
             let line = line(session, command, args);
-            self.record.line(&self.server, line, self.lane.is_some());
+            self.tick
+                .record
+                .line(&self.server, line, self.thread.lane.is_some());
         }
     }
 }

@@ -2,8 +2,9 @@
 //! one, so that others have their turn between them. Where they are many the
 //! client's request goes to a lane. In a transaction they are one batch with the rest.
 
-use super::dispatch::Executor;
-use super::unit::{Scope, Stop};
+use super::Executor;
+use super::Stop;
+use super::unit::Scope;
 use crate::commands::debug::Population;
 use crate::resp::Reply;
 use crate::state::Session;
@@ -25,7 +26,7 @@ impl Executor {
             population.check_batch()?;
             return self.populate_slice(session, &population, &mut all.clone(), usize::MAX);
         }
-        if self.slices && population.count > SLICE_KEYS {
+        if self.thread.slices && population.count > SLICE_KEYS {
             return Err(Stop::Slow);
         }
         let mut left = all;
@@ -33,7 +34,9 @@ impl Executor {
             let end = left.end.min(left.start.saturating_add(SLICE_KEYS));
             let mut slice = left.start..end;
             match self.populate_slice(session, &population, &mut slice, SLICE_BYTES) {
-                Err(Stop::Conflict) if self.lane.is_some() && !self.server.lanes.are_stopping() => {
+                Err(Stop::Conflict)
+                    if self.thread.lane.is_some() && !self.server.lanes.are_stopping() =>
+                {
                     std::thread::sleep(RETRY);
                 }
                 done => {

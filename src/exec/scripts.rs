@@ -20,8 +20,9 @@
 //! in [`crate::state::scripts`]. That is bounded in the same way: what takes longer than a
 //! slice is compiled on a lane, where it can be killed.
 
-use super::dispatch::Executor;
-use super::unit::{Scope, Stop};
+use super::Executor;
+use super::Stop;
+use super::unit::Scope;
 use crate::base::num;
 use crate::commands::info::REDIS_VERSION;
 use crate::commands::{Command, Error, Flags, Handler, Own, ScriptCall};
@@ -237,8 +238,8 @@ impl Executor {
             true => self.show(session, command, args),
             false => self.show_request(session, command, args),
         }
-        let started_us = self.last_us;
-        let mut scripts = match self.scripts.take() {
+        let started_us = self.tick.last_us;
+        let mut scripts = match self.thread.scripts.take() {
             Some(scripts) => scripts,
             None => self.new_interpreter()?,
         };
@@ -246,9 +247,9 @@ impl Executor {
         if scripts.lua.tidy() {
             let libraries = scripts.counted.libraries;
             scripts.counted.set(scripts.lua.used_memory(), libraries);
-            self.scripts = Some(scripts);
+            self.thread.scripts = Some(scripts);
         }
-        self.last_us = started_us;
+        self.tick.last_us = started_us;
         done
     }
 
@@ -278,7 +279,7 @@ impl Executor {
         let budget = usize::try_from(self.server.engine.memory_budget()).unwrap_or(usize::MAX);
         let all = budget / PART_OF_BUDGET;
         let of_io_threads = all / PART_OF_IO_THREADS;
-        let each = match self.slices {
+        let each = match self.thread.slices {
             true => of_io_threads / config.io_thread_count().max(1),
             false => (all - of_io_threads) / config.lane_count().max(1),
         };
@@ -349,7 +350,7 @@ impl Executor {
         body: &[u8],
         turn: &Turn,
     ) -> Result<Arc<Script>, Stop> {
-        if self.slices && body.len() > BRIEF_TEXT {
+        if self.thread.slices && body.len() > BRIEF_TEXT {
             return Err(Stop::Slow);
         }
         let sha = sha1_hex(body);
@@ -413,7 +414,7 @@ impl Executor {
     ) -> Result<(), Stop> {
         let inside = self.in_unit();
         let pending = self.txn.pending_bytes() > 0;
-        if self.slices && code.is_slow().load(Ordering::Relaxed) {
+        if self.thread.slices && code.is_slow().load(Ordering::Relaxed) {
             return Err(Stop::Slow);
         }
         loop {
@@ -426,7 +427,7 @@ impl Executor {
                 scope.key(session.db(), key);
             }
             self.begin_unit(&scope)?;
-            let published = self.outbox.len();
+            let published = self.tick.outbox.len();
             let before = inside.then(|| self.txn.savepoint());
             let began = Instant::now();
             let running = turn.running();
@@ -455,8 +456,10 @@ impl Executor {
             }
             match done {
                 Ok(()) => return Ok(self.end_unit()?),
-                Err(Failure::Error { text, .. }) if self.slices && text.starts_with(NO_MEMORY) => {
-                    self.outbox.truncate(published);
+                Err(Failure::Error { text, .. })
+                    if self.thread.slices && text.starts_with(NO_MEMORY) =>
+                {
+                    self.tick.outbox.truncate(published);
                     self.roll_back_unit()?;
                     code.is_slow().store(true, Ordering::Relaxed);
                     return Err(Stop::Slow);
@@ -470,7 +473,7 @@ impl Executor {
                     });
                 }
                 Err(Failure::Stopped { why, place }) => {
-                    self.outbox.truncate(published);
+                    self.tick.outbox.truncate(published);
                     if why == Trip::Killed
                         && running.is_some()
                         && let Some(before) = &before
@@ -530,10 +533,10 @@ impl Turn {
         let on_lane = OnLane::start(executor, call, command);
         let kill = on_lane.as_ref().map(|on| on.running.kill.clone());
         Turn {
-            slice: executor.slices.then_some(SLICE),
-            memory: executor.slices.then_some(bytes / 2),
+            slice: executor.thread.slices.then_some(SLICE),
+            memory: executor.thread.slices.then_some(bytes / 2),
             on_lane,
-            kill: kill.unwrap_or_else(|| executor.ended.clone()),
+            kill: kill.unwrap_or_else(|| executor.thread.ended.clone()),
             inside: executor.in_unit(),
         }
     }
@@ -570,7 +573,7 @@ impl Turn {
 
 impl OnLane {
     fn start(executor: &Executor, call: ScriptCall, command: &[&[u8]]) -> Option<OnLane> {
-        let (server, lane) = (executor.server.clone(), executor.lane.clone()?);
+        let (server, lane) = (executor.server.clone(), executor.thread.lane.clone()?);
         let name = command.get(1).copied().unwrap_or_default();
         let name = match call {
             ScriptCall::Eval | ScriptCall::EvalRo => sha1_hex(name).into_bytes(),

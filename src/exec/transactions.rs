@@ -4,11 +4,12 @@
 //! watched keys: who changes one of them and then commits does so either before
 //! EXEC looks whether it must fail, or after EXEC has committed.
 
-use super::dispatch::Executor;
-use super::unit::{Scope, Stop};
+use super::Executor;
+use super::Stop;
+use super::unit::Scope;
 use crate::base::num;
-use crate::commands::registry::Registered;
-use crate::commands::spec::USUAL_PLACES;
+use crate::commands::table::registry::Registered;
+use crate::commands::table::spec::USUAL_PLACES;
 use crate::commands::{Command, Error, Flags, Handler, OUT_OF_MEMORY, Own};
 use crate::resp::Reply;
 use crate::state::Session;
@@ -205,7 +206,7 @@ impl Executor {
         let Queued { scripts, lasting } = self.look_through(&multi.queue);
         // What must not be begun twice.
         let once = scripts && lasting;
-        if once && self.slices {
+        if once && self.thread.slices {
             return Err(Stop::Slow);
         }
         let mut scope = match once {
@@ -249,7 +250,7 @@ impl Executor {
                     return Err(stop);
                 }
                 done => {
-                    self.outbox.end_transaction(session);
+                    self.tick.outbox.end_transaction(session);
                     self.end_unit()?;
                     return done;
                 }

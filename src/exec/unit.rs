@@ -19,54 +19,16 @@
 //! keeps all other threads from keys; who is inside another unit passes the
 //! conflict on. So isolation holds for undeclared keys as well.
 
-use super::dispatch::{Executor, KeyHashes};
 use super::record::Mark;
+use super::{Executor, KeyHashes, Stop};
 use crate::base::clock;
-use crate::commands::registry::Registered;
-use crate::commands::spec::{Begin, Find};
+use crate::commands::table::registry::Registered;
+use crate::commands::table::spec::{Begin, Find};
 use crate::commands::{CmdResult, Command, Error, Flags};
 use crate::resp::Reply;
 use crate::state::Session;
+use crate::storage::DbIndex;
 use crate::storage::txn::{Lookups, Savepoint};
-use crate::storage::{DbIndex, StorageError};
-use crate::types::OpError;
-
-/// Why a command in a unit was not done.
-#[derive(Debug)]
-pub enum Stop {
-    /// It failed and was taken back; this is its error reply.
-    Failed(Error),
-    /// It failed, and the statistics know already: this is its error reply.
-    Told(Error),
-    /// It needs a key that the unit has not locked and somebody else holds: see
-    /// the module. Outside of units: a key that may not be used yet.
-    Conflict,
-    /// It takes too long for an IO thread. The request must be taken back, and
-    /// be run on a lane.
-    Slow,
-}
-
-impl Stop {
-    /// The error reply, for who can tell a client no more than that. A conflict
-    /// never gets here: whoever began the unit runs it again.
-    pub fn into_error(self) -> Error {
-        match self {
-            Stop::Failed(error) | Stop::Told(error) => error,
-            Stop::Conflict | Stop::Slow => {
-                Error::text("ERR another client holds a key of this command")
-            }
-        }
-    }
-}
-
-impl<E: Into<Error>> From<E> for Stop {
-    fn from(error: E) -> Stop {
-        match error.into() {
-            Error::Op(OpError::Storage(StorageError::TakesLong)) => Stop::Slow,
-            error => Stop::Failed(error),
-        }
-    }
-}
 
 /// What a unit locks before it starts.
 #[derive(Debug, Default)]
@@ -155,7 +117,7 @@ impl Executor {
             unit.depth += 1;
             return Ok(());
         }
-        self.touched_keys |= scope.everything || !scope.keys.is_empty();
+        self.tick.touched_keys |= scope.everything || !scope.keys.is_empty();
         if scope.slow {
             // Others need not wait for the replies that could go out now.
             self.commit_pending()?;
@@ -179,9 +141,9 @@ impl Executor {
             on_replica: self.server.replication.is_replica(),
             began_us: clock::unix_us(),
             savepoint: self.txn.savepoint(),
-            sent: self.outbox.len(),
+            sent: self.tick.outbox.len(),
             mark,
-            record: self.record.mark(),
+            record: self.tick.record.mark(),
             lookups: self.txn.lookups(),
             accessed: KeyHashes::new(),
         });
@@ -238,7 +200,7 @@ impl Executor {
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         debug_assert!(self.in_unit());
-        let told = |unit: &Unit| self.record.was_told_since(&unit.record);
+        let told = |unit: &Unit| self.tick.record.was_told_since(&unit.record);
         if self.unit.as_ref().is_some_and(told) {
             // What clients know of it must not happen twice.
             self.txn.be_brief(false);
@@ -268,7 +230,7 @@ impl Executor {
             return Ok(());
         };
         debug_assert!(!unit.conflict, "a unit with a conflict must be rolled back");
-        self.record.count(&self.server);
+        self.tick.record.count(&self.server);
         self.touch(&unit.accessed);
         let unchanged = self.txn.is_unchanged_since(&unit.savepoint);
         self.txn.log_as_unit(&unit.savepoint);
@@ -296,8 +258,8 @@ impl Executor {
         };
         self.txn.rollback(&unit.savepoint);
         self.txn.set_lookups(unit.lookups);
-        self.record.take_back(unit.record);
-        self.outbox.truncate(unit.sent);
+        self.tick.record.take_back(unit.record);
+        self.tick.outbox.truncate(unit.sent);
         if self.txn.is_exclusive() {
             self.commit_pending()?;
         } else {

@@ -33,7 +33,6 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     let mut job = Expire {
         txn,
         server,
-        outbox: Outbox::default(),
         allowance: Allowance::new(Instant::now()),
     };
     let mut fails = Recurring::default();
@@ -61,7 +60,6 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
 struct Expire {
     txn: Txn,
     server: Arc<Server>,
-    outbox: Outbox,
     allowance: Allowance,
 }
 
@@ -158,16 +156,15 @@ impl Expire {
         }
         self.server.engine.make_durable()?;
         let changes = self.txn.take_changes();
-        let tracking = &self.server.tracking;
-        tracking.invalidate(&self.server, &changes, &mut self.outbox);
         for change in &changes {
             if let Change::Key { db, key, .. } = change {
                 self.tell_who_minds(*db, key);
             }
         }
         let events = self.txn.take_events();
-        self.outbox.notify(&self.server, notify, &events);
-        self.outbox.flush(&self.server);
+        let mut outbox = Outbox::default();
+        outbox.notify(&self.server, notify, &events);
+        self.server.tell_clients(&changes, outbox);
         Ok(())
     }
 

@@ -18,7 +18,7 @@
 use super::Stop;
 use super::conn::Conn;
 use super::error::{Error, Result};
-use super::mapping::Mapping;
+use super::mapping::{MARKER_PREFIX, Mapping};
 use super::options::{Endpoint, Options};
 use super::psync::Position;
 use crate::base::hash::crc64;
@@ -28,9 +28,6 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// What all markers begin with.
-pub const MARKER_PREFIX: &[u8] = b"kedis:migration:";
 
 /// How long a marker stays that nobody renews.
 pub const MARKER_TTL: Duration = Duration::from_secs(7 * 86_400);

@@ -1,9 +1,11 @@
 //! Values as the commands that make them.
 
-use super::streams::StreamMaker;
+mod streams;
+
 use crate::base::num;
 use crate::rdb::{Element, StreamPart};
 use crate::resp::encode::{argument, command, command_head};
+use streams::StreamMaker;
 
 /// Elements in one command at the most.
 const MAX_ELEMENTS: usize = 512;

@@ -1,9 +1,11 @@
 //! Which DBs and keys are copied, and where they go.
 
-use super::checkpoint::MARKER_PREFIX;
 use super::options::{Dbs, Options, Rename};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+/// What all markers begin with.
+pub const MARKER_PREFIX: &[u8] = b"kedis:migration:";
 
 /// See the module.
 #[derive(Debug, Clone)]

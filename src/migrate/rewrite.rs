@@ -5,9 +5,9 @@
 //! (see [`kept_until`]): a key must not expire at the target before the stream
 //! is through with it. The source says when a key is over.
 
-use super::checkpoint::MARKER_PREFIX;
 use super::copy::{MAX_STRING, kept_fields, kept_until};
 use super::elements::{Abilities, Maker};
+use super::mapping::MARKER_PREFIX;
 use super::mapping::Mapping;
 use super::stats::Stats;
 use crate::base::num;

@@ -1,15 +1,17 @@
 //! Feeds one replica: the data set if it has to begin anew, then the binlog.
 //!
 //! A replica that does not say that it reads Kedis' rows gets Redis' dialect,
-//! see [`super::redis`], and no DB that it does not have, see [`super::databases`].
+//! see [`redis`], and no DB that it does not have, see [`super::databases`].
 //!
 //! Only what a crash of this process cannot take back is sent (I1). A position
 //! that the binlog lost meanwhile ends the feeding: the replica comes back,
 //! is told that it cannot go on, and gets the data set.
 
+mod redis;
+
 use super::databases::{Beyond, Databases, Refusals};
 use super::turns::Turns;
-use super::{redis, wire};
+use super::wire;
 use crate::base::clock;
 use crate::resp::encode::command;
 use crate::resp::{Limits, Parser, Progress};

@@ -1,6 +1,6 @@
 //! Follows the master: connects, says who this is and how far it is, takes the
 //! data set if it cannot go on from there, and applies what the master logs. A
-//! master that is no Kedis is followed by [`super::redis_master`].
+//! master that is no Kedis is followed by [`redis`].
 //!
 //! ```text
 //! CONNECT → CONNECTING → HANDSHAKE ─ +CONTINUE ──────────→ CONNECTED
@@ -12,9 +12,10 @@
 //! The old data set is served until the new one is installed, in one batch. A
 //! link that breaks before leaves nothing behind.
 
+mod peer;
+mod redis;
+
 use super::failover;
-use super::peer::{End, Part, Peer, longest_command};
-use super::redis_master::{Stream, refused};
 use super::wire::{self, FromMaster};
 use crate::base::clock;
 use crate::base::recurring::Recurring;
@@ -35,6 +36,8 @@ use crate::storage::{Engine, StorageError};
 use crate::types::OpError;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use peer::{End, Part, Peer, longest_command};
+use redis::{Stream, refused};
 use socket2::{Domain, Socket, Type};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -282,7 +285,7 @@ impl<'s> Follower<'s> {
     }
 
     /// Ends the link if it is not wanted any more.
-    pub(super) fn check_wanted(&self) -> Result<(), End> {
+    fn check_wanted(&self) -> Result<(), End> {
         if !self.is_wanted() {
             return Err(End::Unwanted);
         }
@@ -491,12 +494,7 @@ impl<'s> Follower<'s> {
     }
 
     /// Asks the master to go on at a position of a history. Returns its answer.
-    pub(super) fn ask_to_go_on(
-        &mut self,
-        peer: &mut Peer<'_>,
-        id: &str,
-        next: &str,
-    ) -> Result<String, End> {
+    fn ask_to_go_on(&mut self, peer: &mut Peer<'_>, id: &str, next: &str) -> Result<String, End> {
         let mut psync: Vec<&[u8]> = vec![b"PSYNC", id.as_bytes(), next.as_bytes()];
         let failing_over = self.server.replication.desired().failover.is_some();
         if !failing_over {
@@ -521,7 +519,7 @@ impl<'s> Follower<'s> {
     }
 
     /// Does what the master says, until the link ends.
-    pub(super) fn obey(
+    fn obey(
         &mut self,
         peer: &mut Peer<'_>,
         mut course: Course,
@@ -629,7 +627,7 @@ impl<'s> Follower<'s> {
         Ok(asked)
     }
 
-    pub(super) fn commit(&mut self) -> Result<(), End> {
+    fn commit(&mut self) -> Result<(), End> {
         self.executor.finish_tick().map_err(|error| match error {
             Error::Op(OpError::Storage(error)) => error.into(),
             error => End::Io(io::Error::other(error.to_string())),
@@ -751,7 +749,7 @@ impl<'s> Follower<'s> {
 }
 
 /// A data set did not get here, of which so many bytes did.
-pub(super) fn not_stored(bytes: u64, error: StorageError) -> End {
+fn not_stored(bytes: u64, error: StorageError) -> End {
     match error {
         StorageError::RocksDb(_)
         | StorageError::Io(_)

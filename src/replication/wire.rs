@@ -29,8 +29,8 @@ use crate::base::hash::crc64;
 use crate::base::num;
 use crate::encoding::binlog::Row;
 use crate::resp::encode::{argument, argument_head, command, command_head};
-use crate::state::pubsub::Kind;
 use crate::state::replication::Published;
+use crate::state::subscriptions::SubscriptionKind;
 use crate::storage::DbIndex;
 use crate::storage::full_sync::snapshot::DataSet;
 
@@ -46,7 +46,7 @@ pub(super) fn row(out: &mut Vec<u8>, position: u64, row: &Row<'_>) {
 
 /// Appends a message.
 pub(super) fn publish(out: &mut Vec<u8>, published: &Published) {
-    let shard: &[u8] = if published.kind == Kind::Shard {
+    let shard: &[u8] = if published.kind == SubscriptionKind::Shard {
         b"1"
     } else {
         b"0"
@@ -132,7 +132,7 @@ pub(super) enum FromMaster<'a> {
         id: String,
     },
     Publish {
-        kind: Kind,
+        kind: SubscriptionKind,
         channel: &'a [u8],
         message: &'a [u8],
     },
@@ -158,8 +158,8 @@ pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
         },
         [b"REPL_PUBLISH", shard, channel, message] => FromMaster::Publish {
             kind: match *shard {
-                b"0" => Kind::Channel,
-                b"1" => Kind::Shard,
+                b"0" => SubscriptionKind::Channel,
+                b"1" => SubscriptionKind::Shard,
                 _ => return None,
             },
             channel,

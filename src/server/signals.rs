@@ -1,7 +1,7 @@
 //! What signals ask for, as flags that the main thread looks at when it wakes.
 
+use crate::state::Shutdown;
 use crate::state::config::Config;
-use crate::state::server::Shutdown;
 use mio::Waker;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Read};

@@ -6,7 +6,7 @@
 //! Long requests are served in the order in which they came: what is free is kept for the
 //! first one until that is enough for it.
 
-use super::clients::ClientId;
+use super::client_id::ClientId;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,14 +1,11 @@
 //! All connected clients, as threads other than their own may see them.
 
+use super::client_id::ClientId;
 use super::client_memory::Account;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-
-/// The number of a client, never used twice while the server runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClientId(pub u64);
 
 bitflags::bitflags! {
     /// What CLIENT LIST shows as flags, and CLIENT KILL TYPE looks at.

@@ -16,7 +16,9 @@ mod args;
 mod docs;
 mod events;
 mod file;
+mod kind;
 mod lex;
+mod lookup;
 mod memory;
 mod params;
 mod rewrite;
@@ -36,11 +38,12 @@ pub use args::{Given, Startup};
 pub use docs::{help_text, markdown_table};
 pub use events::NotifyEvents;
 pub use file::{ConfigError, Origin, Places, Reason};
+pub use kind::ParamKind;
 pub use lex::{LexError, quote, quote_always, split};
 pub use memory::memory_budget;
 pub use params::{Config, PARAMS};
 pub use shared::SharedConfig;
-pub use table::{Flag, Kind, Param};
+pub use table::{Flag, Param};
 pub use types::{
     AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Compression, Directory,
     DumpName, FileName, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles,
@@ -87,7 +90,7 @@ fn one_line(name: &[u8]) -> String {
 }
 
 /// The words of a directive's only argument, as CONFIG SET gives it.
-fn split_value(kind: &Kind, value: &[u8]) -> Vec<Vec<u8>> {
+fn split_value(kind: &ParamKind, value: &[u8]) -> Vec<Vec<u8>> {
     if !kind.takes_many() {
         vec![value.to_vec()]
     } else if value.is_empty() {

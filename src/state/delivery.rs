@@ -14,7 +14,7 @@
 //!   between them. Unless the thread takes nothing for [`STUCK_MS`]: it may be
 //!   inside a long command, and nobody waits for that.
 
-use super::clients::ClientId;
+use super::client_id::ClientId;
 use crate::base::clock;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;

@@ -19,12 +19,13 @@
 //! client is not theirs. They share [`REPLICAS_SHARE`] of the budget among them: little need
 //! wait for a replica, as what it lacks is in the binlog.
 
-use super::clients::{ClientFlags, ClientId, ClientInfo};
+use super::clients::{ClientFlags, ClientInfo};
 use super::config::Config;
 use super::replication::Replica;
 use super::{Message, Server};
 use crate::base::clock;
 use crate::resp::Lender;
+use crate::state::ClientId;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

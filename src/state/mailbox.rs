@@ -1,7 +1,7 @@
 //! Messages between threads: a bounded channel, a queue of deliveries to clients
 //! (see [`super::delivery`]), and a Waker that ends the receiver's poll.
 
-use super::clients::ClientId;
+use super::client_id::ClientId;
 use super::delivery::{Deliveries, Delivery};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use std::sync::Arc;

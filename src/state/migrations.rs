@@ -6,7 +6,7 @@
 //! tries again later. So no write can come between the dump and the deletion
 //! and be lost, and no thread waits.
 
-use super::clients::ClientId;
+use super::client_id::ClientId;
 use crate::storage::DbIndex;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;

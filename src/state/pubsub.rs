@@ -20,62 +20,21 @@
 //! keeps it.
 
 use super::Server;
-use super::clients::{ClientFlags, ClientId};
+use super::client_id::ClientId;
+use super::clients::ClientFlags;
 use super::config::NotifyEvents;
 use super::delivery::{Delivery, Form, Recipients};
 use super::replication::Published;
 use super::session::Session;
+use super::subscriptions::{KINDS, Name, SubscriptionKind};
 use crate::base::glob;
 use crate::resp::Reply;
 use crate::storage::txn::events::Event;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// What a subscription names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A channel.
-    Channel,
-    /// All channels that match a pattern.
-    Pattern,
-    /// A shard channel: a name space of its own.
-    Shard,
-}
-
-/// All kinds; a kind's number is its place.
-pub const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
-
-/// The name of a channel or a pattern.
-pub type Name = Arc<[u8]>;
-
-/// What one client is subscribed to.
-#[derive(Debug, Default)]
-pub struct Subscriptions([BTreeSet<Name>; 3]);
-
-impl Subscriptions {
-    /// The names of a kind.
-    pub fn names(&self, kind: Kind) -> &BTreeSet<Name> {
-        &self.0[kind as usize]
-    }
-
-    /// What confirmations count: shard channels for themselves, channels and
-    /// patterns together.
-    pub fn count(&self, kind: Kind) -> usize {
-        let len = |kind| self.names(kind).len();
-        match kind {
-            Kind::Shard => len(Kind::Shard),
-            Kind::Channel | Kind::Pattern => len(Kind::Channel) + len(Kind::Pattern),
-        }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.iter().all(BTreeSet::is_empty)
-    }
-}
 
 /// The subscribers of one name, by thread.
 #[derive(Debug, Clone, Default)]
@@ -143,11 +102,11 @@ struct Tables {
 }
 
 impl Tables {
-    fn of(&self, kind: Kind) -> &BTreeMap<Name, Subscribers> {
+    fn of(&self, kind: SubscriptionKind) -> &BTreeMap<Name, Subscribers> {
         &self.by_kind[kind as usize]
     }
 
-    fn find(&self, kind: Kind, channel: &[u8]) -> Targets {
+    fn find(&self, kind: SubscriptionKind, channel: &[u8]) -> Targets {
         let mut targets = Targets {
             version: self.version,
             found: SmallVec::new(),
@@ -155,8 +114,8 @@ impl Tables {
         if let Some(subscribers) = self.of(kind).get(channel) {
             targets.found.push((None, subscribers.clone()));
         }
-        if kind == Kind::Channel {
-            for (pattern, subscribers) in self.of(Kind::Pattern) {
+        if kind == SubscriptionKind::Channel {
+            for (pattern, subscribers) in self.of(SubscriptionKind::Pattern) {
                 if glob::matches(pattern, channel, false) {
                     let pattern = Some(pattern.clone());
                     targets.found.push((pattern, subscribers.clone()));
@@ -170,7 +129,7 @@ impl Tables {
     /// that have `left` and get it all the same.
     fn keep_subscribed(
         &self,
-        kind: Kind,
+        kind: SubscriptionKind,
         channel: &[u8],
         targets: &mut Targets,
         left: &[(usize, ClientId)],
@@ -180,7 +139,7 @@ impl Tables {
         }
         for (pattern, subscribers) in &mut targets.found {
             let now = match pattern {
-                Some(pattern) => self.of(Kind::Pattern).get(pattern),
+                Some(pattern) => self.of(SubscriptionKind::Pattern).get(pattern),
                 None => self.of(kind).get(channel),
             };
             subscribers.keep_those_in(now, left);
@@ -212,17 +171,18 @@ pub struct PubSub {
 
 impl PubSub {
     /// How many names of a kind have subscribers.
-    pub fn len(&self, kind: Kind) -> usize {
+    pub fn len(&self, kind: SubscriptionKind) -> usize {
         self.names[kind as usize].load(Ordering::Acquire)
     }
 
     /// Whether nobody can get a message to a channel of this kind: one or two loads.
-    pub fn is_silent(&self, kind: Kind) -> bool {
-        self.len(kind) == 0 && (kind == Kind::Shard || self.len(Kind::Pattern) == 0)
+    pub fn is_silent(&self, kind: SubscriptionKind) -> bool {
+        self.len(kind) == 0
+            && (kind == SubscriptionKind::Shard || self.len(SubscriptionKind::Pattern) == 0)
     }
 
     /// Who listens to a channel or shard channel.
-    pub fn find(&self, kind: Kind, channel: &[u8]) -> Targets {
+    pub fn find(&self, kind: SubscriptionKind, channel: &[u8]) -> Targets {
         match self.is_silent(kind) {
             true => Targets::default(),
             false => self.tables.read().find(kind, channel),
@@ -230,19 +190,25 @@ impl PubSub {
     }
 
     /// How many clients are subscribed to this very name.
-    pub fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
+    pub fn subscribers(&self, kind: SubscriptionKind, name: &[u8]) -> usize {
         let tables = self.tables.read();
         tables.of(kind).get(name).map_or(0, Subscribers::len)
     }
 
     /// Calls `each` with all names of a kind in order.
-    pub fn for_each(&self, kind: Kind, mut each: impl FnMut(&[u8])) {
+    pub fn for_each(&self, kind: SubscriptionKind, mut each: impl FnMut(&[u8])) {
         let tables = self.tables.read();
         tables.of(kind).keys().for_each(|name| each(name));
     }
 
     /// Subscribes a client, on its own thread, whose outbox this is.
-    pub fn join(&self, session: &mut Session, outbox: &mut Outbox, kind: Kind, name: &[u8]) {
+    pub fn join(
+        &self,
+        session: &mut Session,
+        outbox: &mut Outbox,
+        kind: SubscriptionKind,
+        name: &[u8],
+    ) {
         if session.subscriptions.names(kind).contains(name) {
             return;
         }
@@ -268,7 +234,7 @@ impl PubSub {
         &self,
         session: &mut Session,
         outbox: &mut Outbox,
-        kind: Kind,
+        kind: SubscriptionKind,
         name: &[u8],
     ) -> bool {
         let is_subscribed = session.subscriptions.names(kind).contains(name);
@@ -308,7 +274,7 @@ impl PubSub {
         }
     }
 
-    fn remove(&self, session: &mut Session, kind: Kind, name: &[u8]) {
+    fn remove(&self, session: &mut Session, kind: SubscriptionKind, name: &[u8]) {
         if !session.subscriptions.0[kind as usize].remove(name) {
             return;
         }
@@ -328,7 +294,7 @@ impl PubSub {
 }
 
 /// Lets other threads see how a client is subscribed.
-fn note(session: &Session, kind: Kind) {
+fn note(session: &Session, kind: SubscriptionKind) {
     let len = session.subscriptions.names(kind).len();
     session.info.subscriptions[kind as usize].store(len as u32, Ordering::Relaxed);
     let any = !session.subscriptions.is_empty();
@@ -339,7 +305,7 @@ fn note(session: &Session, kind: Kind) {
 #[derive(Debug)]
 enum Outgoing {
     Publish {
-        kind: Kind,
+        kind: SubscriptionKind,
         channel: Box<[u8]>,
         message: Box<[u8]>,
         /// As of when it was published; nothing if nobody has looked yet.
@@ -375,7 +341,10 @@ impl Outgoing {
         };
         for (pattern, subscribers) in &mut targets.found {
             let is_subscribed = match pattern {
-                Some(pattern) => session.subscriptions.names(Kind::Pattern).contains(pattern),
+                Some(pattern) => session
+                    .subscriptions
+                    .names(SubscriptionKind::Pattern)
+                    .contains(pattern),
                 None => session.subscriptions.names(*kind).contains(&**channel),
             };
             if is_subscribed || !subscribers.has(thread, id) {
@@ -441,7 +410,13 @@ impl Outbox {
 
     /// Publishes a message here, and to the clients of replicas; `targets` is who
     /// listens.
-    pub fn publish(&mut self, kind: Kind, channel: &[u8], message: &[u8], targets: Targets) {
+    pub fn publish(
+        &mut self,
+        kind: SubscriptionKind,
+        channel: &[u8],
+        message: &[u8],
+        targets: Targets,
+    ) {
         self.items.push(Outgoing::Publish {
             kind,
             channel: channel.into(),
@@ -453,7 +428,13 @@ impl Outbox {
     }
 
     /// Publishes a message to the clients of this server only.
-    pub fn publish_here(&mut self, kind: Kind, channel: &[u8], message: &[u8], targets: Targets) {
+    pub fn publish_here(
+        &mut self,
+        kind: SubscriptionKind,
+        channel: &[u8],
+        message: &[u8],
+        targets: Targets,
+    ) {
         self.items.push(Outgoing::Publish {
             kind,
             channel: channel.into(),
@@ -504,13 +485,13 @@ impl Outbox {
 
     /// Publishes keyspace events to the channels that `notify` names.
     pub fn notify(&mut self, server: &Server, notify: NotifyEvents, events: &[Event]) {
-        if server.pubsub.is_silent(Kind::Channel) {
+        if server.pubsub.is_silent(SubscriptionKind::Channel) {
             return;
         }
         self.has_unknown_targets = true;
         let mut publish = |channel: String, name: &[u8], message: &[u8]| {
             self.items.push(Outgoing::Publish {
-                kind: Kind::Channel,
+                kind: SubscriptionKind::Channel,
                 channel: [channel.as_bytes(), name].concat().into(),
                 message: message.into(),
                 targets: None,
@@ -603,7 +584,7 @@ impl Outbox {
 /// Adds one message to the batches of its recipients' threads; encoded once for
 /// all that are subscribed to the same name.
 fn spread(
-    kind: Kind,
+    kind: SubscriptionKind,
     channel: &[u8],
     message: &[u8],
     targets: &Targets,
@@ -624,10 +605,15 @@ fn spread(
 }
 
 /// What a subscriber to a name gets: to a pattern, if there is one.
-fn push_of(kind: Kind, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) -> Arc<[u8]> {
+fn push_of(
+    kind: SubscriptionKind,
+    pattern: Option<&[u8]>,
+    channel: &[u8],
+    message: &[u8],
+) -> Arc<[u8]> {
     match (pattern, kind) {
         (Some(pattern), _) => encode(&[b"pmessage", pattern, channel, message]),
-        (None, Kind::Shard) => encode(&[b"smessage", channel, message]),
+        (None, SubscriptionKind::Shard) => encode(&[b"smessage", channel, message]),
         (None, _) => encode(&[b"message", channel, message]),
     }
 }

@@ -7,8 +7,8 @@
 use super::client_memory::Account;
 use super::config::MasterAddr;
 use super::mailbox::Socket;
-use super::pubsub::Kind;
-use super::waiters::{Verdict, Waiters};
+use super::subscriptions::SubscriptionKind;
+use super::waiters::{AckWait, Verdict, Waiters};
 use super::{ClientId, ClientInfo};
 use crate::base::clock;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
@@ -114,7 +114,7 @@ pub struct Replica {
 #[derive(Debug)]
 pub struct Published {
     /// What the channel is.
-    pub kind: Kind,
+    pub kind: SubscriptionKind,
     /// The channel.
     pub channel: Box<[u8]>,
     /// The message.
@@ -220,63 +220,6 @@ impl Replica {
         let (_, message) = all.waiting.pop_front()?;
         all.bytes -= message.memory();
         Some(message)
-    }
-}
-
-/// What WAIT and WAITAOF wait for.
-#[derive(Debug)]
-pub struct AckWait {
-    /// Up to this position.
-    pub target: u64,
-    /// How many replicas.
-    pub replicas: usize,
-    /// WAITAOF: on their disks; and whether on the disk here too.
-    pub synced: Option<bool>,
-    /// How many there are as of the last look.
-    found: AtomicUsize,
-    found_here: AtomicBool,
-}
-
-impl AckWait {
-    /// A wait that nobody has looked after yet.
-    pub fn new(target: u64, replicas: usize, synced: Option<bool>) -> AckWait {
-        AckWait {
-            target,
-            replicas,
-            synced,
-            found: AtomicUsize::new(0),
-            found_here: AtomicBool::new(false),
-        }
-    }
-
-    /// The reply, as things stood at the last look.
-    pub fn reply(&self) -> Vec<u8> {
-        let found = self.found.load(Ordering::Relaxed);
-        match self.synced {
-            None => format!(":{found}\r\n"),
-            Some(_) => {
-                let here = u8::from(self.found_here.load(Ordering::Relaxed));
-                format!("*2\r\n:{here}\r\n:{found}\r\n")
-            }
-        }
-        .into_bytes()
-    }
-
-    /// Looks how far replicas are, and this server's disk; says whether that is
-    /// enough.
-    fn look(&self, replicas: &[Arc<Replica>], synced_here: u64) -> bool {
-        let is_there = |replica: &&Arc<Replica>| {
-            let position = match self.synced {
-                None => &replica.acked,
-                Some(_) => &replica.synced,
-            };
-            replica.feeding() == Feeding::Online && position.load(Ordering::Acquire) >= self.target
-        };
-        let found = replicas.iter().filter(is_there).count();
-        let here = synced_here >= self.target;
-        self.found.store(found, Ordering::Relaxed);
-        self.found_here.store(here, Ordering::Relaxed);
-        found >= self.replicas && (here || self.synced != Some(true))
     }
 }
 
@@ -472,7 +415,7 @@ impl Replication {
 
     /// Whether a wait is over already.
     pub fn is_over(&self, wait: &AckWait, synced_here: u64) -> bool {
-        wait.look(&self.replicas.read(), synced_here)
+        look(&wait, &self.replicas.read(), synced_here)
     }
 
     /// From now on [`Replication::end_waits`] looks after a client's wait, for as
@@ -500,7 +443,7 @@ impl Replication {
             let Some(wait) = wait.upgrade() else {
                 return false;
             };
-            let over = wait.look(&replicas, synced_here);
+            let over = look(&wait, &replicas, synced_here);
             if over {
                 let verdict = Verdict::Reply(wait.reply());
                 threads.extend(waiters.interrupt(*client, verdict));
@@ -699,4 +642,21 @@ impl Replication {
             take(taken);
         }
     }
+}
+
+/// Looks how far replicas are, and this server's disk; says whether that is
+/// enough.
+fn look(wait: &AckWait, replicas: &[Arc<Replica>], synced_here: u64) -> bool {
+    let is_there = |replica: &&Arc<Replica>| {
+        let position = match wait.synced {
+            None => &replica.acked,
+            Some(_) => &replica.synced,
+        };
+        replica.feeding() == Feeding::Online && position.load(Ordering::Acquire) >= wait.target
+    };
+    let found = replicas.iter().filter(is_there).count();
+    let here = synced_here >= wait.target;
+    wait.found.store(found, Ordering::Relaxed);
+    wait.found_here.store(here, Ordering::Relaxed);
+    found >= wait.replicas && (here || wait.synced != Some(true))
 }

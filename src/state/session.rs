@@ -4,16 +4,36 @@
 use super::Server;
 use super::clients::{ClientFlags, ClientInfo};
 use super::delivery::Delivery;
-use super::pubsub::Subscriptions;
 use super::replication::{Announcement, Psync};
 use super::request::Request;
-use super::tracking::Choice;
+use super::subscriptions::Subscriptions;
 use super::waiters::Waiter;
 use super::watch::{Watch, Watchers};
 use crate::storage::DbIndex;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// What a client has chosen, beside what others must know of it.
+#[derive(Debug, Default)]
+pub struct TrackingOptions {
+    /// Only what is read after CLIENT CACHING YES is tracked.
+    pub optin: bool,
+    /// What is read after CLIENT CACHING NO is not tracked.
+    pub optout: bool,
+    /// CLIENT CACHING was called for the command to come.
+    pub caching: bool,
+    /// With BCAST: which keys.
+    pub prefixes: BTreeSet<Box<[u8]>>,
+}
+
+impl TrackingOptions {
+    /// Whether what the running command reads is tracked.
+    pub fn takes_reads(&self) -> bool {
+        !(self.optin && !self.caching || self.optout && self.caching)
+    }
+}
 
 /// Which replies a client gets (CLIENT REPLY).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,7 +100,7 @@ pub struct Session {
     /// What it is subscribed to.
     pub subscriptions: Subscriptions,
     /// How it tracks what it reads, if it does.
-    pub tracking: Option<Box<Choice>>,
+    pub tracking: Option<Box<TrackingOptions>>,
     /// Output that goes before the reply of the command that runs.
     pub overtaken: Vec<u8>,
     /// A command may not wait for other clients: it runs within EXEC or a script.

@@ -13,10 +13,11 @@
 //! keys; clients of a key that are gone are forgotten as others come.
 
 use super::Server;
-use super::clients::{ClientFlags, ClientId, ClientInfo, Clients};
+use super::client_id::ClientId;
+use super::clients::{ClientFlags, ClientInfo, Clients};
 use super::delivery::Form;
 use super::pubsub::Outbox;
-use super::session::Session;
+use super::session::{Session, TrackingOptions};
 use crate::resp::Reply;
 use crate::storage::DbIndex;
 use crate::storage::engine::listeners::{Change, How, Interest};
@@ -36,26 +37,6 @@ const LOOK_FOR_GONE: usize = 16;
 const EVICT_MAX: usize = 1000;
 /// Where clients that speak RESP2 get invalidations.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
-
-/// What a client has chosen, beside what others must know of it.
-#[derive(Debug, Default)]
-pub struct Choice {
-    /// Only what is read after CLIENT CACHING YES is tracked.
-    pub optin: bool,
-    /// What is read after CLIENT CACHING NO is not tracked.
-    pub optout: bool,
-    /// CLIENT CACHING was called for the command to come.
-    pub caching: bool,
-    /// With BCAST: which keys.
-    pub prefixes: BTreeSet<Box<[u8]>>,
-}
-
-impl Choice {
-    /// Whether what the running command reads is tracked.
-    pub fn takes_reads(&self) -> bool {
-        !(self.optin && !self.caching || self.optout && self.caching)
-    }
-}
 
 /// Who has read a key.
 struct Readers {
@@ -118,7 +99,13 @@ impl Tracking {
     }
 
     /// Begins to track for a client, or changes how.
-    pub fn start(&self, session: &mut Session, flags: ClientFlags, redirect: u64, choice: Choice) {
+    pub fn start(
+        &self,
+        session: &mut Session,
+        flags: ClientFlags,
+        redirect: u64,
+        choice: TrackingOptions,
+    ) {
         let info = session.info.clone();
         if session.tracking.is_none() {
             self.clients.fetch_add(1, Ordering::AcqRel);
@@ -132,7 +119,7 @@ impl Tracking {
             }
         }
         info.redirect.store(redirect, Ordering::Release);
-        let Choice {
+        let TrackingOptions {
             optin,
             optout,
             mut prefixes,

@@ -17,8 +17,8 @@
 //!    └→ Abandoned                 gone: nothing is taken on its behalf any more
 //! ```
 
-use super::clients::{ClientId, ClientInfo};
-use super::replication::AckWait;
+use super::client_id::ClientId;
+use super::clients::ClientInfo;
 use super::request::Request;
 use crate::encoding::Kind;
 use crate::storage::DbIndex;
@@ -28,7 +28,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Parts of the table that are locked apart; a power of two.
 const SHARDS: usize = 64;
@@ -390,5 +390,45 @@ impl Waiters {
 
     fn shard(&self, hash: u64) -> &Mutex<FxHashMap<u64, Queue>> {
         &self.shards[hash as usize & (SHARDS - 1)]
+    }
+}
+
+/// What WAIT and WAITAOF wait for.
+#[derive(Debug)]
+pub struct AckWait {
+    /// Up to this position.
+    pub target: u64,
+    /// How many replicas.
+    pub replicas: usize,
+    /// WAITAOF: on their disks; and whether on the disk here too.
+    pub synced: Option<bool>,
+    /// How many there are as of the last look.
+    pub(super) found: AtomicUsize,
+    pub(super) found_here: AtomicBool,
+}
+
+impl AckWait {
+    /// A wait that nobody has looked after yet.
+    pub fn new(target: u64, replicas: usize, synced: Option<bool>) -> AckWait {
+        AckWait {
+            target,
+            replicas,
+            synced,
+            found: AtomicUsize::new(0),
+            found_here: AtomicBool::new(false),
+        }
+    }
+
+    /// The reply, as things stood at the last look.
+    pub fn reply(&self) -> Vec<u8> {
+        let found = self.found.load(Ordering::Relaxed);
+        match self.synced {
+            None => format!(":{found}\r\n"),
+            Some(_) => {
+                let here = u8::from(self.found_here.load(Ordering::Relaxed));
+                format!("*2\r\n:{here}\r\n:{found}\r\n")
+            }
+        }
+        .into_bytes()
     }
 }

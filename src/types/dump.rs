@@ -4,6 +4,7 @@
 //! that stands still. It goes out element by element, so its size does not
 //! matter where the caller passes on what is written (see [`write_value`]).
 
+use super::source::Source;
 use super::stream::{StreamBody, parts};
 use super::{OpError, OpResult, string};
 use crate::encoding::meta::{Counted, ListSpan};
@@ -11,36 +12,7 @@ use crate::encoding::{CollectionId, Corrupt, Kind, Meta, keys, packed, tag};
 use crate::rdb::encode::{Encoder, HELD_BYTES};
 use crate::rdb::stream::{Filling, Writer};
 use crate::rdb::{Element, payload};
-use crate::storage::Direction;
-use crate::storage::{DbIndex, View};
-
-/// Called with the key and the value of one row after the other.
-pub type EachRow<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> OpResult<()>;
-
-/// Rows to read from.
-pub trait Source {
-    /// Calls `each` with the rows in `[from, to)` in order.
-    fn each_row(&mut self, db: DbIndex, from: &[u8], to: &[u8], each: EachRow<'_>) -> OpResult<()>;
-
-    /// So many bytes will be written, of which rows may have few.
-    fn will_make(&self, _bytes: u64) -> OpResult<()> {
-        Ok(())
-    }
-}
-
-impl Source for View {
-    fn each_row(&mut self, db: DbIndex, from: &[u8], to: &[u8], each: EachRow<'_>) -> OpResult<()> {
-        let mut scan = self.scan(db, from, to, Direction::Forward)?;
-        while let Some((row_key, row)) = scan.next()? {
-            each(row_key, row)?;
-        }
-        Ok(())
-    }
-
-    fn will_make(&self, bytes: u64) -> OpResult<()> {
-        Ok(View::will_make(self, bytes)?)
-    }
-}
+use crate::storage::DbIndex;
 
 /// A value as its meta row says it is.
 #[derive(Debug, Clone, Copy)]

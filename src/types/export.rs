@@ -4,12 +4,14 @@
 //! of a value is in memory at a time, but for those that [`crate::rdb::encode`]
 //! holds back.
 
-use super::dump::{EachRow, Source, Stored, write_value};
+use super::dump::{Stored, write_value};
+use super::source::EachRow;
 use super::{OpError, OpResult};
 use crate::encoding::{MetaView, keys, tag};
 use crate::rdb::file::FileWriter;
 use crate::storage::full_sync::snapshot::Snapshot;
 use crate::storage::{DbIndex, StorageError};
+use crate::types::source::Source;
 use std::io::Write;
 
 impl Source for &Snapshot<'_> {

@@ -5,7 +5,8 @@
 //! begins a new history, see [`crate::storage::engine::Engine::end_load`].
 
 use super::OpError;
-use super::restore::{Building, RestoreError};
+use super::RestoreError;
+use super::restore::Building;
 use crate::encoding::own;
 use crate::rdb::decode::kind_of;
 use crate::rdb::file::{Entry, FileReader, Head};

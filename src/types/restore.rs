@@ -9,7 +9,7 @@ use super::members::Members;
 use super::stream::Build;
 use super::string::{self, Expiry};
 use super::zset::{AddRule, Added, Edit};
-use super::{OpError, OpResult};
+use super::{OpResult, RestoreError};
 use crate::encoding::{CollectionId, Kind, keys};
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::payload::Payload;
@@ -17,23 +17,6 @@ use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element, StreamPart};
 use crate::storage::Direction;
 use crate::storage::{DbIndex, Txn};
-
-/// Why a value cannot be restored.
-#[derive(Debug, thiserror::Error)]
-pub enum RestoreError {
-    /// What it was read from is wrong.
-    #[error(transparent)]
-    Rdb(#[from] rdb::Error),
-    /// It cannot be stored.
-    #[error(transparent)]
-    Op(#[from] OpError),
-}
-
-impl From<crate::storage::StorageError> for RestoreError {
-    fn from(error: crate::storage::StorageError) -> Self {
-        RestoreError::Op(error.into())
-    }
-}
 
 const TWICE: rdb::Error = rdb::Error::Corrupt("an element that is there twice");
 

@@ -10,7 +10,6 @@
 
 mod edit;
 mod packed;
-mod rank;
 mod rows;
 mod span;
 #[cfg(test)]
@@ -170,7 +169,7 @@ impl Zset {
     pub fn count(&self, view: &mut View, span: &Span) -> OpResult<u64> {
         match &self.form {
             Form::Packed { body, .. } => packed::count_within(body, span),
-            Form::Rows(rows) => rank::count_within(rows, view, span),
+            Form::Rows(rows) => rows::rank::count_within(rows, view, span),
         }
     }
 
@@ -189,7 +188,7 @@ impl Zset {
                         to: Some(span::place(score, member)),
                         ..Span::all()
                     };
-                    Some((rank::count_within(rows, view, &before)?, score))
+                    Some((rows::rank::count_within(rows, view, &before)?, score))
                 }
                 None => None,
             },

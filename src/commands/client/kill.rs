@@ -5,7 +5,7 @@ use super::super::connection::DEFAULT_USER;
 use super::super::{CmdResult, Error, SessionCtx};
 use super::Class;
 use crate::base::{clock, num};
-use crate::state::clients::ClientId;
+use crate::state::ClientId;
 use crate::state::{ClientInfo, Message};
 
 /// Which clients are meant: those that fit all that is said.

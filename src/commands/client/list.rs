@@ -1,11 +1,12 @@
 //! CLIENT LIST and CLIENT INFO: one line about each connection.
 
 use super::super::args::{self, Options};
-use super::super::registry;
 use super::super::{CmdResult, Error, SessionCtx};
 use super::Class;
 use crate::base::{clock, num};
-use crate::state::clients::{ClientFlags, ClientId};
+use crate::commands::registry;
+use crate::state::ClientId;
+use crate::state::clients::ClientFlags;
 use crate::state::{ClientInfo, Server};
 use std::fmt::Write;
 use std::sync::Arc;

@@ -3,8 +3,9 @@
 use super::super::args::{self, Options};
 use super::super::{CmdResult, Error, SessionCtx};
 use super::arg;
-use crate::state::clients::{ClientFlags, ClientId};
-use crate::state::tracking::Choice;
+use crate::state::ClientId;
+use crate::state::clients::ClientFlags;
+use crate::state::session::TrackingOptions;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
@@ -165,7 +166,7 @@ pub(super) fn tracking(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         let mut flags = ClientFlags::TRACKING;
         flags.set(ClientFlags::TRACKING_BCAST, asked.bcast);
         flags.set(ClientFlags::TRACKING_NOLOOP, asked.noloop);
-        let choice = Choice {
+        let choice = TrackingOptions {
             optin: asked.optin,
             optout: asked.optout,
             caching: false,

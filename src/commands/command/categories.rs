@@ -1,8 +1,8 @@
 //! ACL categories: most follow from a command's group and flags, the rest
 //! stands in its row.
 
-use super::super::spec::Group;
 use super::super::{Command, Flags, Handler};
+use crate::commands::table::spec::Group;
 
 /// All categories, in the order in which replies list them.
 pub const ALL: [&str; 21] = [

@@ -1,10 +1,10 @@
 //! One command as COMMAND INFO and COMMAND DOCS describe it.
 
-use super::super::registry::Registered;
-use super::super::spec::{Begin, Find};
-use super::super::syntax::{Argument, Kind};
 use super::super::{Command, Flags, KeyFlags, KeySpec};
 use super::{categories, standing, tips};
+use crate::commands::table::registry::Registered;
+use crate::commands::table::spec::{Begin, Find};
+use crate::commands::table::syntax::{Argument, Kind};
 use crate::resp::Reply;
 
 /// Names of the flags in replies.

@@ -1,10 +1,10 @@
 //! Compares the command table with facts that clients rely on, kept in
 //! `tests/fixtures/commands.tsv`.
 
-use super::super::registry::{Registered, registry};
-use super::super::spec::{Begin, Find, Group};
 use super::super::{Flags, Handler, KeyFlags, KeySpec};
 use super::{categories, describe};
+use crate::commands::table::registry::{Registered, registry};
+use crate::commands::table::spec::{Begin, Find, Group};
 use std::collections::{BTreeMap, BTreeSet};
 
 const FACTS: &str = include_str!(concat!(

@@ -1,10 +1,10 @@
 //! COMMAND GETKEYS and GETKEYSANDFLAGS.
 
 use super::super::args;
-use super::super::names::Names;
-use super::super::spec::{Begin, Find};
 use super::super::{CmdResult, Command, Error, Flags, KeyFlags, SessionCtx};
 use super::describe;
+use crate::commands::table::names::Names;
+use crate::commands::table::spec::{Begin, Find};
 
 /// Index and flags of every key of `args`, which begin with the command's name.
 fn keys_of(names: &Names, args: &[&[u8]]) -> Result<Vec<(usize, KeyFlags)>, Error> {

@@ -2,11 +2,14 @@
 
 use crate::base::clock;
 use crate::commands::registry;
-use crate::commands::syntax::Argument;
+use crate::commands::table::syntax::Argument;
 use crate::exec::testing::Client;
 use crate::resp::{FREE_BYTES, Lender, Reply, Value};
-use crate::state::clients::{ClientFlags, ClientId, ClientInfo};
 use crate::state::config::{AllowAccess, Config, Directory, Secret};
+use crate::state::{
+    ClientId,
+    clients::{ClientFlags, ClientInfo},
+};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -3,8 +3,8 @@
 use super::Text;
 use crate::commands::registry;
 use crate::state::Server;
-use crate::state::pubsub::Kind;
 use crate::state::stats::{CommandStats, LATENCY_BUCKETS};
+use crate::state::subscriptions::SubscriptionKind;
 use std::sync::atomic::Ordering;
 
 const KIB: f64 = 1024.0;
@@ -47,9 +47,18 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     ]);
     text.field("keyspace_hits", stats.keyspace_hits.get());
     text.field("keyspace_misses", stats.keyspace_misses.get());
-    text.field("pubsub_channels", server.pubsub.len(Kind::Channel));
-    text.field("pubsub_patterns", server.pubsub.len(Kind::Pattern));
-    text.field("pubsubshard_channels", server.pubsub.len(Kind::Shard));
+    text.field(
+        "pubsub_channels",
+        server.pubsub.len(SubscriptionKind::Channel),
+    );
+    text.field(
+        "pubsub_patterns",
+        server.pubsub.len(SubscriptionKind::Pattern),
+    );
+    text.field(
+        "pubsubshard_channels",
+        server.pubsub.len(SubscriptionKind::Shard),
+    );
     let cached = server.migrations.cached_sockets.load(Ordering::Relaxed);
     text.field("migrate_cached_sockets", cached);
     nothing_of_these(text);

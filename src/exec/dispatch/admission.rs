@@ -1,16 +1,17 @@
 //! The rungs of the ladder before a command runs: whether there is such a
 //! command, and whether this client may run it on this server now.
 
-use super::{Executor, may_write};
-use crate::commands::registry::Registered;
+use super::may_write;
 use crate::commands::scripts::busy;
+use crate::commands::table::registry::Registered;
 use crate::commands::{Command, Error, Flags, Handler, Own};
+use crate::exec::Executor;
 use crate::lua::header::ScriptFlags;
+use crate::state::PauseMode;
 use crate::state::Session;
 use crate::state::clients::ClientFlags;
 use crate::state::config::BusyScope;
 use crate::state::replication::LinkPhase;
-use crate::state::server::PauseMode;
 use crate::state::session::Traits;
 use crate::storage::StorageError;
 
@@ -49,7 +50,7 @@ impl Executor {
         if !found.command.takes(args.len()) {
             return refuse(Error::Arity(found.full_name.as_str().into()));
         }
-        let locked_out = !session.authenticated && !self.config.requirepass.is_empty();
+        let locked_out = !session.authenticated && !self.thread.config.requirepass.is_empty();
         if locked_out && !found.command.flags.contains(Flags::NO_AUTH) {
             return refuse(Error::text("NOAUTH Authentication required."));
         }
@@ -69,7 +70,7 @@ impl Executor {
         if grows && !goes_on && self.server.engine.disk.is_low() {
             return refuse(StorageError::NoRoom.into());
         }
-        if self.config.busy_reply_scope == BusyScope::All
+        if self.thread.config.busy_reply_scope == BusyScope::All
             && !session.is_script
             && !found.command.flags.contains(Flags::ALLOW_BUSY)
             && let Some(script) = self.server.lanes.longest()
@@ -137,7 +138,7 @@ impl Executor {
     /// Between the ladder and the locks the server may have begun to follow; from
     /// the locks to the commit it cannot.
     pub(in crate::exec) fn check_still_master(&self) -> Result<(), Error> {
-        let read_only = self.config.replica_read_only && !self.txn.is_received();
+        let read_only = self.thread.config.replica_read_only && !self.txn.is_received();
         match self.server.engine.is_following() && read_only {
             true => Err(READONLY),
             false => Ok(()),
@@ -156,7 +157,7 @@ impl Executor {
     fn may_refuse_writes(&self) -> bool {
         self.server.engine.has_failed()
             || self.server.replication.is_replica()
-            || self.config.min_replicas_to_write > 0
+            || self.thread.config.min_replicas_to_write > 0
     }
 
     /// Whether a command is one that writes: as it says itself, or as the script
@@ -179,7 +180,7 @@ impl Executor {
             return Ok(());
         }
         let replication = &self.server.replication;
-        let config = &self.config;
+        let config = &self.thread.config;
         let is_replica = match session.is_script {
             true => session.began_on_replica,
             false => replication.is_replica(),
@@ -205,7 +206,7 @@ impl Executor {
             && !(session.is_script && session.wrote.get())
         {
             // A script that has written goes on.
-            let good = replication.good_replicas(config.min_replicas_max_lag_s, self.now_ms);
+            let good = replication.good_replicas(config.min_replicas_max_lag_s, self.tick.now_ms);
             if good < config.min_replicas_to_write as usize {
                 return Err(Error::text("NOREPLICAS Not enough good replicas to write."));
             }
@@ -216,7 +217,7 @@ impl Executor {
     /// The command that `args` name.
     pub(in crate::exec) fn resolve(&self, args: &[&[u8]]) -> Result<&'static Registered, Error> {
         let name = args.first().copied().unwrap_or_default();
-        let Some(found) = self.names.find(name) else {
+        let Some(found) = self.thread.names.find(name) else {
             return Err(Error::unknown_command(args));
         };
         let Some(sub) = args.get(1).filter(|_| !found.subcommands.is_empty()) else {
@@ -237,7 +238,7 @@ impl Executor {
     }
 
     pub(super) fn is_paused(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
-        let Some(pause) = self.server.pause_at(self.now_ms) else {
+        let Some(pause) = self.server.pause_at(self.tick.now_ms) else {
             return false;
         };
         match pause.mode {
@@ -250,7 +251,7 @@ impl Executor {
 
     /// Whether a command would send to clients of a thread that does not keep up.
     pub(super) fn is_held_back(&self, session: &Session, command: &Command) -> bool {
-        if !self.swamped {
+        if !self.tick.swamped {
             return false;
         }
         let notifies = !self.txn.wanted_events().is_empty() || self.server.tracking.clients() > 0;

@@ -1,10 +1,10 @@
 //! How a command gets its keys: the turn it runs in, the locks, and what is said to a
 //! client that does not get them.
 
-use super::{Executor, KeyHashes, Stop};
 use crate::commands::scripts::busy;
-use crate::commands::spec::KeySpec;
+use crate::commands::table::spec::KeySpec;
 use crate::commands::{Command, Error, Flags, Handler};
+use crate::exec::{Executor, KeyHashes, Stop};
 use crate::state::Session;
 use crate::state::clients::ClientFlags;
 use crate::state::lanes::Running;
@@ -27,7 +27,7 @@ impl Executor {
         command: &Command,
         args: &[&[u8]],
     ) -> Result<usize, Stop> {
-        self.touched_keys = true;
+        self.tick.touched_keys = true;
         if self.in_unit() {
             self.lock_in_unit(session.db(), command, args)?;
             self.note_key_accesses(session, command, args);
@@ -47,7 +47,7 @@ impl Executor {
         let waits = command.flags.contains(Flags::ALLOW_BUSY);
         self.begin(waits)?;
         if command.flags.contains(Flags::WALKS)
-            && self.lane.is_none()
+            && self.thread.lane.is_none()
             && self.txn.counts(session.db()).keys > WALK_INLINE
         {
             return Err(Stop::Slow);
@@ -75,7 +75,7 @@ impl Executor {
         let locked = match command.handler {
             Handler::Read(_) if !self.in_unit() => {
                 let locked = self.txn.lock_to_read(hashes);
-                self.must_wait =
+                self.request.must_wait =
                     !self.txn.reads_durable() || command.keys.iter().any(KeySpec::is_unknown);
                 locked
             }
@@ -99,7 +99,7 @@ impl Executor {
         if indices.is_empty() {
             return Err(Stop::Slow);
         }
-        self.touched_keys = true;
+        self.tick.touched_keys = true;
         self.begin(false)?;
         let db = session.db();
         let first = indices.iter().take(KEYS_AHEAD);
@@ -123,30 +123,30 @@ impl Executor {
 
     /// Notes the accesses of a request, once however often it is begun.
     fn note_request(&mut self, session: &Session, command: &Command, hashes: &KeyHashes) {
-        if !self.accesses_noted {
+        if !self.request.accesses_noted {
             if is_access(session, command) {
                 self.touch(hashes);
             }
-            self.accesses_noted = true;
+            self.request.accesses_noted = true;
         }
     }
 
     /// Notes that keys were accessed: OBJECT IDLETIME and FREQ tell that.
     pub(in crate::exec) fn touch(&self, hashes: &[u64]) {
-        let lfu = self.config.lfu();
+        let lfu = self.thread.config.lfu();
         for hash in hashes {
-            self.server.accesses.touch(*hash, self.now_ms, lfu);
+            self.server.accesses.touch(*hash, self.tick.now_ms, lfu);
         }
     }
 
     pub(in crate::exec) fn begin(&mut self, waits: bool) -> Result<(), Stop> {
         let first = self.txn.give_way(&[], false);
-        let begun = first.and_then(|()| self.txn.begin(self.now_ms));
+        let begun = first.and_then(|()| self.txn.begin(self.tick.now_ms));
         begun.map_err(|error| self.not_locked(error, waits))
     }
 
     pub(in crate::exec) fn begin_exclusive(&mut self) -> Result<(), Stop> {
-        let now_ms = self.now_ms;
+        let now_ms = self.tick.now_ms;
         let begun = self.txn.begin_exclusive(now_ms);
         begun.map_err(|error| self.not_locked(error, false))
     }
@@ -158,7 +158,7 @@ impl Executor {
 
     /// A commit in the middle of a tick failed: so has the tick.
     pub(in crate::exec) fn note_failure(&mut self, error: StorageError) -> Error {
-        self.failed = true;
+        self.tick.failed = true;
         // The log has the reason.
         match self.server.engine.has_failed() {
             true => StorageError::Failed.into(),
@@ -186,7 +186,7 @@ impl Executor {
 
     /// As in Redis, no script is slow if it is 0.
     pub(in crate::exec) fn busy_threshold(&self) -> Duration {
-        match self.config.busy_reply_threshold_ms {
+        match self.thread.config.busy_reply_threshold_ms {
             0 => Duration::MAX,
             ms => Duration::from_millis(ms),
         }

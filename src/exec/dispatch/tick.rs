@@ -1,8 +1,8 @@
 //! The tick: what runs between two looks at the sockets, and is committed at once.
 
-use super::Executor;
 use crate::base::clock;
 use crate::commands::Error;
+use crate::exec::Executor;
 use crate::exec::blocking::Served;
 use crate::state::pubsub::Outbox;
 use crate::storage::StorageError;
@@ -44,37 +44,37 @@ impl Executor {
     /// Begins a tick: reads the clock, and the configuration if it changed.
     pub fn start_tick(&mut self) {
         self.read_clock();
-        self.tick_started_us = clock::mono_us();
-        self.last_us = self.tick_started_us;
-        self.commands = 0;
-        self.free = 0;
-        self.heard = false;
-        self.swamped = self.server.is_swamped(self.now_ms);
+        self.tick.started_us = clock::mono_us();
+        self.tick.last_us = self.tick.started_us;
+        self.tick.commands = 0;
+        self.tick.free = 0;
+        self.tick.heard = false;
+        self.tick.swamped = self.server.is_swamped(self.tick.now_ms);
         self.look_at_config();
     }
 
     /// The time at which the next command runs.
     pub(in crate::exec) fn read_clock(&mut self) {
-        self.now_ms = self.fixed_now_ms.unwrap_or_else(clock::unix_ms);
+        self.tick.now_ms = self.thread.fixed_now_ms.unwrap_or_else(clock::unix_ms);
     }
 
-    pub(super) fn look_at_config(&mut self) {
+    pub(in crate::exec) fn look_at_config(&mut self) {
         let version = self.server.config.version();
-        if version != self.config_version {
-            self.config = self.server.config.load();
-            self.config_version = version;
+        if version != self.thread.config_version {
+            self.thread.config = self.server.config.load();
+            self.thread.config_version = version;
             self.want_events();
         }
     }
 
-    pub(super) fn want_events(&mut self) {
-        let notify = self.config.notify_keyspace_events;
+    pub(in crate::exec) fn want_events(&mut self) {
+        let notify = self.thread.config.notify_keyspace_events;
         self.txn.want_events(notify.classes());
     }
 
     /// How many commands the tick has run.
     pub fn commands(&self) -> u32 {
-        self.commands
+        self.tick.commands
     }
 
     /// Whether the tick has something to commit.
@@ -84,10 +84,10 @@ impl Executor {
 
     /// Whether the tick has collected enough to be finished.
     pub fn is_full(&self) -> bool {
-        self.heard
-            || self.commands >= self.config.tick_max_commands
-            || self.txn.pending_bytes() as u64 >= self.config.tick_max_bytes
-            || self.last_us - self.tick_started_us >= self.config.tick_max_us
+        self.tick.heard
+            || self.tick.commands >= self.thread.config.tick_max_commands
+            || self.txn.pending_bytes() as u64 >= self.thread.config.tick_max_bytes
+            || self.tick.last_us - self.tick.started_us >= self.thread.config.tick_max_us
     }
 
     /// Ends a tick: commits what is pending, makes it durable and sends what it has
@@ -132,14 +132,14 @@ impl Executor {
     ) -> Ended {
         let committed = self.commit_tick();
         let engine = &self.server.engine;
-        let wants_disk = self.commands > 0 && matches!(committed, Ok(true));
+        let wants_disk = self.tick.commands > 0 && matches!(committed, Ok(true));
         let seen = match wants_disk {
             true => engine.last_seen(),
             false => CommitNumber::default(),
         };
         let sync = match wants_disk {
             true => {
-                let busy = self.last_us.saturating_sub(self.tick_started_us);
+                let busy = self.tick.last_us.saturating_sub(self.tick.started_us);
                 engine.want_sync(thread, clients, Duration::from_micros(busy))
             }
             false => Sync::None,
@@ -148,7 +148,7 @@ impl Executor {
             Sync::Now => engine.make_durable().map_err(Error::from),
             _ => committed.map(|_| ()),
         };
-        self.owes_sync |= sync == Sync::Own;
+        self.thread.owes_sync |= sync == Sync::Own;
         let waits = matches!(sync, Sync::Asked | Sync::Own);
         let news = self.news();
         if waits || behind && finished.is_ok() && !news.is_empty() {
@@ -160,12 +160,12 @@ impl Executor {
 
     /// Whether ticks wait for a sync that this thread has to do: [`Executor::sync`].
     pub fn owes_sync(&self) -> bool {
-        self.owes_sync
+        self.thread.owes_sync
     }
 
     /// Does it.
     pub fn sync(&mut self) {
-        self.owes_sync = false;
+        self.thread.owes_sync = false;
         if let Err(error) = self.server.engine.make_durable() {
             // The ticks that wait will find the engine failed.
             log::debug!("a sync of an IO thread: {error}");
@@ -196,7 +196,7 @@ impl Executor {
     /// made durable.
     fn commit_tick(&mut self) -> Result<bool, Error> {
         let committed = self.txn.commit();
-        let failed_before = std::mem::take(&mut self.failed);
+        let failed_before = std::mem::take(&mut self.tick.failed);
         match committed {
             Err(error @ (StorageError::Detached | StorageError::NoRoom)) => {
                 return Err(error.into());
@@ -217,8 +217,8 @@ impl Executor {
         if expired > 0 {
             self.server.stats.expired_keys.add(expired);
         }
-        let touched_keys = std::mem::take(&mut self.touched_keys);
-        if self.commands > 0 && self.free == self.commands {
+        let touched_keys = std::mem::take(&mut self.tick.touched_keys);
+        if self.tick.commands > 0 && self.tick.free == self.tick.commands {
             return Ok(false);
         }
         // If nothing can be made durable any more, PING, INFO or SHUTDOWN work.
@@ -235,7 +235,7 @@ impl Executor {
                 false => Vec::new(),
             },
             served: self.take_served(),
-            outbox: self.outbox.take(),
+            outbox: self.tick.outbox.take(),
         }
     }
 
@@ -249,17 +249,8 @@ impl Executor {
         if failure.is_some() {
             outbox.truncate(0);
         }
-        let tracking = &self.server.tracking;
-        if !changes.is_empty() {
-            // Also of what may not have changed: that costs a client one read.
-            tracking.invalidate(&self.server, &changes, &mut outbox);
-        }
-        if tracking.clients() > 0 {
-            let max = self.config.tracking_table_max_keys;
-            tracking.limit(&self.server, max, &mut outbox);
-        }
         self.tell_served(served, failure);
-        outbox.flush(&self.server);
+        self.server.tell_clients(&changes, outbox);
     }
 }
 

@@ -342,7 +342,7 @@ fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
 fn a_slow_script_leaves_its_thread_and_nothing_behind() {
     let mut client = Client::new();
     let (executor, session) = client.parts();
-    executor.slices = true;
+    executor.thread.slices = true;
     let slow = "redis.call('SET', KEYS[1], 1) redis.call('PUBLISH', 'c', 'm') while true do end";
     let request: [&[u8]; 4] = [b"EVAL", slow.as_bytes(), b"1", b"a"];
     let mut reply = Reply::new(false);

@@ -1,6 +1,6 @@
 //! The set of keyspace events that `notify-keyspace-events` names.
 
-use super::table::Kind;
+use super::kind::ParamKind;
 use super::value::{Field, Source, ValueError};
 use crate::storage::txn::events::Class;
 
@@ -79,7 +79,7 @@ impl NotifyEvents {
 }
 
 impl Field for NotifyEvents {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         let mut events = NotifyEvents::default();
         for letter in words.first().ok_or(ValueError::Arity)? {
             let known = Self::LETTERS.iter().find(|(known, _)| known == letter);
@@ -97,7 +97,7 @@ impl Field for NotifyEvents {
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         let all = self.contains(Self::ALL);
         let mut out = Vec::new();
         if all {

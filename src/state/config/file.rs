@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::kind::ParamKind;
 use super::lex::{LexError, quote, quote_always, split};
-use super::table::{Flag, Kind, Param};
+use super::table::{Flag, Param};
 use super::value::{Source, ValueError};
 use super::{Config, split_value};
 use crate::base::glob;
@@ -80,7 +81,7 @@ impl Places {
     }
 
     fn add(&mut self, param: &'static Param, arguments: &[Vec<u8>], place: Place) {
-        if let (Kind::Lines(_), [first, ..]) = (param.kind, arguments) {
+        if let (ParamKind::Lines(_), [first, ..]) = (param.kind, arguments) {
             let key = (param.name, first.to_ascii_lowercase());
             self.of_lines.insert(key, place.clone());
         }

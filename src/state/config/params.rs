@@ -7,7 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use super::events::NotifyEvents;
-use super::table::{Flag, Kind, Param, params};
+use super::kind::ParamKind;
+use super::table::{Flag, Param, params};
 use super::types::{
     AllowAccess, AppendFsync, BufferLimits, BusyScope, Compression, Directory, DumpName, FileName,
     LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
@@ -21,40 +22,40 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 const INT: i64 = 2_147_483_647;
-const ANY: Kind = int(-INT - 1, INT);
-const COUNT: Kind = int(0, INT);
-const LONG: Kind = int(0, i64::MAX);
-const PORT: Kind = int(0, 65_535);
-const BYTES: Kind = bytes(0, i64::MAX.unsigned_abs());
+const ANY: ParamKind = int(-INT - 1, INT);
+const COUNT: ParamKind = int(0, INT);
+const LONG: ParamKind = int(0, i64::MAX);
+const PORT: ParamKind = int(0, 65_535);
+const BYTES: ParamKind = bytes(0, i64::MAX.unsigned_abs());
 
-const fn int(min: i64, max: i64) -> Kind {
-    Kind::Int { min, max }
+const fn int(min: i64, max: i64) -> ParamKind {
+    ParamKind::Int { min, max }
 }
 
-const fn bytes(min: u64, max: u64) -> Kind {
-    Kind::Memory { min, max }
+const fn bytes(min: u64, max: u64) -> ParamKind {
+    ParamKind::Memory { min, max }
 }
 
-const ACCESS: Kind = Kind::Choice(AllowAccess::NAMES);
-const COMPRESSION: Kind = Kind::Choice(Compression::NAMES);
-const SIGNALS: Kind = Kind::Flags(&["default", "save", "nosave", "now", "force"]);
-const FACILITIES: Kind = Kind::Choice(&[
+const ACCESS: ParamKind = ParamKind::Choice(AllowAccess::NAMES);
+const COMPRESSION: ParamKind = ParamKind::Choice(Compression::NAMES);
+const SIGNALS: ParamKind = ParamKind::Flags(&["default", "save", "nosave", "now", "force"]);
+const FACILITIES: ParamKind = ParamKind::Choice(&[
     "user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
 ]);
-const HOST_PORT: Kind = Kind::Words("HOST PORT, or no one");
-const LIMITS: Kind = Kind::Lines("normal|replica|pubsub HARD SOFT SECONDS ...");
-const RENAME: Kind = Kind::Lines("NAME NEWNAME, or NAME \"\"");
+const HOST_PORT: ParamKind = ParamKind::Words("HOST PORT, or no one");
+const LIMITS: ParamKind = ParamKind::Lines("normal|replica|pubsub HARD SOFT SECONDS ...");
+const RENAME: ParamKind = ParamKind::Lines("NAME NEWNAME, or NAME \"\"");
 
 params! {
     // Network
     /// Addresses to listen on; `*` is every address, one with `-` before it may be missing.
-    bind: Vec<String> = vec!["*".into(), "-::*".into()] => "bind", Kind::Words("ADDRESS ...");
+    bind: Vec<String> = vec!["*".into(), "-::*".into()] => "bind", ParamKind::Words("ADDRESS ...");
     /// TCP port to listen on; 0 listens on none.
     port: u16 = 6379 => "port", PORT;
     /// Path of a Unix socket to listen on; empty for none.
-    unixsocket: PathBuf = PathBuf::new() => "unixsocket", Kind::Text, Start;
+    unixsocket: PathBuf = PathBuf::new() => "unixsocket", ParamKind::Text, Start;
     /// Permissions of the Unix socket, in octal; 0 leaves them to the umask.
-    unixsocketperm: u32 = 0 => "unixsocketperm", Kind::Octal, Start;
+    unixsocketperm: u32 = 0 => "unixsocketperm", ParamKind::Octal, Start;
     /// Connections that may wait to be accepted.
     tcp_backlog: u32 = 511 => "tcp-backlog", COUNT, Start;
     /// Close a client that was idle for this many seconds; 0 never does.
@@ -62,29 +63,29 @@ params! {
     /// Seconds of silence after which TCP asks whether the peer still lives; 0 never asks.
     tcp_keepalive_s: u64 = 300 => "tcp-keepalive", COUNT;
     /// While no password is set, refuse clients that are not on this machine.
-    protected_mode: bool = true => "protected-mode", Kind::Bool;
+    protected_mode: bool = true => "protected-mode", ParamKind::Bool;
     /// Clients that may be connected at once, as far as the limit of open files has room for them beside the database.
     max_clients: u32 = 10_000 => "maxclients", int(1, 4_294_967_295);
     /// Local address of outgoing connections; empty leaves it to the system.
-    bind_source_addr: String = String::new() => "bind-source-addr", Kind::Text;
+    bind_source_addr: String = String::new() => "bind-source-addr", ParamKind::Text;
     /// Connections taken from one socket before others have their turn.
     max_new_connections_per_cycle: u32 = 10 => "max-new-connections-per-cycle", int(1, 1000);
     /// Mark of the listening sockets for the system's packet filter.
     socket_mark_id: u32 = 0 => "socket-mark-id", int(0, 4_294_967_295), Start, Inert;
     /// Connections are plain TCP.
-    mptcp: bool = false => "mptcp", Kind::Bool, Start, Inert;
+    mptcp: bool = false => "mptcp", ParamKind::Bool, Start, Inert;
     /// Requests of a pipeline are looked up in memory eight at a time.
     prefetch_batch_max_size: u32 = 16 => "prefetch-batch-max-size", int(0, 128), Inert;
 
     // Server
     /// Detach from the terminal and run in the background.
-    daemonize: bool = false => "daemonize", Kind::Bool, Start;
+    daemonize: bool = false => "daemonize", ParamKind::Bool, Start;
     /// File that holds the process id while the server runs; empty for none.
-    pidfile: PathBuf = PathBuf::new() => "pidfile", Kind::Text, Start;
+    pidfile: PathBuf = PathBuf::new() => "pidfile", ParamKind::Text, Start;
     /// How much is logged.
-    loglevel: LogLevel = LogLevel::Notice => "loglevel", Kind::Choice(LogLevel::NAMES);
+    loglevel: LogLevel = LogLevel::Notice => "loglevel", ParamKind::Choice(LogLevel::NAMES);
     /// Log file; empty logs to standard output. One that is moved away is made anew, with the next line or at a SIGHUP.
-    logfile: PathBuf = PathBuf::new() => "logfile" | "logpath", Kind::Text, Start;
+    logfile: PathBuf = PathBuf::new() => "logfile" | "logpath", ParamKind::Text, Start;
     /// Databases that SELECT may choose from.
     databases: u32 = 16 => "databases", int(1, 65_535), Start;
     /// Threads that serve clients; 0 takes one fewer than there are processors.
@@ -106,37 +107,37 @@ params! {
     /// Gives commands another name, or none.
     renames: Renames = Renames::default() => "rename-command", RENAME, Start, FileOnly;
     /// Write a stack trace to the log when the server panics.
-    crash_log_enabled: bool = true => "crash-log-enabled", Kind::Bool;
+    crash_log_enabled: bool = true => "crash-log-enabled", ParamKind::Bool;
 
     // Security
     /// Password of the default user; empty for none.
-    requirepass: Secret = Secret::default() => "requirepass", Kind::Text, Secret;
+    requirepass: Secret = Secret::default() => "requirepass", ParamKind::Text, Secret;
     /// There are no ACL users: the server does not start with one.
-    users: UserLines = UserLines::default() => "user", Kind::Lines("NAME RULE ..."), FileOnly, Secret;
+    users: UserLines = UserLines::default() => "user", ParamKind::Lines("NAME RULE ..."), FileOnly, Secret;
     /// There are no ACL users: the server does not start with a file of them.
-    aclfile: PathBuf = PathBuf::new() => "aclfile", Kind::Text, Start;
+    aclfile: PathBuf = PathBuf::new() => "aclfile", ParamKind::Text, Start;
     /// There is no ACL LOG.
     acllog_max_len: u64 = 128 => "acllog-max-len", LONG, Inert;
     /// There are no ACL users.
-    acl_pubsub_default: &'static str = "resetchannels" => "acl-pubsub-default", Kind::Choice(&["allchannels", "resetchannels"]), Inert;
+    acl_pubsub_default: &'static str = "resetchannels" => "acl-pubsub-default", ParamKind::Choice(&["allchannels", "resetchannels"]), Inert;
     /// The log never holds values.
-    hide_user_data_from_log: bool = true => "hide-user-data-from-log", Kind::Bool, Inert;
+    hide_user_data_from_log: bool = true => "hide-user-data-from-log", ParamKind::Bool, Inert;
 
     // Data on disk
     /// Directory that holds the database's directory; backups are written here too.
-    dir: Directory = Directory::new(Path::new(".")) => "dir", Kind::Text, Guarded, Located;
+    dir: Directory = Directory::new(Path::new(".")) => "dir", ParamKind::Text, Guarded, Located;
     /// Name of the database's directory inside `dir`.
-    db_name: FileName = FileName("kedis-db".into()) => "db-name", Kind::Text, Start;
+    db_name: FileName = FileName("kedis-db".into()) => "db-name", ParamKind::Text, Start;
     /// Disk space, really allocated, that deletions and expiry live on when the disk is full; at most a twentieth of the disk. Commands that add data are refused while it is not there. 0 is none.
     disk_reserve_bytes: u64 = 128 * MIB => "disk-reserve", BYTES;
     /// When writes reach the disk itself: before the reply, once a second, or when the system likes.
-    appendfsync: AppendFsync = AppendFsync::Everysec => "appendfsync", Kind::Choice(AppendFsync::NAMES);
+    appendfsync: AppendFsync = AppendFsync::Everysec => "appendfsync", ParamKind::Choice(AppendFsync::NAMES);
     /// Name, inside `dir`, of what SAVE and BGSAVE write.
-    dbfilename: DumpName = DumpName("dump.rdb".into()) => "dbfilename", Kind::Text, Guarded;
+    dbfilename: DumpName = DumpName("dump.rdb".into()) => "dbfilename", ParamKind::Text, Guarded;
     /// Data is always durable; nothing is saved by the clock.
-    save: SavePoints = SavePoints::default() => "save", Kind::Lines("SECONDS CHANGES ..., or \"\""), Inert;
+    save: SavePoints = SavePoints::default() => "save", ParamKind::Lines("SECONDS CHANGES ..., or \"\""), Inert;
     /// Data is always durable.
-    appendonly: bool = false => "appendonly", Kind::Bool, Inert;
+    appendonly: bool = false => "appendonly", ParamKind::Bool, Inert;
     /// Strings up to this many bytes stand in one row, longer ones in fragments.
     string_inline_max_bytes: u64 = 16 * KIB => "string-inline-max", bytes(64, MIB), Start;
     /// Collections up to this many bytes stand in their key's row; 0 packs none.
@@ -148,13 +149,13 @@ params! {
     /// Memory budget of caches, memtables and buffers; 0 takes half of the machine or cgroup.
     max_memory_bytes: u64 = 0 => "maxmemory", bytes(0, u64::MAX);
     /// Data is on disk and never evicted, whatever this says; an LFU policy lets OBJECT FREQ work.
-    maxmemory_policy: MaxmemoryPolicy = MaxmemoryPolicy::Noeviction => "maxmemory-policy", Kind::Choice(MaxmemoryPolicy::NAMES);
+    maxmemory_policy: MaxmemoryPolicy = MaxmemoryPolicy::Noeviction => "maxmemory-policy", ParamKind::Choice(MaxmemoryPolicy::NAMES);
     /// Keys that Redis looks at to evict one.
     maxmemory_samples: u32 = 5 => "maxmemory-samples", int(1, INT), Inert;
     /// Effort that Redis spends on eviction.
     maxmemory_eviction_tenacity: u32 = 10 => "maxmemory-eviction-tenacity", int(0, 100), Inert;
     /// Memory of all clients together, beyond which the largest are closed; requests and replies wait, or are refused, before that. 0 is a quarter of the memory budget, or a gigabyte of it if that is more; it is never more than caches can leave.
-    maxmemory_clients: MemoryOrPercent = MemoryOrPercent::Bytes(0) => "maxmemory-clients", Kind::MemoryOrPercent;
+    maxmemory_clients: MemoryOrPercent = MemoryOrPercent::Bytes(0) => "maxmemory-clients", ParamKind::MemoryOrPercent;
     /// Bytes that may wait to be sent, by class of client.
     client_output_buffer_limit: BufferLimits = BufferLimits::default() => "client-output-buffer-limit", LIMITS;
     /// Bytes of a request that may wait to be complete.
@@ -184,19 +185,19 @@ params! {
     /// The expire thread goes by `expire-period-ms` and `expire-slice-keys`.
     active_expire_effort: u32 = 1 => "active-expire-effort", int(1, 10), Inert;
     /// Deleting is always lazy.
-    lazyfree_lazy_eviction: bool = false => "lazyfree-lazy-eviction", Kind::Bool, Inert;
+    lazyfree_lazy_eviction: bool = false => "lazyfree-lazy-eviction", ParamKind::Bool, Inert;
     /// Deleting is always lazy.
-    lazyfree_lazy_expire: bool = false => "lazyfree-lazy-expire", Kind::Bool, Inert;
+    lazyfree_lazy_expire: bool = false => "lazyfree-lazy-expire", ParamKind::Bool, Inert;
     /// Deleting is always lazy.
-    lazyfree_lazy_server_del: bool = false => "lazyfree-lazy-server-del", Kind::Bool, Inert;
+    lazyfree_lazy_server_del: bool = false => "lazyfree-lazy-server-del", ParamKind::Bool, Inert;
     /// Deleting is always lazy.
-    lazyfree_lazy_user_del: bool = false => "lazyfree-lazy-user-del", Kind::Bool, Inert;
+    lazyfree_lazy_user_del: bool = false => "lazyfree-lazy-user-del", ParamKind::Bool, Inert;
     /// Flushing is always lazy.
-    lazyfree_lazy_user_flush: bool = false => "lazyfree-lazy-user-flush", Kind::Bool, Inert;
+    lazyfree_lazy_user_flush: bool = false => "lazyfree-lazy-user-flush", ParamKind::Bool, Inert;
     /// A replica's flush is always lazy.
-    replica_lazy_flush: bool = false => "replica-lazy-flush" | "slave-lazy-flush", Kind::Bool, Inert;
+    replica_lazy_flush: bool = false => "replica-lazy-flush" | "slave-lazy-flush", ParamKind::Bool, Inert;
     /// Whether a command may expire keys that it was not called with.
-    lazyexpire_nested_arbitrary_keys: bool = true => "lazyexpire-nested-arbitrary-keys", Kind::Bool, Inert;
+    lazyexpire_nested_arbitrary_keys: bool = true => "lazyexpire-nested-arbitrary-keys", ParamKind::Bool, Inert;
 
     // Observation
     /// Microseconds beyond which a command enters the slow log; 0 takes all, -1 none.
@@ -214,11 +215,11 @@ params! {
     /// Milliseconds beyond which the latency monitor keeps an event; 0 keeps none.
     latency_monitor_threshold_ms: u64 = 0 => "latency-monitor-threshold", LONG;
     /// Keep a histogram of each command's time.
-    latency_tracking: bool = true => "latency-tracking", Kind::Bool;
+    latency_tracking: bool = true => "latency-tracking", ParamKind::Bool;
     /// Percentiles that INFO latencystats shows.
-    latency_tracking_percentiles: Percentiles = Percentiles(vec![50.0, 99.0, 99.9]) => "latency-tracking-info-percentiles", Kind::Words("NUMBER ...");
+    latency_tracking_percentiles: Percentiles = Percentiles(vec![50.0, 99.0, 99.9]) => "latency-tracking-info-percentiles", ParamKind::Words("NUMBER ...");
     /// Keyspace events that are published: letters of `Ag$lshzxeKEtmdn`.
-    notify_keyspace_events: NotifyEvents = NotifyEvents::default() => "notify-keyspace-events", Kind::Text;
+    notify_keyspace_events: NotifyEvents = NotifyEvents::default() => "notify-keyspace-events", ParamKind::Text;
 
     // What OBJECT ENCODING says, by Redis' bounds
     /// Fields up to which a hash is called a listpack.
@@ -250,22 +251,22 @@ params! {
     /// Milliseconds after which a script counts as slow and other clients are told BUSY.
     busy_reply_threshold_ms: u64 = 5000 => "busy-reply-threshold" | "lua-time-limit", LONG;
     /// What is told BUSY: commands that need keys of the slow script, or all, as in Redis.
-    busy_reply_scope: BusyScope = BusyScope::Keys => "busy-reply-scope", Kind::Choice(BusyScope::NAMES);
+    busy_reply_scope: BusyScope = BusyScope::Keys => "busy-reply-scope", ParamKind::Choice(BusyScope::NAMES);
 
     /// Whether scripts had functions that reach behind the sandbox; they never have.
-    lua_enable_deprecated_api: bool = false => "lua-enable-deprecated-api", Kind::Bool, Start, Inert;
+    lua_enable_deprecated_api: bool = false => "lua-enable-deprecated-api", ParamKind::Bool, Start, Inert;
 
     // Replication
     /// The server whose replica this one is.
     replicaof: Option<MasterAddr> = None => "replicaof" | "slaveof", HOST_PORT, Start;
     /// User that this replica logs in as.
-    masteruser: String = String::new() => "masteruser" | "primaryuser", Kind::Text;
+    masteruser: String = String::new() => "masteruser" | "primaryuser", ParamKind::Text;
     /// Password that this replica logs in with.
-    masterauth: Secret = Secret::default() => "masterauth" | "primaryauth", Kind::Text, Secret;
+    masterauth: Secret = Secret::default() => "masterauth" | "primaryauth", ParamKind::Text, Secret;
     /// A replica refuses writes of clients.
-    replica_read_only: bool = true => "replica-read-only" | "slave-read-only", Kind::Bool;
+    replica_read_only: bool = true => "replica-read-only" | "slave-read-only", ParamKind::Bool;
     /// A replica answers reads while the link to its master is down.
-    replica_serve_stale_data: bool = true => "replica-serve-stale-data" | "slave-serve-stale-data", Kind::Bool;
+    replica_serve_stale_data: bool = true => "replica-serve-stale-data" | "slave-serve-stale-data", ParamKind::Bool;
     /// Seconds of silence after which either side drops the link.
     repl_timeout_s: u64 = 60 => "repl-timeout", int(1, INT);
     /// Seconds between two signs of life to a replica.
@@ -275,43 +276,43 @@ params! {
     /// The binlog stays when replicas leave.
     repl_backlog_ttl_s: u64 = 3600 => "repl-backlog-ttl", LONG, Inert;
     /// A full sync never goes through a file.
-    repl_diskless_sync: bool = true => "repl-diskless-sync", Kind::Bool, Inert;
+    repl_diskless_sync: bool = true => "repl-diskless-sync", ParamKind::Bool, Inert;
     /// The data set and the stream of a full sync share one connection.
-    dual_channel_replication_enabled: bool = false => "dual-channel-replication-enabled", Kind::Bool, Inert;
+    dual_channel_replication_enabled: bool = false => "dual-channel-replication-enabled", ParamKind::Bool, Inert;
     /// What is written during a full sync waits in the binlog of the master.
     replica_full_sync_buffer_limit: u64 = 0 => "replica-full-sync-buffer-limit", BYTES, Inert;
     /// Links to masters are plain TCP.
-    repl_mptcp: bool = false => "repl-mptcp", Kind::Bool, Start, Inert;
+    repl_mptcp: bool = false => "repl-mptcp", ParamKind::Bool, Start, Inert;
     /// Seconds to wait for more replicas before a full sync starts.
     repl_diskless_sync_delay_s: u64 = 5 => "repl-diskless-sync-delay", COUNT, Inert;
     /// Replicas that end that wait early.
     repl_diskless_sync_max_replicas: u32 = 0 => "repl-diskless-sync-max-replicas", COUNT, Inert;
     /// A replica keeps its old data until the new set is complete.
-    repl_diskless_load: &'static str = "disabled" => "repl-diskless-load", Kind::Choice(&["disabled", "on-empty-db", "swapdb"]), Inert;
+    repl_diskless_load: &'static str = "disabled" => "repl-diskless-load", ParamKind::Choice(&["disabled", "on-empty-db", "swapdb"]), Inert;
     /// Let TCP wait to fill packets to replicas.
-    repl_disable_tcp_nodelay: bool = false => "repl-disable-tcp-nodelay", Kind::Bool;
+    repl_disable_tcp_nodelay: bool = false => "repl-disable-tcp-nodelay", ParamKind::Bool;
     /// Rank for failover, lower first; 0 is never promoted.
     replica_priority: u32 = 100 => "replica-priority" | "slave-priority", COUNT;
     /// Whether monitoring tools are told of this replica.
-    replica_announced: bool = true => "replica-announced", Kind::Bool;
+    replica_announced: bool = true => "replica-announced", ParamKind::Bool;
     /// Address that a replica gives its master; empty lets it see for itself.
-    replica_announce_ip: String = String::new() => "replica-announce-ip" | "slave-announce-ip", Kind::Text;
+    replica_announce_ip: String = String::new() => "replica-announce-ip" | "slave-announce-ip", ParamKind::Text;
     /// Port that a replica gives its master; 0 gives its own.
     replica_announce_port: u16 = 0 => "replica-announce-port" | "slave-announce-port", PORT;
     /// A replica evicts nothing of its own accord.
-    replica_ignore_maxmemory: bool = true => "replica-ignore-maxmemory" | "slave-ignore-maxmemory", Kind::Bool, Inert;
+    replica_ignore_maxmemory: bool = true => "replica-ignore-maxmemory" | "slave-ignore-maxmemory", ParamKind::Bool, Inert;
     /// A replica whose disk fails refuses to go on.
-    replica_ignore_disk_write_errors: bool = false => "replica-ignore-disk-write-errors", Kind::Bool, Inert;
+    replica_ignore_disk_write_errors: bool = false => "replica-ignore-disk-write-errors", ParamKind::Bool, Inert;
     /// Replicas in touch without which writes are refused; 0 needs none.
     min_replicas_to_write: u32 = 0 => "min-replicas-to-write" | "min-slaves-to-write", COUNT;
     /// Seconds since its last sign of life up to which a replica is in touch.
     min_replicas_max_lag_s: u64 = 10 => "min-replicas-max-lag" | "min-slaves-max-lag", COUNT;
     /// What a replica does about a command of its master that fails.
-    propagation_error_behavior: &'static str = "ignore" => "propagation-error-behavior", Kind::Choice(&["ignore", "panic", "panic-on-replicas"]), Inert;
+    propagation_error_behavior: &'static str = "ignore" => "propagation-error-behavior", ParamKind::Choice(&["ignore", "panic", "panic-on-replicas"]), Inert;
 
     // Binlog
     /// Keep the binlog that replicas follow; without it there is no replication from here.
-    binlog_enabled: bool = true => "binlog-enabled", Kind::Bool, Start;
+    binlog_enabled: bool = true => "binlog-enabled", ParamKind::Bool, Start;
     /// Entries that the binlog keeps.
     binlog_capacity: u64 = 1_000_000 => "binlog-capacity", int(1, i64::MAX);
     /// Bytes that the binlog keeps; 0 is no limit.
@@ -321,9 +322,9 @@ params! {
     /// Bytes up to which the binlog is held back for replicas that lag; 0 is no limit.
     binlog_hold_max_bytes: u64 = 4 * GIB => "binlog-hold-max-bytes", BYTES;
     /// The binlog stands in the database itself.
-    binlog_dir: PathBuf = PathBuf::new() => "binlog-dir", Kind::Text, Start, Inert;
+    binlog_dir: PathBuf = PathBuf::new() => "binlog-dir", ParamKind::Text, Start, Inert;
     /// Key counts stand in the database itself.
-    key_count_file: PathBuf = PathBuf::new() => "key-count-file", Kind::Text, Start, Inert;
+    key_count_file: PathBuf = PathBuf::new() => "key-count-file", ParamKind::Text, Start, Inert;
 
     // RocksDB
     /// Size of the blocks of its files, before compression.
@@ -359,53 +360,53 @@ params! {
     /// Bytes written between two requests to the system to start writing them out; 0 makes none.
     rocksdb_bytes_per_sync: u64 = MIB => "rocksdb.bytes-per-sync", BYTES, Start;
     /// Count what RocksDB does, for INFO.
-    rocksdb_statistics: bool = false => "rocksdb.statistics", Kind::Bool, Start;
+    rocksdb_statistics: bool = false => "rocksdb.statistics", ParamKind::Bool, Start;
 
     // Redis' parameters that have no meaning here
     /// RESTORE always checks payloads in full.
-    sanitize_dump_payload: SanitizePayload = SanitizePayload::No => "sanitize-dump-payload", Kind::Choice(SanitizePayload::NAMES), Inert;
+    sanitize_dump_payload: SanitizePayload = SanitizePayload::No => "sanitize-dump-payload", ParamKind::Choice(SanitizePayload::NAMES), Inert;
     /// A failed commit always stops writes.
-    stop_writes_on_bgsave_error: bool = true => "stop-writes-on-bgsave-error", Kind::Bool, Inert;
+    stop_writes_on_bgsave_error: bool = true => "stop-writes-on-bgsave-error", ParamKind::Bool, Inert;
     /// Compress strings in RDB files and in what DUMP gives.
-    rdbcompression: bool = true => "rdbcompression", Kind::Bool;
+    rdbcompression: bool = true => "rdbcompression", ParamKind::Bool;
     /// Checksum of RDB files, always written.
-    rdbchecksum: bool = true => "rdbchecksum", Kind::Bool, Start, Inert;
+    rdbchecksum: bool = true => "rdbchecksum", ParamKind::Bool, Start, Inert;
     /// A file of a later version is read as far as its types are known.
-    rdb_version_check: &'static str = "strict" => "rdb-version-check", Kind::Choice(&["strict", "relaxed"]), Inert;
+    rdb_version_check: &'static str = "strict" => "rdb-version-check", ParamKind::Choice(&["strict", "relaxed"]), Inert;
     /// No RDB file is made for a sync.
-    rdb_del_sync_files: bool = false => "rdb-del-sync-files", Kind::Bool, Inert;
+    rdb_del_sync_files: bool = false => "rdb-del-sync-files", ParamKind::Bool, Inert;
     /// Sync of RDB files while they are written.
-    rdb_save_incremental_fsync: bool = true => "rdb-save-incremental-fsync", Kind::Bool, Inert;
+    rdb_save_incremental_fsync: bool = true => "rdb-save-incremental-fsync", ParamKind::Bool, Inert;
     /// There is no append-only file.
-    appendfilename: FileName = FileName("appendonly.aof".into()) => "appendfilename", Kind::Text, Start, Inert;
+    appendfilename: FileName = FileName("appendonly.aof".into()) => "appendfilename", ParamKind::Text, Start, Inert;
     /// There is no append-only file.
-    appenddirname: FileName = FileName("appendonlydir".into()) => "appenddirname", Kind::Text, Start, Inert;
+    appenddirname: FileName = FileName("appendonlydir".into()) => "appenddirname", ParamKind::Text, Start, Inert;
     /// There is no append-only file.
-    no_appendfsync_on_rewrite: bool = false => "no-appendfsync-on-rewrite", Kind::Bool, Inert;
+    no_appendfsync_on_rewrite: bool = false => "no-appendfsync-on-rewrite", ParamKind::Bool, Inert;
     /// There is no append-only file.
     auto_aof_rewrite_percentage: u32 = 100 => "auto-aof-rewrite-percentage", COUNT, Inert;
     /// There is no append-only file.
     auto_aof_rewrite_min_size_bytes: u64 = 64 * MIB => "auto-aof-rewrite-min-size", BYTES, Inert;
     /// Whether `--load-rdb` takes an append-only file whose last command is cut off, without that.
-    aof_load_truncated: bool = true => "aof-load-truncated", Kind::Bool;
+    aof_load_truncated: bool = true => "aof-load-truncated", ParamKind::Bool;
     /// There is no append-only file.
-    aof_use_rdb_preamble: bool = true => "aof-use-rdb-preamble", Kind::Bool, Inert;
+    aof_use_rdb_preamble: bool = true => "aof-use-rdb-preamble", ParamKind::Bool, Inert;
     /// There is no append-only file.
-    aof_timestamp_enabled: bool = false => "aof-timestamp-enabled", Kind::Bool, Inert;
+    aof_timestamp_enabled: bool = false => "aof-timestamp-enabled", ParamKind::Bool, Inert;
     /// There is no append-only file.
-    aof_rewrite_incremental_fsync: bool = true => "aof-rewrite-incremental-fsync", Kind::Bool, Inert;
+    aof_rewrite_incremental_fsync: bool = true => "aof-rewrite-incremental-fsync", ParamKind::Bool, Inert;
     /// There is no append-only file.
-    aof_disable_auto_gc: bool = false => "aof-disable-auto-gc", Kind::Bool, Inert, Hidden;
+    aof_disable_auto_gc: bool = false => "aof-disable-auto-gc", ParamKind::Bool, Inert, Hidden;
     /// There is no hash table to rehash.
-    activerehashing: bool = true => "activerehashing", Kind::Bool, Inert;
+    activerehashing: bool = true => "activerehashing", ParamKind::Bool, Inert;
     /// Housekeeping keeps times of its own.
-    dynamic_hz: bool = true => "dynamic-hz", Kind::Bool, Inert;
+    dynamic_hz: bool = true => "dynamic-hz", ParamKind::Bool, Inert;
     /// How slowly the frequency that OBJECT FREQ shows rises with use.
     lfu_log_factor: u32 = 10 => "lfu-log-factor", COUNT;
     /// Minutes without use after which that frequency falls; 0 for never.
     lfu_decay_time: u32 = 1 => "lfu-decay-time", COUNT;
     /// Nothing in memory needs defragmenting.
-    activedefrag: bool = false => "activedefrag", Kind::Bool, Inert;
+    activedefrag: bool = false => "activedefrag", ParamKind::Bool, Inert;
     /// Nothing in memory needs defragmenting.
     active_defrag_ignore_bytes: u64 = 100 * MIB => "active-defrag-ignore-bytes", bytes(1, i64::MAX.unsigned_abs()), Inert;
     /// Nothing in memory needs defragmenting.
@@ -421,49 +422,49 @@ params! {
     /// Nothing in memory needs defragmenting.
     active_defrag_cycle_us: u32 = 500 => "active-defrag-cycle-us", int(0, 100_000), Inert;
     /// The allocator's own thread.
-    jemalloc_bg_thread: bool = true => "jemalloc-bg-thread", Kind::Bool, Inert;
+    jemalloc_bg_thread: bool = true => "jemalloc-bg-thread", ParamKind::Bool, Inert;
     /// No thread does I/O alone.
-    io_threads_do_reads: bool = false => "io-threads-do-reads", Kind::Bool, Start, Inert;
+    io_threads_do_reads: bool = false => "io-threads-do-reads", ParamKind::Bool, Start, Inert;
     /// Memory is never tested.
-    crash_memcheck_enabled: bool = true => "crash-memcheck-enabled", Kind::Bool, Inert;
+    crash_memcheck_enabled: bool = true => "crash-memcheck-enabled", ParamKind::Bool, Inert;
     /// A panic always ends the process with an error status.
-    use_exit_on_panic: bool = false => "use-exit-on-panic", Kind::Bool, Inert, Hidden;
+    use_exit_on_panic: bool = false => "use-exit-on-panic", ParamKind::Bool, Inert, Hidden;
     /// The process leaves its OOM score alone.
-    oom_score_adj: &'static str = "no" => "oom-score-adj", Kind::Choice(&["no", "yes", "relative", "absolute"]), Inert;
+    oom_score_adj: &'static str = "no" => "oom-score-adj", ParamKind::Choice(&["no", "yes", "relative", "absolute"]), Inert;
     /// The process leaves its OOM score alone.
-    oom_score_adj_values: [i32; 3] = [0, 200, 800] => "oom-score-adj-values", Kind::Words("MASTER REPLICA CHILD"), Inert;
+    oom_score_adj_values: [i32; 3] = [0, 200, 800] => "oom-score-adj-values", ParamKind::Words("MASTER REPLICA CHILD"), Inert;
     /// The server does not fork.
-    disable_thp: bool = true => "disable-thp", Kind::Bool, Start, Inert;
+    disable_thp: bool = true => "disable-thp", ParamKind::Bool, Start, Inert;
     /// No system warning stops the start.
-    ignore_warnings: String = String::new() => "ignore-warnings", Kind::Text, Inert;
+    ignore_warnings: String = String::new() => "ignore-warnings", ParamKind::Text, Inert;
     /// There is no logo.
-    always_show_logo: bool = false => "always-show-logo", Kind::Bool, Start, Inert;
+    always_show_logo: bool = false => "always-show-logo", ParamKind::Bool, Start, Inert;
     /// The process title is left alone.
-    set_proc_title: bool = true => "set-proc-title", Kind::Bool, Start, Inert;
+    set_proc_title: bool = true => "set-proc-title", ParamKind::Bool, Start, Inert;
     /// The process title is left alone.
-    proc_title_template: String = "{title} {listen-addr} {server-mode}".into() => "proc-title-template", Kind::Text, Inert;
+    proc_title_template: String = "{title} {listen-addr} {server-mode}".into() => "proc-title-template", ParamKind::Text, Inert;
     /// Texts are compared by their bytes.
-    locale_collate: String = String::new() => "locale-collate", Kind::Text, Inert;
+    locale_collate: String = String::new() => "locale-collate", ParamKind::Text, Inert;
     /// The service manager that hears when the server is ready, reloads and stops: systemd through `NOTIFY_SOCKET` (`Type=notify` or `notify-reload`), upstart through a stop (`expect stop`), or, with `auto`, the one that is there. A server that one of them has started stays in the foreground.
-    supervised: &'static str = "no" => "supervised", Kind::Choice(&["upstart", "systemd", "auto", "no"]), Start;
+    supervised: &'static str = "no" => "supervised", ParamKind::Choice(&["upstart", "systemd", "auto", "no"]), Start;
     /// The log has one form of lines.
-    log_format: &'static str = "legacy" => "log-format", Kind::Choice(&["legacy", "logfmt", "json"]), Inert;
+    log_format: &'static str = "legacy" => "log-format", ParamKind::Choice(&["legacy", "logfmt", "json"]), Inert;
     /// The log has one form of time stamps.
-    log_timestamp_format: &'static str = "legacy" => "log-timestamp-format", Kind::Choice(&["legacy", "iso8601", "milliseconds"]), Inert;
+    log_timestamp_format: &'static str = "legacy" => "log-timestamp-format", ParamKind::Choice(&["legacy", "iso8601", "milliseconds"]), Inert;
     /// The system log is fed by standard output.
-    syslog_enabled: bool = false => "syslog-enabled", Kind::Bool, Start, Inert;
+    syslog_enabled: bool = false => "syslog-enabled", ParamKind::Bool, Start, Inert;
     /// The system log is fed by standard output.
-    syslog_ident: String = "kedis".into() => "syslog-ident", Kind::Text, Start, Inert;
+    syslog_ident: String = "kedis".into() => "syslog-ident", ParamKind::Text, Start, Inert;
     /// The system log is fed by standard output.
     syslog_facility: &'static str = "local0" => "syslog-facility", FACILITIES, Start, Inert;
     /// Threads run where the system puts them.
-    server_cpulist: String = String::new() => "server-cpulist" | "server_cpulist", Kind::Text, Start, Inert;
+    server_cpulist: String = String::new() => "server-cpulist" | "server_cpulist", ParamKind::Text, Start, Inert;
     /// Threads run where the system puts them.
-    bio_cpulist: String = String::new() => "bio-cpulist" | "bio_cpulist", Kind::Text, Start, Inert;
+    bio_cpulist: String = String::new() => "bio-cpulist" | "bio_cpulist", ParamKind::Text, Start, Inert;
     /// Threads run where the system puts them.
-    aof_rewrite_cpulist: String = String::new() => "aof-rewrite-cpulist" | "aof_rewrite_cpulist", Kind::Text, Start, Inert;
+    aof_rewrite_cpulist: String = String::new() => "aof-rewrite-cpulist" | "aof_rewrite_cpulist", ParamKind::Text, Start, Inert;
     /// Threads run where the system puts them.
-    bgsave_cpulist: String = String::new() => "bgsave-cpulist" | "bgsave_cpulist", Kind::Text, Start, Inert;
+    bgsave_cpulist: String = String::new() => "bgsave-cpulist" | "bgsave_cpulist", ParamKind::Text, Start, Inert;
     /// There is no watchdog.
     watchdog_period: u32 = 0 => "watchdog-period", COUNT, Inert, Hidden;
     /// A test's delay in Redis.
@@ -474,21 +475,21 @@ params! {
     loading_process_events_interval_bytes: u64 = 2 * MIB => "loading-process-events-interval-bytes", int(1024, INT), Inert, Hidden;
 
     /// Keys expire while data is imported, too.
-    import_mode: bool = false => "import-mode", Kind::Bool, Inert;
+    import_mode: bool = false => "import-mode", ParamKind::Bool, Inert;
     /// The server names itself as it is.
-    extended_redis_compatibility: bool = false => "extended-redis-compatibility", Kind::Bool, Inert;
+    extended_redis_compatibility: bool = false => "extended-redis-compatibility", ParamKind::Bool, Inert;
     /// Where the server stands is told to nobody.
-    availability_zone: String = String::new() => "availability-zone", Kind::Text, Inert;
+    availability_zone: String = String::new() => "availability-zone", ParamKind::Text, Inert;
     /// There are no vector sets.
-    vset_force_single_threaded_execution: bool = false => "vset-force-single-threaded-execution", Kind::Bool, Inert, Hidden;
+    vset_force_single_threaded_execution: bool = false => "vset-force-single-threaded-execution", ParamKind::Bool, Inert, Hidden;
     /// Hashes are seeded by chance.
-    hash_seed: String = String::new() => "hash-seed", Kind::Text, Start, Inert;
+    hash_seed: String = String::new() => "hash-seed", ParamKind::Text, Start, Inert;
 
     // Redis Cluster, which this server is no part of
     /// There is no cluster mode.
-    cluster_enabled: &'static str = "no" => "cluster-enabled", Kind::Choice(&["no"]), Start, Inert;
+    cluster_enabled: &'static str = "no" => "cluster-enabled", ParamKind::Choice(&["no"]), Start, Inert;
     /// There is no cluster mode.
-    cluster_config_file: FileName = FileName("nodes.conf".into()) => "cluster-config-file", Kind::Text, Start, Inert;
+    cluster_config_file: FileName = FileName("nodes.conf".into()) => "cluster-config-file", ParamKind::Text, Start, Inert;
     /// There is no cluster mode.
     cluster_node_timeout_ms: u64 = 15_000 => "cluster-node-timeout", LONG, Inert;
     /// There is no cluster mode.
@@ -496,27 +497,27 @@ params! {
     /// There is no cluster mode.
     cluster_replica_validity_factor: u32 = 10 => "cluster-replica-validity-factor" | "cluster-slave-validity-factor", COUNT, Inert;
     /// There is no cluster mode.
-    cluster_replica_no_failover: bool = false => "cluster-replica-no-failover" | "cluster-slave-no-failover", Kind::Bool, Inert;
+    cluster_replica_no_failover: bool = false => "cluster-replica-no-failover" | "cluster-slave-no-failover", ParamKind::Bool, Inert;
     /// There is no cluster mode.
     cluster_migration_barrier: u32 = 1 => "cluster-migration-barrier", COUNT, Inert;
     /// There is no cluster mode.
-    cluster_allow_replica_migration: bool = true => "cluster-allow-replica-migration", Kind::Bool, Inert;
+    cluster_allow_replica_migration: bool = true => "cluster-allow-replica-migration", ParamKind::Bool, Inert;
     /// There is no cluster mode.
-    cluster_require_full_coverage: bool = true => "cluster-require-full-coverage", Kind::Bool, Inert;
+    cluster_require_full_coverage: bool = true => "cluster-require-full-coverage", ParamKind::Bool, Inert;
     /// There is no cluster mode.
-    cluster_allow_reads_when_down: bool = false => "cluster-allow-reads-when-down", Kind::Bool, Inert;
+    cluster_allow_reads_when_down: bool = false => "cluster-allow-reads-when-down", ParamKind::Bool, Inert;
     /// There is no cluster mode.
-    cluster_allow_pubsubshard_when_down: bool = true => "cluster-allow-pubsubshard-when-down", Kind::Bool, Inert;
+    cluster_allow_pubsubshard_when_down: bool = true => "cluster-allow-pubsubshard-when-down", ParamKind::Bool, Inert;
     /// There is no cluster mode.
     cluster_link_sendbuf_limit: u64 = 0 => "cluster-link-sendbuf-limit", bytes(0, u64::MAX), Inert;
     /// There is no cluster mode.
-    cluster_preferred_endpoint_type: &'static str = "ip" => "cluster-preferred-endpoint-type", Kind::Choice(&["ip", "hostname", "unknown-endpoint"]), Inert;
+    cluster_preferred_endpoint_type: &'static str = "ip" => "cluster-preferred-endpoint-type", ParamKind::Choice(&["ip", "hostname", "unknown-endpoint"]), Inert;
     /// There is no cluster mode.
-    cluster_announce_ip: String = String::new() => "cluster-announce-ip", Kind::Text, Inert;
+    cluster_announce_ip: String = String::new() => "cluster-announce-ip", ParamKind::Text, Inert;
     /// There is no cluster mode.
-    cluster_announce_hostname: String = String::new() => "cluster-announce-hostname", Kind::Text, Inert;
+    cluster_announce_hostname: String = String::new() => "cluster-announce-hostname", ParamKind::Text, Inert;
     /// There is no cluster mode.
-    cluster_announce_human_nodename: String = String::new() => "cluster-announce-human-nodename", Kind::Text, Inert;
+    cluster_announce_human_nodename: String = String::new() => "cluster-announce-human-nodename", ParamKind::Text, Inert;
     /// There is no cluster mode.
     cluster_announce_port: u16 = 0 => "cluster-announce-port", PORT, Inert;
     /// There is no cluster mode.
@@ -524,9 +525,9 @@ params! {
     /// There is no cluster mode.
     cluster_announce_bus_port: u16 = 0 => "cluster-announce-bus-port", PORT, Inert;
     /// There is no cluster mode.
-    cluster_announce_client_ipv4: String = String::new() => "cluster-announce-client-ipv4", Kind::Text, Inert;
+    cluster_announce_client_ipv4: String = String::new() => "cluster-announce-client-ipv4", ParamKind::Text, Inert;
     /// There is no cluster mode.
-    cluster_announce_client_ipv6: String = String::new() => "cluster-announce-client-ipv6", Kind::Text, Inert;
+    cluster_announce_client_ipv6: String = String::new() => "cluster-announce-client-ipv6", ParamKind::Text, Inert;
     /// There is no cluster mode.
     cluster_announce_client_port: u16 = 0 => "cluster-announce-client-port", PORT, Inert;
     /// There is no cluster mode.
@@ -536,7 +537,7 @@ params! {
     /// There is no cluster mode.
     cluster_compatibility_sample_ratio: u32 = 0 => "cluster-compatibility-sample-ratio", int(0, 100), Inert;
     /// There is no cluster mode.
-    cluster_config_save_behavior: &'static str = "sync" => "cluster-config-save-behavior", Kind::Choice(&["sync", "best-effort"]), Inert;
+    cluster_config_save_behavior: &'static str = "sync" => "cluster-config-save-behavior", ParamKind::Choice(&["sync", "best-effort"]), Inert;
     /// There is no cluster mode.
     cluster_databases: u32 = 1 => "cluster-databases", int(1, INT), Start, Inert;
     /// There is no cluster mode.
@@ -544,7 +545,7 @@ params! {
     /// There is no cluster mode.
     cluster_slot_migration_log_max_len: u64 = 1000 => "cluster-slot-migration-log-max-len", LONG, Inert;
     /// There is no cluster mode.
-    cluster_slot_stats_enabled: bool = false => "cluster-slot-stats-enabled", Kind::Bool, Inert;
+    cluster_slot_stats_enabled: bool = false => "cluster-slot-stats-enabled", ParamKind::Bool, Inert;
     /// There is no cluster mode.
     slot_migration_max_failover_repl_bytes: i64 = 0 => "slot-migration-max-failover-repl-bytes", int(-1, i64::MAX), Inert;
 }

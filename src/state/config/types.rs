@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::base::num::parse_f64;
 
+use super::kind::ParamKind;
 use super::lex::quote;
-use super::table::Kind;
 use super::value::{Field, Source, ValueError, choice, in_units, integer, memory, utf8};
 
 /// An enum whose variants are the words of a parameter, in Redis' order.
@@ -31,14 +31,14 @@ macro_rules! choices {
         }
 
         impl Field for $name {
-            fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+            fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
                 let word = words.first().ok_or(ValueError::Arity)?;
                 let index = choice(Self::NAMES, word)?;
                 *self = Self::ALL.get(index).copied().unwrap_or(*self);
                 Ok(())
             }
 
-            fn text(&self, _: &Kind) -> Vec<u8> {
+            fn text(&self, _: &ParamKind) -> Vec<u8> {
                 self.name().as_bytes().to_vec()
             }
         }
@@ -170,13 +170,13 @@ impl Secret {
 }
 
 impl Field for Secret {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         // Any bytes: a password need not be text.
         self.0 = words.first().ok_or(ValueError::Arity)?.clone();
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         self.0.clone()
     }
 }
@@ -203,7 +203,12 @@ impl std::ops::Deref for Directory {
 }
 
 impl Field for Directory {
-    fn assign(&mut self, kind: &Kind, words: &[Vec<u8>], source: Source) -> Result<(), ValueError> {
+    fn assign(
+        &mut self,
+        kind: &ParamKind,
+        words: &[Vec<u8>],
+        source: Source,
+    ) -> Result<(), ValueError> {
         let mut path = PathBuf::new();
         path.assign(kind, words, source)?;
         if source == Source::Set {
@@ -222,7 +227,7 @@ impl Field for Directory {
         Ok(())
     }
 
-    fn text(&self, kind: &Kind) -> Vec<u8> {
+    fn text(&self, kind: &ParamKind) -> Vec<u8> {
         self.0.text(kind)
     }
 }
@@ -232,7 +237,7 @@ impl Field for Directory {
 pub struct FileName(pub String);
 
 impl Field for FileName {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         let name = utf8(words.first().ok_or(ValueError::Arity)?)?;
         if name.is_empty() || name == "." || name == ".." || name.contains('/') {
             return Err(ValueError::Special(
@@ -243,7 +248,7 @@ impl Field for FileName {
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         self.0.clone().into_bytes()
     }
 }
@@ -253,7 +258,7 @@ impl Field for FileName {
 pub struct DumpName(pub String);
 
 impl Field for DumpName {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         let name = utf8(words.first().ok_or(ValueError::Arity)?)?;
         if name == "." || name == ".." || name.contains('/') {
             return Err(ValueError::Special(
@@ -264,7 +269,7 @@ impl Field for DumpName {
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         self.0.clone().into_bytes()
     }
 }
@@ -289,7 +294,7 @@ impl MemoryOrPercent {
 }
 
 impl Field for MemoryOrPercent {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         let word = words.first().ok_or(ValueError::Arity)?;
         *self = match word.strip_suffix(b"%") {
             None => MemoryOrPercent::Bytes(memory(word).ok_or(ValueError::NotMemoryOrPercent)?),
@@ -304,7 +309,7 @@ impl Field for MemoryOrPercent {
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         match self {
             MemoryOrPercent::Bytes(bytes) => bytes.to_string(),
             MemoryOrPercent::Percent(percent) => format!("{percent}%"),
@@ -312,7 +317,7 @@ impl Field for MemoryOrPercent {
         .into_bytes()
     }
 
-    fn lines(&self, kind: &Kind) -> Vec<Vec<u8>> {
+    fn lines(&self, kind: &ParamKind) -> Vec<Vec<u8>> {
         vec![match self {
             MemoryOrPercent::Bytes(bytes) => in_units(*bytes).into_bytes(),
             MemoryOrPercent::Percent(_) => self.text(kind),
@@ -325,8 +330,8 @@ impl Field for MemoryOrPercent {
 pub struct WordFlags(pub Vec<&'static str>);
 
 impl Field for WordFlags {
-    fn assign(&mut self, kind: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
-        let Kind::Flags(names) = *kind else {
+    fn assign(&mut self, kind: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+        let ParamKind::Flags(names) = *kind else {
             return Err(ValueError::Arity);
         };
         if words.is_empty() {
@@ -348,14 +353,14 @@ impl Field for WordFlags {
         Ok(())
     }
 
-    fn text(&self, kind: &Kind) -> Vec<u8> {
+    fn text(&self, kind: &ParamKind) -> Vec<u8> {
         match (self.0.is_empty(), kind) {
-            (true, Kind::Flags([none, ..])) => none.as_bytes().to_vec(),
+            (true, ParamKind::Flags([none, ..])) => none.as_bytes().to_vec(),
             _ => self.0.join(" ").into_bytes(),
         }
     }
 
-    fn lines(&self, kind: &Kind) -> Vec<Vec<u8>> {
+    fn lines(&self, kind: &ParamKind) -> Vec<Vec<u8>> {
         vec![self.text(kind)]
     }
 }
@@ -423,7 +428,7 @@ impl std::fmt::Display for BufferLimit {
 }
 
 impl Field for BufferLimits {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         const BAD_NUMBER: ValueError = ValueError::Special(
             "Error in hard, soft or soft_seconds setting in buffer limit configuration.",
         );
@@ -450,14 +455,14 @@ impl Field for BufferLimits {
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         self.named("slave")
             .map(|(name, limit)| format!("{name} {limit}"))
             .join(" ")
             .into_bytes()
     }
 
-    fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
+    fn lines(&self, _: &ParamKind) -> Vec<Vec<u8>> {
         self.named("replica")
             .map(|(name, limit)| {
                 let (hard, soft) = (in_units(limit.hard_bytes), in_units(limit.soft_bytes));
@@ -486,7 +491,12 @@ impl Default for SavePoints {
 }
 
 impl Field for SavePoints {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], source: Source) -> Result<(), ValueError> {
+    fn assign(
+        &mut self,
+        _: &ParamKind,
+        words: &[Vec<u8>],
+        source: Source,
+    ) -> Result<(), ValueError> {
         const BAD: ValueError = ValueError::Special("Invalid save parameters");
         let mut points = match (source, self.given) {
             (Source::File, true) => self.points.clone(),
@@ -518,7 +528,7 @@ impl Field for SavePoints {
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         self.points
             .iter()
             .map(|(seconds, changes)| format!("{seconds} {changes}"))
@@ -527,7 +537,7 @@ impl Field for SavePoints {
             .into_bytes()
     }
 
-    fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
+    fn lines(&self, _: &ParamKind) -> Vec<Vec<u8>> {
         match self.points.is_empty() {
             true => vec![quote(b"")],
             false => self
@@ -544,7 +554,7 @@ impl Field for SavePoints {
 pub struct Percentiles(pub Vec<f64>);
 
 impl Field for Percentiles {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         if words.iter().all(Vec::is_empty) {
             self.0.clear();
             return Ok(());
@@ -564,7 +574,7 @@ impl Field for Percentiles {
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         self.0
             .iter()
             .map(f64::to_string)
@@ -573,7 +583,7 @@ impl Field for Percentiles {
             .into_bytes()
     }
 
-    fn lines(&self, kind: &Kind) -> Vec<Vec<u8>> {
+    fn lines(&self, kind: &ParamKind) -> Vec<Vec<u8>> {
         match self.0.is_empty() {
             true => vec![quote(b"")],
             false => vec![self.text(kind)],
@@ -583,7 +593,7 @@ impl Field for Percentiles {
 
 /// The three values of `oom-score-adj-values`.
 impl Field for [i32; 3] {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         const BAD: ValueError = ValueError::Special(
             "Invalid oom-score-adj-values, elements must be between -2000 and 2000.",
         );
@@ -598,12 +608,12 @@ impl Field for [i32; 3] {
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         let [first, second, third] = self;
         format!("{first} {second} {third}").into_bytes()
     }
 
-    fn lines(&self, kind: &Kind) -> Vec<Vec<u8>> {
+    fn lines(&self, kind: &ParamKind) -> Vec<Vec<u8>> {
         vec![self.text(kind)]
     }
 }
@@ -618,7 +628,7 @@ pub struct MasterAddr {
 }
 
 impl Field for Option<MasterAddr> {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         let [host, port] = words else {
             return Err(ValueError::Arity);
         };
@@ -635,14 +645,14 @@ impl Field for Option<MasterAddr> {
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         match self {
             None => Vec::new(),
             Some(MasterAddr { host, port }) => format!("{host} {port}").into_bytes(),
         }
     }
 
-    fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
+    fn lines(&self, _: &ParamKind) -> Vec<Vec<u8>> {
         self.iter()
             .map(|MasterAddr { host, port }| {
                 let mut line = quote(host.as_bytes());
@@ -659,7 +669,7 @@ impl Field for Option<MasterAddr> {
 pub struct Renames(pub Vec<(String, String)>);
 
 impl Field for Renames {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         let [from, to] = words else {
             return Err(ValueError::Arity);
         };
@@ -672,11 +682,11 @@ impl Field for Renames {
         Ok(())
     }
 
-    fn text(&self, kind: &Kind) -> Vec<u8> {
+    fn text(&self, kind: &ParamKind) -> Vec<u8> {
         self.lines(kind).join(&b'\n')
     }
 
-    fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
+    fn lines(&self, _: &ParamKind) -> Vec<Vec<u8>> {
         self.0
             .iter()
             .map(|(from, to)| [quote(from.as_bytes()), quote(to.as_bytes())].join(&b' '))
@@ -696,7 +706,7 @@ impl std::fmt::Debug for UserLines {
 }
 
 impl Field for UserLines {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         let [name, rules @ ..] = words else {
             return Err(ValueError::Arity);
         };
@@ -705,11 +715,11 @@ impl Field for UserLines {
         Ok(())
     }
 
-    fn text(&self, kind: &Kind) -> Vec<u8> {
+    fn text(&self, kind: &ParamKind) -> Vec<u8> {
         self.lines(kind).join(&b'\n')
     }
 
-    fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
+    fn lines(&self, _: &ParamKind) -> Vec<Vec<u8>> {
         self.0
             .iter()
             .map(|(name, rules)| {

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use crate::base::num::parse_i64;
 
+use super::kind::ParamKind;
 use super::lex::quote;
-use super::table::Kind;
 
 /// Why a value was not taken. The texts are those that clients of Redis know.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -77,13 +77,18 @@ pub enum Source {
 pub(super) trait Field: Sized {
     /// Takes the words of a directive; on an error the value is unchanged.
     /// A kind that does not take many words gives exactly one.
-    fn assign(&mut self, kind: &Kind, words: &[Vec<u8>], source: Source) -> Result<(), ValueError>;
+    fn assign(
+        &mut self,
+        kind: &ParamKind,
+        words: &[Vec<u8>],
+        source: Source,
+    ) -> Result<(), ValueError>;
 
     /// The value as CONFIG GET shows it.
-    fn text(&self, kind: &Kind) -> Vec<u8>;
+    fn text(&self, kind: &ParamKind) -> Vec<u8>;
 
     /// The arguments of the lines that say the value in a file.
-    fn lines(&self, kind: &Kind) -> Vec<Vec<u8>> {
+    fn lines(&self, kind: &ParamKind) -> Vec<Vec<u8>> {
         vec![quote(&self.text(kind))]
     }
 }
@@ -154,16 +159,16 @@ fn range<T: ToString>(min: T, max: T) -> ValueError {
 }
 
 /// The number that a word means under a numeric kind.
-fn number(kind: &Kind, word: &[u8]) -> Result<i128, ValueError> {
+fn number(kind: &ParamKind, word: &[u8]) -> Result<i128, ValueError> {
     match *kind {
-        Kind::Memory { min, max } => {
+        ParamKind::Memory { min, max } => {
             let bytes = memory(word).ok_or(ValueError::NotMemory)?;
             match (min..=max).contains(&bytes) {
                 true => Ok(i128::from(bytes)),
                 false => Err(range(min, max)),
             }
         }
-        Kind::Octal => {
+        ParamKind::Octal => {
             let text = utf8(word).map_err(|_| ValueError::NotOctal)?;
             let mode = u32::from_str_radix(text, 8).map_err(|_| ValueError::NotOctal)?;
             match mode <= 0o777 {
@@ -171,7 +176,7 @@ fn number(kind: &Kind, word: &[u8]) -> Result<i128, ValueError> {
                 false => Err(range(0, 777)),
             }
         }
-        Kind::Int { min, max } => {
+        ParamKind::Int { min, max } => {
             let value = integer(word)?;
             match (min..=max).contains(&value) {
                 true => Ok(i128::from(value)),
@@ -185,22 +190,22 @@ fn number(kind: &Kind, word: &[u8]) -> Result<i128, ValueError> {
 macro_rules! integer_fields {
     ($($type:ty),*) => { $(
         impl Field for $type {
-            fn assign(&mut self, kind: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+            fn assign(&mut self, kind: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
                 let value = number(kind, single(words)?)?;
                 *self = <$type>::try_from(value).map_err(|_| range(<$type>::MIN, <$type>::MAX))?;
                 Ok(())
             }
 
-            fn text(&self, kind: &Kind) -> Vec<u8> {
+            fn text(&self, kind: &ParamKind) -> Vec<u8> {
                 match kind {
-                    Kind::Octal => format!("{self:o}").into_bytes(),
+                    ParamKind::Octal => format!("{self:o}").into_bytes(),
                     _ => self.to_string().into_bytes(),
                 }
             }
 
-            fn lines(&self, kind: &Kind) -> Vec<Vec<u8>> {
+            fn lines(&self, kind: &ParamKind) -> Vec<Vec<u8>> {
                 let line = match (kind, u64::try_from(*self)) {
-                    (Kind::Memory { .. }, Ok(bytes)) => in_units(bytes).into_bytes(),
+                    (ParamKind::Memory { .. }, Ok(bytes)) => in_units(bytes).into_bytes(),
                     _ => self.text(kind),
                 };
                 vec![line]
@@ -211,7 +216,7 @@ macro_rules! integer_fields {
 integer_fields!(u16, u32, u64, i32, i64);
 
 impl Field for bool {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         *self = match single(words)?.to_ascii_lowercase().as_slice() {
             b"yes" => true,
             b"no" => false,
@@ -220,24 +225,24 @@ impl Field for bool {
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         if *self { b"yes".into() } else { b"no".into() }
     }
 }
 
 impl Field for String {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         *self = utf8(single(words)?)?.to_owned();
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         self.clone().into_bytes()
     }
 }
 
 impl Field for PathBuf {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         let word = single(words)?;
         if word.contains(&0) {
             return Err(ValueError::ZeroByte);
@@ -246,7 +251,7 @@ impl Field for PathBuf {
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         self.as_os_str().as_bytes().to_vec()
     }
 }
@@ -261,23 +266,23 @@ pub(super) fn choice(names: &[&str], word: &[u8]) -> Result<usize, ValueError> {
 
 /// A parameter without effect here that takes one of the words of its kind.
 impl Field for &'static str {
-    fn assign(&mut self, kind: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, kind: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         let word = single(words)?;
-        if let Kind::Choice(names) = *kind {
+        if let ParamKind::Choice(names) = *kind {
             let index = choice(names, word)?;
             *self = names.get(index).copied().unwrap_or_default();
         }
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         self.as_bytes().to_vec()
     }
 }
 
 /// Words in the order in which they were given.
 impl Field for Vec<String> {
-    fn assign(&mut self, _: &Kind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
+    fn assign(&mut self, _: &ParamKind, words: &[Vec<u8>], _: Source) -> Result<(), ValueError> {
         *self = words
             .iter()
             .map(|word| utf8(word).map(str::to_owned))
@@ -286,11 +291,11 @@ impl Field for Vec<String> {
         Ok(())
     }
 
-    fn text(&self, _: &Kind) -> Vec<u8> {
+    fn text(&self, _: &ParamKind) -> Vec<u8> {
         self.join(" ").into_bytes()
     }
 
-    fn lines(&self, _: &Kind) -> Vec<Vec<u8>> {
+    fn lines(&self, _: &ParamKind) -> Vec<Vec<u8>> {
         match self.is_empty() {
             true => vec![quote(b"")],
             false => vec![

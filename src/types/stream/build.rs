@@ -6,7 +6,7 @@ use crate::encoding::CollectionId;
 use crate::encoding::stream::StreamId;
 use crate::rdb::{self, StreamPart, StreamState};
 use crate::storage::{DbIndex, Txn};
-use crate::types::restore::RestoreError;
+use crate::types::RestoreError;
 
 const ORDER: rdb::Error = rdb::Error::Corrupt("the parts of a stream out of order");
 const TWICE: rdb::Error =

@@ -10,7 +10,7 @@ use crate::encoding::{CollectionId, RowKey, keys, tag};
 use crate::rdb::{StreamPart, StreamState};
 use crate::storage::DbIndex;
 use crate::types::OpResult;
-use crate::types::dump::Source;
+use crate::types::source::Source;
 
 /// Called with one part after the other.
 pub type EachPart<'e> = &'e mut dyn FnMut(StreamPart<'_>) -> OpResult<()>;

@@ -6,6 +6,8 @@
 //! between the two, so what was popped from an end is never met again: its
 //! tombstones lie outside.
 
+pub(super) mod rank;
+
 use super::span::{Place, Span, just_after, place};
 use super::{Direction, Each, Member};
 use crate::encoding::meta::Counted;
@@ -215,7 +217,7 @@ impl Rows {
         }
         let mut narrowed = None;
         if skip >= SKIP_BY_RANK {
-            let Some(start) = super::rank::place_at(self, view, span, direction, skip)? else {
+            let Some(start) = rank::place_at(self, view, span, direction, skip)? else {
                 return Ok(());
             };
             let mut span = span.clone();

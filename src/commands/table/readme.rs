@@ -1,7 +1,7 @@
 //! The command list of the README, made from the registry.
 
-use super::registry::{Registered, registry};
-use super::spec::Group;
+use crate::commands::table::registry::{Registered, registry};
+use crate::commands::table::spec::Group;
 use std::fmt::Write;
 
 /// Groups in the order of the list, with their titles.

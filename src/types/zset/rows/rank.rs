@@ -3,11 +3,11 @@
 //! nowhere else. What is near an end is walked to; for the rest of a large sorted
 //! set storage keeps a tally.
 
-use super::Direction;
-use super::rows::Rows;
-use super::span::{Place, Span};
+use super::Rows;
+use crate::storage::Direction;
 use crate::storage::View;
 use crate::types::OpResult;
+use crate::types::zset::span::{Place, Span};
 use std::ops::ControlFlow;
 
 /// A walk over more elements than this is worth a tally; over few in tests, so that
@@ -16,7 +16,11 @@ const LONG_WALK: u64 = if cfg!(test) { 8 } else { 1024 };
 
 /// How many elements stand in `span`; from the beginning up to an element's
 /// place, that is its rank.
-pub(super) fn count_within(rows: &Rows, view: &mut View, span: &Span) -> OpResult<u64> {
+pub(in crate::types::zset) fn count_within(
+    rows: &Rows,
+    view: &mut View,
+    span: &Span,
+) -> OpResult<u64> {
     if rows.all_within(span) {
         return Ok(rows.count);
     }

@@ -12,7 +12,7 @@
 //! any of them, also inside of a row: it knows its DB, and a row says it again.
 //! For the same reason a ping is a row of the binlog.
 
-use super::feeder::{End, Feeder};
+use super::{End, Feeder};
 use crate::base::clock;
 use crate::commands::save;
 use crate::storage::full_sync::snapshot::Snapshot;

@@ -4,8 +4,8 @@
 //! A command's row names one of the functions here. They look at arguments alone: the first
 //! one is whatever name `rename-command` has given the command.
 
-use super::Command;
-use super::args;
+use crate::commands::Command;
+use crate::commands::args;
 use crate::state::config::{Flag, Param};
 
 /// What stands for a secret.
@@ -24,12 +24,12 @@ pub fn visible<'a>(command: &Command, args: &[&'a [u8]]) -> Vec<&'a [u8]> {
 }
 
 /// Of `AUTH [user] password`.
-pub(super) fn of_auth(_args: &[&[u8]], index: usize) -> bool {
+pub(in crate::commands) fn of_auth(_args: &[&[u8]], index: usize) -> bool {
     index > 0
 }
 
 /// Of `HELLO 3 AUTH user password SETNAME name`.
-pub(super) fn of_hello(args: &[&[u8]], index: usize) -> bool {
+pub(in crate::commands) fn of_hello(args: &[&[u8]], index: usize) -> bool {
     let is_auth = |back: usize| {
         let at = index.checked_sub(back).filter(|at| *at > 1);
         at.and_then(|at| args.get(at))
@@ -39,7 +39,7 @@ pub(super) fn of_hello(args: &[&[u8]], index: usize) -> bool {
 }
 
 /// Of `MIGRATE host port key db timeout … AUTH password` or `… AUTH2 user password`.
-pub(super) fn of_migrate(args: &[&[u8]], index: usize) -> bool {
+pub(in crate::commands) fn of_migrate(args: &[&[u8]], index: usize) -> bool {
     let follows = |back: usize, word: &str| {
         let at = index.checked_sub(back).filter(|at| *at > 5);
         let keys = args.iter().position(|arg| args::is(arg, "KEYS"));
@@ -51,7 +51,7 @@ pub(super) fn of_migrate(args: &[&[u8]], index: usize) -> bool {
 }
 
 /// Of `CONFIG SET name value …`.
-pub(super) fn of_config_set(args: &[&[u8]], index: usize) -> bool {
+pub(in crate::commands) fn of_config_set(args: &[&[u8]], index: usize) -> bool {
     let name = match index >= 3 && index % 2 == 1 {
         true => args.get(index - 1),
         false => None,
@@ -61,7 +61,7 @@ pub(super) fn of_config_set(args: &[&[u8]], index: usize) -> bool {
 }
 
 /// Of `ACL SETUSER user rule …`: passwords, and what a user may do.
-pub(super) fn of_acl_setuser(_args: &[&[u8]], index: usize) -> bool {
+pub(in crate::commands) fn of_acl_setuser(_args: &[&[u8]], index: usize) -> bool {
     index > 1
 }
 

@@ -4,11 +4,11 @@
 //! XREADGROUP logs what it has done to the group: which consumer it made, which
 //! entries are that consumer's now (XCLAIM), and how far the group is.
 
-use super::args::Options;
-use super::blocking;
-use super::spec::{Attempt, Group as Docs, Wait};
-use super::stream_args::{count, id, id_text, no_group, reply_entry, reply_id};
-use super::{Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
+use crate::commands::args::Options;
+use crate::commands::blocking;
+use crate::commands::streams::args::{count, id, id_text, no_group, reply_entry, reply_id};
+use crate::commands::table::spec::{Attempt, Group as Docs, Wait};
+use crate::commands::{Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
 use crate::encoding::Kind;
 use crate::state::request::Request;
 use crate::storage::Direction;
@@ -20,7 +20,9 @@ const CONTEXT: &str = " in XREADGROUP with GROUP option";
 
 /// What an XREADGROUP of these arguments that waits is told when `key` is gone.
 pub fn error_of_lost_group(args: &[&[u8]], key: &[u8]) -> Error {
-    let word = args.iter().position(|arg| super::args::is(arg, "GROUP"));
+    let word = args
+        .iter()
+        .position(|arg| crate::commands::args::is(arg, "GROUP"));
     let group = word.and_then(|word| args.get(word + 1));
     no_group(key, group.copied().unwrap_or_default(), CONTEXT)
 }
@@ -455,8 +457,8 @@ pub fn log_position(ctx: &mut WriteCtx<'_>, key: &[u8], group: &Group) {
 
 const fn streams(from: isize) -> KeySpec {
     KeySpec {
-        begin: super::spec::Begin::Keyword("STREAMS", from),
-        find: super::spec::Find::Range {
+        begin: crate::commands::table::spec::Begin::Keyword("STREAMS", from),
+        find: crate::commands::table::spec::Find::Range {
             last: -1,
             step: 1,
             limit: 2,

@@ -14,14 +14,14 @@
 //! [`crate::storage`]'s `upstream`), so a link, a process or a machine that dies costs
 //! no more than the way back. What cannot be run here ends the link in words.
 
-use super::link::{Course, Follower, MAX_ARG_LEN, not_stored};
 use super::peer::{End, Part, Peer, longest_command};
-use super::wire;
+use super::{Course, Follower, MAX_ARG_LEN, not_stored};
 use crate::base::{clock, num};
 use crate::commands::add_library;
 use crate::commands::field_times::without_field_times;
 use crate::encoding::own::Upstream;
 use crate::exec::ApplyError;
+use crate::replication::wire;
 use crate::resp::{Limits, Parser, Progress};
 use crate::state::replication::LinkPhase;
 use crate::state::scripts::Libraries;
@@ -46,7 +46,7 @@ const MAX_TRANSACTION: usize = 1 << 30;
 type Words<'a> = SmallVec<[&'a [u8]; 8]>;
 
 /// Where a Redis master's stream is.
-pub(super) struct Stream {
+pub(in crate::replication) struct Stream {
     /// Offset of the next byte to apply.
     next: u64,
     /// Bytes behind that which belong to a transaction whose EXEC has not come.

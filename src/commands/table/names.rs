@@ -1,7 +1,7 @@
 //! The names that clients know commands by: `rename-command` gives some another one,
 //! or none.
 
-use super::registry::{Registered, registry};
+use crate::commands::table::registry::{Registered, registry};
 use crate::state::config::Config;
 use rustc_hash::{FxHashMap, FxHashSet};
 

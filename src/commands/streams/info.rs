@@ -1,11 +1,11 @@
 //! XINFO: what there is to know of streams, their groups and their consumers.
 
-use super::args::Options;
-use super::help::{self, Topic};
-use super::spec::Group as Docs;
-use super::stream_args::{no_group_of, reply_count, reply_entry, reply_id};
-use super::stream_groups::Names;
-use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx};
+use crate::commands::args::Options;
+use crate::commands::streams::args::{no_group_of, reply_count, reply_entry, reply_id};
+use crate::commands::streams::groups::Names;
+use crate::commands::table::help::{self, Topic};
+use crate::commands::table::spec::Group as Docs;
+use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx};
 use crate::encoding::stream::UNKNOWN;
 use crate::storage::Direction;
 use crate::types::OpError;

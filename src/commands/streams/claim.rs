@@ -5,13 +5,15 @@
 //! now and what is known of them, and which of them were forgotten because the
 //! stream has them no more.
 
-use super::args::{self, Options};
-use super::error::quoted;
-use super::spec::Group as Docs;
-use super::stream_args::{id_text, no_group, parse_id, range_start, reply_entry, reply_id};
-use super::stream_groups::idle_ms;
-use super::stream_read::{consumer, load, log_claim, log_position};
-use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
+use crate::commands::args::{self, Options};
+use crate::commands::error::quoted;
+use crate::commands::streams::args::{
+    id_text, no_group, parse_id, range_start, reply_entry, reply_id,
+};
+use crate::commands::streams::groups::idle_ms;
+use crate::commands::streams::read::{consumer, load, log_claim, log_position};
+use crate::commands::table::spec::Group as Docs;
+use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
 use crate::storage::Direction;
 use crate::types::stream::{Group, PendingRow, Stream, StreamId};
 use std::ops::ControlFlow;
@@ -140,7 +142,7 @@ impl ClaimOptions {
                 let count = args::int_from(options.value()?, i64::MIN, refusal)?;
                 parsed.deliveries = u64::try_from(count).ok();
             } else if has_value && options.word("LASTID") {
-                parsed.last = super::stream_args::id(options.value()?)?;
+                parsed.last = crate::commands::streams::args::id(options.value()?)?;
             } else {
                 let shown = quoted(arg, usize::MAX);
                 let text: [&[u8]; 3] = [b"ERR Unrecognized XCLAIM option '", shown, b"'"];

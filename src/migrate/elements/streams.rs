@@ -4,7 +4,7 @@
 //! acknowledged. A pending entry that a large stream itself has no more is left
 //! out there: only a payload can hold one (before Redis 7 XCLAIM makes it).
 
-use super::elements::Maker;
+use super::Maker;
 use crate::encoding::packed;
 use crate::encoding::stream::StreamId;
 use crate::rdb::encode::Encoder;
@@ -184,8 +184,8 @@ fn set_state(maker: &mut Maker, key: &[u8], state: &StreamState) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::elements::{Abilities, FieldRule};
     use super::*;
+    use crate::migrate::elements::{Abilities, FieldRule};
     use crate::rdb::decode::read_value;
     use crate::rdb::reader::Reader;
     use crate::rdb::{Element, Error};

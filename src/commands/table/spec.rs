@@ -1,7 +1,7 @@
 //! What a row of a command table says: name, arity, flags, where the keys are,
 //! and the handler. Dispatch, locking, COMMAND and the README's list read it.
 
-use super::{CmdResult, ReadCtx, SessionCtx, WriteCtx};
+use crate::commands::{CmdResult, ReadCtx, SessionCtx, WriteCtx};
 use crate::encoding::Kind;
 
 bitflags::bitflags! {
@@ -274,7 +274,7 @@ pub enum Handler {
 pub struct Blocking {
     /// Tries once. It is run again, with the same arguments, whenever a key that
     /// it waits for is ready; then nobody looks at the timeout any more.
-    pub run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, super::Error>,
+    pub run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, crate::commands::Error>,
     /// Whether it writes keys when it does not wait.
     pub writes: bool,
 }
@@ -358,7 +358,7 @@ pub type OtherDb = fn(&[&[u8]]) -> Option<crate::storage::DbIndex>;
 /// An argument stands in a row and in the binlog.
 pub const USUAL_PLACES: usize = 2;
 
-/// Says whether the argument at an index is a secret: see [`super::secrets`].
+/// Says whether the argument at an index is a secret: see [`crate::commands::table::secrets`].
 pub type IsSecret = fn(&[&[u8]], usize) -> bool;
 
 /// To which group a command belongs, as COMMAND DOCS says.
@@ -437,7 +437,7 @@ pub struct Command {
     pub since: &'static str,
     /// What it does, in a sentence of our own.
     pub summary: &'static str,
-    /// Its arguments, in the notation of [`super::syntax`]; without the subcommand.
+    /// Its arguments, in the notation of [`crate::commands::table::syntax`]; without the subcommand.
     pub syntax: &'static str,
     /// What it costs, where finding one row counts as O(1).
     pub complexity: &'static str,
@@ -507,7 +507,7 @@ impl Command {
     pub const fn blocking(
         name: &'static str,
         arity: i16,
-        run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, super::Error>,
+        run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, crate::commands::Error>,
     ) -> Command {
         let blocking = Blocking { run, writes: true };
         Command::new(name, arity, Handler::Blocking(blocking))
@@ -517,7 +517,7 @@ impl Command {
     pub const fn blocking_read(
         name: &'static str,
         arity: i16,
-        run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, super::Error>,
+        run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, crate::commands::Error>,
     ) -> Command {
         let blocking = Blocking { run, writes: false };
         Command::new(name, arity, Handler::Blocking(blocking))
@@ -575,7 +575,7 @@ impl Command {
         self
     }
 
-    /// Says which arguments it takes, in the notation of [`super::syntax`].
+    /// Says which arguments it takes, in the notation of [`crate::commands::table::syntax`].
     pub const fn syntax(mut self, syntax: &'static str) -> Command {
         self.syntax = syntax;
         self

@@ -1,10 +1,10 @@
 //! Unions, intersections and differences of sorted sets and sets. The members
 //! of a set all have the score 1.
 
-use super::args::{self, Options};
-use super::spec::Group;
-use super::zsets::Shape;
-use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::commands::args::{self, Options};
+use crate::commands::table::spec::Group;
+use crate::commands::zsets::Shape;
+use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::encoding::Kind;
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};

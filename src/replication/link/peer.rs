@@ -1,6 +1,6 @@
 //! The master's end of a connection, and why a link to it ends.
 
-use super::link::MAX_ARG_LEN;
+use super::MAX_ARG_LEN;
 use crate::exec::ApplyError;
 use crate::resp::encode::command;
 use crate::resp::{Input, Parser};

@@ -298,7 +298,7 @@ fn leaf(name: String, kind: Kind) -> Argument {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::registry::{Registered, registry};
+    use crate::commands::table::registry::{Registered, registry};
 
     fn parsed(text: &'static str) -> Vec<Argument> {
         parse(text).unwrap_or_else(|left| panic!("{text:?}: no meaning from {left:?} on"))

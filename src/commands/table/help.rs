@@ -1,6 +1,6 @@
 //! The replies of the HELP subcommands.
 
-use super::Error;
+use crate::commands::Error;
 use crate::resp::Reply;
 
 /// How a subcommand is called, and what it does: one string per line.

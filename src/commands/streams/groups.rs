@@ -1,13 +1,15 @@
 //! Groups of consumers: XGROUP, XACK and XPENDING.
 
-use super::args::{self, Options};
-use super::help::{self, Topic};
-use super::spec::Group as Docs;
-use super::stream_args::{
+use crate::commands::args::{self, Options};
+use crate::commands::streams::args::{
     any_id, id, ids, no_group, no_group_of, range_end, range_start, reply_count, reply_id,
 };
-use super::stream_read::{load, log_position};
-use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx, WriteCtx};
+use crate::commands::streams::read::{load, log_position};
+use crate::commands::table::help::{self, Topic};
+use crate::commands::table::spec::Group as Docs;
+use crate::commands::{
+    CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx, WriteCtx,
+};
 use crate::encoding::stream::UNKNOWN;
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
@@ -73,7 +75,7 @@ fn create(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     ctx.event(Class::STREAM, "xgroup-create", key);
     ctx.reply.ok();
     // `$` may be another id elsewhere.
-    let last = super::stream_args::id_text(last);
+    let last = crate::commands::streams::args::id_text(last);
     let mut effect = args.to_vec();
     effect[4] = &last;
     ctx.txn.effect(ctx.db, &effect);
@@ -126,7 +128,7 @@ fn createconsumer(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (_, mut group) = group_of(ctx, args[2], args[3])?;
     let exists = group.find_consumer(ctx.txn, args[4])?.is_some();
     if !exists {
-        super::stream_read::consumer(ctx, args[2], &mut group, args[4])?;
+        crate::commands::streams::read::consumer(ctx, args[2], &mut group, args[4])?;
         group.save(ctx.txn)?;
     }
     ctx.reply.int(i64::from(!exists));

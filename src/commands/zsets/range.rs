@@ -1,11 +1,11 @@
 //! Ranges of sorted sets by rank, by score and by member: reading, counting,
 //! removing, copying them to another key.
 
-use super::args::{self, Options};
-use super::spec::Group;
-use super::zsets::{READS, REMOVES, Shape};
-use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
+use crate::commands::args::{self, Options};
+use crate::commands::table::spec::Group;
+use crate::commands::zsets::{READS, REMOVES, Shape};
+use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::storage::View;
 use crate::storage::txn::events::Class;
 use crate::types::OpResult;

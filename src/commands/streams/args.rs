@@ -1,8 +1,8 @@
 //! Arguments of the stream commands: ids, ranges of ids, and rules of trimming.
 
-use super::args::{self, Options};
-use super::error::quoted;
-use super::{Error, WriteCtx};
+use crate::commands::args::{self, Options};
+use crate::commands::error::quoted;
+use crate::commands::{Error, WriteCtx};
 use crate::resp::Reply;
 use crate::types::stream::{Fields, Keep, NewId, Slack, StreamId, Trim};
 

@@ -1,7 +1,7 @@
 //! All command tables together, found by name.
 
-use super::syntax::{self, Argument};
-use super::{Command, FAMILIES, Flags};
+use crate::commands::table::syntax::{self, Argument};
+use crate::commands::{Command, FAMILIES, Flags};
 use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
 

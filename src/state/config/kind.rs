@@ -1,0 +1,67 @@
+//! What values a parameter takes.
+
+/// What values a parameter takes, as far as it can be said without its type.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ParamKind {
+    /// `yes` or `no`.
+    Bool,
+    /// A decimal integer within bounds.
+    Int {
+        /// Smallest value taken.
+        min: i64,
+        /// Largest value taken.
+        max: i64,
+    },
+    /// File permissions in octal, `0` to `777`.
+    Octal,
+    /// A number of bytes, with units (`1k` = 1000, `1kb` = 1024, m, g).
+    Memory {
+        /// Smallest number of bytes taken.
+        min: u64,
+        /// Largest number of bytes taken.
+        max: u64,
+    },
+    /// As `Memory`, or a percentage of `maxmemory`.
+    MemoryOrPercent,
+    /// One of these words, in any case.
+    Choice(&'static [&'static str]),
+    /// Several of these words, in any case.
+    Flags(&'static [&'static str]),
+    /// One string.
+    Text,
+    /// Several words in one directive; the text shows them for the documentation.
+    Words(&'static str),
+    /// As `Words`, but the directive may stand on several lines that add up.
+    Lines(&'static str),
+}
+
+impl ParamKind {
+    /// Whether a directive of this kind may have any number of arguments.
+    pub fn takes_many(&self) -> bool {
+        matches!(
+            self,
+            ParamKind::Flags(_) | ParamKind::Words(_) | ParamKind::Lines(_)
+        )
+    }
+
+    /// The values taken, in words for `--help` and the README.
+    pub fn describe(&self) -> String {
+        match self {
+            ParamKind::Bool => "yes, no".into(),
+            ParamKind::Int { min, max } => match (*min, *max) {
+                (min, i64::MAX) => format!("integer from {min}"),
+                (0, 2_147_483_647) => "integer from 0".into(),
+                (1, 2_147_483_647) => "integer from 1".into(),
+                (-2_147_483_648, 2_147_483_647) => "integer".into(),
+                (min, max) => format!("integer {min} to {max}"),
+            },
+            ParamKind::Octal => "octal 0 to 777".into(),
+            ParamKind::Memory { .. } => "bytes, with units".into(),
+            ParamKind::MemoryOrPercent => "bytes, with units, or N%".into(),
+            ParamKind::Choice(names) => names.join(", "),
+            ParamKind::Flags(names) => format!("any of {}", names.join(", ")),
+            ParamKind::Text => "text".into(),
+            ParamKind::Words(syntax) | ParamKind::Lines(syntax) => (*syntax).into(),
+        }
+    }
+}

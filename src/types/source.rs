@@ -1,0 +1,32 @@
+//! Where the rows of a value come from that is written out.
+
+use super::OpResult;
+use crate::storage::{DbIndex, Direction, View};
+
+/// Called with the key and the value of one row after the other.
+pub type EachRow<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> OpResult<()>;
+
+/// Rows to read from.
+pub trait Source {
+    /// Calls `each` with the rows in `[from, to)` in order.
+    fn each_row(&mut self, db: DbIndex, from: &[u8], to: &[u8], each: EachRow<'_>) -> OpResult<()>;
+
+    /// So many bytes will be written, of which rows may have few.
+    fn will_make(&self, _bytes: u64) -> OpResult<()> {
+        Ok(())
+    }
+}
+
+impl Source for View {
+    fn each_row(&mut self, db: DbIndex, from: &[u8], to: &[u8], each: EachRow<'_>) -> OpResult<()> {
+        let mut scan = self.scan(db, from, to, Direction::Forward)?;
+        while let Some((row_key, row)) = scan.next()? {
+            each(row_key, row)?;
+        }
+        Ok(())
+    }
+
+    fn will_make(&self, bytes: u64) -> OpResult<()> {
+        Ok(View::will_make(self, bytes)?)
+    }
+}
