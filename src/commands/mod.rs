@@ -6,7 +6,7 @@
 //! | [`syntax`] | the arguments of a command, as rows write them |
 //! | [`registry`] | all tables together, by name |
 //! | [`names`] | what clients call commands: `rename-command` |
-//! | [`readme`] | the command list of the README |
+//! | [`manual`] | the command list of the manual |
 //! | [`context`] | what a handler gets to work with |
 //! | [`error`] | what clients see when a command fails, each text once |
 //! | [`help`] | the replies of HELP |
@@ -25,8 +25,8 @@ pub mod context;
 pub mod error;
 pub mod help;
 pub mod info;
+pub mod manual;
 pub mod names;
-pub mod readme;
 pub mod registry;
 pub mod replication;
 pub mod scan;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 /// Each module under `src`, and the modules that it may name.
 const LAYERS: &[(&str, &[&str])] = &[
     ("base", &[]),
+    ("manual", &[]),
     ("resp", &["base"]),
     ("lua", &["resp", "base"]),
     ("encoding", &["base"]),

@@ -61,7 +61,7 @@ impl Kind {
         matches!(self, Kind::Flags(_) | Kind::Words(_) | Kind::Lines(_))
     }
 
-    /// The values taken, in words for `--help` and the README.
+    /// The values taken, in words for `--help` and the manual.
     pub fn describe(&self) -> String {
         match self {
             Kind::Bool => "yes, no".into(),
