@@ -82,39 +82,42 @@
 //! requests of a pipeline ahead, so that the processor fetches from memory what they will look up
 //! (`net/look_ahead.rs`). A tick costs about 4 µs besides its requests. A thread that many clients keep
 //! busy with two to sixteen requests in a tick that writes waits up to 15 µs (`tick-gather-us`) for more
-//! of them before it polls (`net/gather.rs`). Threads reach each other through [`state::Mailbox`]es, which are bounded
-//! channels with a waker.
+//! of them before it polls (`net/gather.rs`). Threads reach each other through [`state::Mailbox`]es, which
+//! are bounded channels with a waker.
 //!
 //! # Order of locks
 //!
-//! A thread takes a lock only if every lock that it holds stands above it in this table. Locks
-//! that the table does not name are leaves: their holder takes no other lock, calls no RocksDB
-//! and does not wait.
+//! A thread takes a lock only if every lock that it holds stands above it in this table, and only
+//! under those that the last column names. Locks that no table names are leaves: their holder takes
+//! no other lock and does not wait.
 //!
 //! | | lock | guards | taken under |
 //! |---|---|---|---|
 //! | 1 | gate (`storage`'s `Gate`): shared by a turn that reads or writes keys, exclusive for commands that concern whole DBs | who reads or writes keys at all | nothing. A thread commits and lets go of everything before it waits here |
-//! | 2 | key stripes ([`storage::locks`]): 131,072 words, found by the hash of a key | the keys' rows until the commit | 1. A thread waits for a stripe only while all stripes it holds have lower numbers, and only while it collects those of one command; it commits before that. A shared stripe is held for one reading command, and its holder waits for none |
+//! | 2 | key stripes ([`storage::locks`]): 131,072 words, found by the hash of a key | the keys' rows until the commit | 1. A thread waits for a stripe only while all stripes that it holds have lower numbers, and only while it collects those of one command; it commits before that. A shared stripe is held for one reading command, and its holder waits for none |
 //! | 3 | `Replication::desired` | which master to follow | 1, 2. Under it also the list of replicas and the link's socket |
-//! | 4 | `SharedConfig::changing` | one change of the configuration at a time | 1, 2. CONFIG SET holds it while the main thread binds other addresses and while the log is synced |
+//! | 4 | `SharedConfig::changing` | one change of the configuration at a time | 1, 2. `CONFIG SET` holds it while the main thread binds other addresses, and while the log is synced |
 //! | 5 | `Engine::trim` | the front of the binlog | 1 (installation of a data set), or nothing |
-//! | 6 | `Durability::flush` | one sync of the write-ahead log at a time | 1, or nothing: no thread waits for the disk while it holds keys |
+//! | 6 | `Durability::flush` | one sync of the write-ahead log at a time | 1 (before files of a cleared DB are dropped), or nothing |
 //! | 7 | commit lock (`Engine::commit`) | the next binlog position, the counts, the order of batches | 1 to 6. The holder writes one batch to RocksDB |
-//! | 8 | `Engine::keyspaces` | which column family is which DB | 1, 2, 7 |
-//! | 9 | `Engine::new_families` | numbers of column families | 8 |
-//! | 10 | list of collections that are written before their commit (`Ahead`) | what reclaim must leave alone | 1, 2 |
-//! | 11 | rank indexes: the map of them, then one index | how many rows stand in each stretch of a sorted set | 1, 2 |
-//! | 12 | sets of the row cache | copies of rows | 1, 2, 10, 11 |
-//! | 13 | `Engine::snapshots`, `Engine::history`, watchers of the binlog, `Durability::synced`, health | a few words each | 1 to 9. `snapshots` is held while the log is synced before files of a cleared DB are dropped |
-//! | 14 | `Disk::turn`, marks of the write-ahead log, list of unreadable tables | the reserve, how far files are written | all above, and RocksDB's own mutex: nothing of RocksDB may be called under them |
+//! | 8 | `Engine::snapshots` | whether files may be dropped | 1, or nothing. Held while the log is synced before files of a cleared DB are dropped |
+//! | 9 | `Engine::unstalled` | which DBs have no write stalls | nothing: the disk thread alone takes it |
+//! | 10 | `Engine::keyspaces` | which column family is which DB | 1, 2, 7, 9 |
+//! | 11 | `Engine::new_families` | numbers of column families | 10, or nothing |
+//! | 12 | list of collections that are written before their commit (`Ahead`) | what reclaim must leave alone | 1, 2 |
+//! | 13 | rank indexes: the map of them, then one index | how many rows stand in each stretch of a sorted set | 1, 2 |
+//! | 14 | sets of the row cache | copies of rows | 1, 2, 12, 13 |
+//! | 15 | `Engine::listeners` | who hears of changes | 1, 2. Under it the shards of `Watchers` |
+//! | 16 | `Engine::history`, watchers and holds of the binlog, `Durability::synced`, the engine's health, the reservation for clients in the block cache | a few words each | any of the above |
+//! | 17 | `Disk::turn`, marks of the write-ahead log, list of unreadable tables | the reserve, how far files are written | any of the above, and RocksDB's own mutex: RocksDB calls back into them, so their holder does not call RocksDB |
 //!
 //! In [`state`], where each is a leaf unless this says otherwise:
 //!
 //! | lock | guards | taken under | takes |
 //! |---|---|---|---|
 //! | shards of `Watchers`, `Waiters` and `Tracking`, `Migrations` | who watches, waits for, has read or moves which key | the key's stripe, when keys are entered or changed | `Tracking`: the table of clients |
-//! | `PubSub::tables` | subscriptions | nothing but 1 and 2 | the queue of a mailbox, the list of replicas and their messages, the table of clients |
-//! | `Replication::waits` | clients in WAIT and WAITAOF | nothing | a waiter's phase, then the shards of `Waiters`, one after the other |
+//! | `PubSub::tables` | subscriptions | 1, 2 | the queue of a mailbox, the list of replicas and their messages, the table of clients |
+//! | `Replication::waits` | clients in WAIT and WAITAOF | 1, 2 | a waiter's phase, then the shards of `Waiters`, one after the other |
 //! | `Lanes::all` | the workers | 1, 2 | what a worker runs now |
 //! | `SharedConfig::current` | the configuration in force | `changing` | |
 //!
@@ -123,14 +126,14 @@
 //! 1. [`net::IoThread`] polls; a [`net::connection`] reads what its socket has into its buffer.
 //!    [`resp::Parser`] finds the arguments there without a copy. While earlier requests run, the
 //!    processor prefetches the places of the keys of later ones ([`exec::Executor::prefetch_place`]).
-//! 2. [`exec::Executor::run`] looks the name up in the [`commands::registry`] and checks arity,
-//!    password, role, disk and memory. A client in MULTI, a pause or a key that MIGRATE moves end
-//!    it here.
+//! 2. [`exec::Executor::run`] looks the name up in the [registry](mod@commands::registry) and checks arity,
+//!    password, role, disk and memory. Inside MULTI the request is queued, and in a
+//!    pause, or while MIGRATE moves its key, it is tried again later.
 //! 3. The row of SET in [`commands`]' table of strings says where the key is. The executor enters
 //!    the gate ([`storage::Txn::begin`]), once per tick, and locks the key ([`storage::Txn::lock`]).
 //!    If another thread holds the stripe, the pending batch is committed before the wait.
 //! 4. A savepoint ([`storage::Txn::savepoint`]), then the handler: it parses the options and calls
-//!    [`types::string::set`], which looks the old row up (pending batch, row cache, RocksDB) and
+//!    [`types::string::set_over`], which looks the old row up (pending batch, row cache, RocksDB) and
 //!    writes the new one to the pending batch ([`storage::Txn::put_key`]: row, expiry index,
 //!    counts, reclaim of what the key held). It states its effect for the binlog if the request
 //!    depends on time ([`storage::Txn::effect`]: `EX 10` becomes `PXAT`). An error rolls back to
@@ -172,7 +175,7 @@
 //! # Glossary
 //!
 //! The [manual's glossary](manual::glossary) has the words that users meet. These are the words
-//! of the code. Where the second column says so, older comments and names use another word.
+//! of the code; some older names and comments use the word that the second column adds.
 //!
 //! | word | meaning |
 //! |---|---|
