@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use crate::replication::{follow, info, server};
+use crate::support::{Server, wait_for};
+
 /// Lines that the README may have.
 const README_LINES: usize = 150;
 
@@ -24,6 +27,36 @@ const INTERNAL: &[&str] = &[
     "KEDIS_TEST_CRASH_DIR",
     "KEDIS_TEST_CRASH_SEED",
     "KEDIS_TEST_PANICS",
+];
+
+/// What the manual says in the form of a command, a parameter or a field of INFO, and is none.
+const OTHER_NAMES: &[&str] = &[
+    // Commands that are not there, and codes of errors.
+    "BUSY",
+    "GEOSEARCHSTORE",
+    "HEXPIRE",
+    "HTTL",
+    "MISCONF",
+    "OOM",
+    // Subcommands and arguments.
+    "CAT",
+    "FILE",
+    "NEW",
+    "OLD",
+    "WHOAMI",
+    // Files, tools and variables.
+    "KEDIS_DST_PASSWORD",
+    "KEDIS_SRC_PASSWORD",
+    "KEDIS_UPDATE_MANUAL",
+    "KEDIS_UPDATE_README",
+    "RESERVE",
+    "WAL-MARKS",
+    "kedis-db",
+    "kedis-server",
+    "kedis_port",
+    "kedis_to_redis",
+    "redis-cli",
+    "redis_to_kedis",
 ];
 
 /// All pages: their paths relative to the package, and their texts.
@@ -241,4 +274,83 @@ fn variables_are_written_down() {
     let unknown: Vec<&String> = found.iter().filter(|name| !known(name)).collect();
     assert!(found.len() > 20, "{found:?}");
     assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
+/// What stands as code in the prose of a page, but for its generated part.
+fn code_words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let (mut in_code, mut in_list) = (false, false);
+    for line in text.lines() {
+        in_code ^= line.trim_start().starts_with("```");
+        in_list = (in_list || line.contains(":begin -->")) && !line.contains(":end -->");
+        if !in_code && !in_list {
+            words.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    words
+}
+
+/// The names that a server has: commands in large letters, parameters, fields of INFO.
+fn names_of(server: &Server) -> BTreeSet<String> {
+    let mut conn = server.connect();
+    let text = conn.must("INFO everything").text();
+    let fields = text.split(['\n', ',', ':']).filter_map(|part| {
+        let end = part.find('=').unwrap_or(part.len());
+        Some(part.get(..end)?.trim().to_owned())
+    });
+    let mut names: BTreeSet<String> = fields.collect();
+    let parameters = conn.must("CONFIG GET *").flat().unwrap();
+    names.extend(parameters.iter().step_by(2).map(|name| name.text()));
+    let commands = conn.must("COMMAND LIST").flat().unwrap();
+    names.extend(commands.iter().map(|name| name.text().to_uppercase()));
+    names
+}
+
+/// The name that code in the manual begins with, if it looks like one.
+fn name_in(code: &str) -> Option<&str> {
+    let end = code.find([' ', ':', '=', '.']).unwrap_or(code.len());
+    let word = match code.starts_with("rocksdb.") {
+        true => code.split(' ').next()?,
+        false => &code[..end],
+    };
+    let joined = |c: char| c == '-' || c == '_';
+    let is_large = word.chars().all(|c| c.is_ascii_uppercase() || joined(c));
+    let is_small = word
+        .chars()
+        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || joined(c));
+    let begins = word.starts_with(|c: char| c.is_ascii_alphabetic());
+    let is_name = is_large && word.len() > 1 || is_small && word.contains(joined);
+    (begins && is_name && !word.ends_with(joined)).then_some(word)
+}
+
+#[test]
+fn what_the_manual_names_is_there() {
+    let (master, replica) = (server(&[]), server(&[]));
+    follow(&replica, &master);
+    wait_for("the link", || {
+        info(&replica, "replication", "master_link_status") == "up"
+    });
+    let mut names = names_of(&master);
+    names.extend(names_of(&replica));
+    let mut used = BTreeSet::new();
+    let mut unknown = Vec::new();
+    for (page, text) in pages() {
+        if !page.starts_with("src/manual") {
+            continue;
+        }
+        for code in code_words(&text) {
+            let Some(name) = name_in(&code) else {
+                continue;
+            };
+            if !names.contains(name) && !OTHER_NAMES.contains(&name) {
+                unknown.push(format!("{}: {name}", page.display()));
+            }
+            used.insert(name.to_owned());
+        }
+    }
+    assert!(unknown.is_empty(), "{unknown:#?}");
+    assert!(used.len() > 150, "{used:?}");
+    let is_used = |name: &&&str| used.contains(**name) && !names.contains(**name);
+    let unused: Vec<_> = OTHER_NAMES.iter().filter(|name| !is_used(name)).collect();
+    assert!(unused.is_empty(), "in the list for nothing: {unused:?}");
 }
