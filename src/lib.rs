@@ -93,7 +93,7 @@
 //!
 //! | | lock | guards | taken under |
 //! |---|---|---|---|
-//! | 1 | gate (`storage`'s `Gate`): shared by a turn that reads or writes keys, exclusive for commands that concern whole DBs | who reads or writes keys at all | nothing. A thread commits and lets go of everything before it waits here |
+//! | 1 | gate (`storage`'s `Gate`): shared by a turn that reads or writes keys, exclusive for commands that concern whole DBs | access to keys as such | nothing. A thread commits and lets go of everything before it waits here |
 //! | 2 | key stripes ([`storage::locks`]): 131,072 words, found by the hash of a key | the keys' rows until the commit | 1. A thread waits for a stripe only while all stripes that it holds have lower numbers, and only while it collects those of one command; it commits before that. A shared stripe is held for one reading command, and its holder waits for none |
 //! | 3 | `Replication::desired` | which master to follow | 1, 2. Under it also the list of replicas and the link's socket |
 //! | 4 | `SharedConfig::changing` | one change of the configuration at a time | 1, 2. `CONFIG SET` holds it while the main thread binds other addresses, and while the log is synced |
@@ -107,7 +107,7 @@
 //! | 12 | list of collections that are written before their commit (`Ahead`) | what reclaim must leave alone | 1, 2 |
 //! | 13 | rank indexes: the map of them, then one index | how many rows stand in each stretch of a sorted set | 1, 2 |
 //! | 14 | sets of the row cache | copies of rows | 1, 2, 12, 13 |
-//! | 15 | `Engine::listeners` | who hears of changes | 1, 2. Under it the shards of `Watchers` |
+//! | 15 | `Engine::listeners` | the listeners for changes of keys | 1, 2. Under it the shards of `Watchers` |
 //! | 16 | `Engine::history`, watchers and holds of the binlog, `Durability::synced`, the engine's health, the reservation for clients in the block cache | a few words each | any of the above |
 //! | 17 | `Disk::turn`, marks of the write-ahead log, list of unreadable tables | the reserve, how far files are written | any of the above, and RocksDB's own mutex: RocksDB calls back into them, so their holder does not call RocksDB |
 //!
@@ -115,7 +115,7 @@
 //!
 //! | lock | guards | taken under | takes |
 //! |---|---|---|---|
-//! | shards of `Watchers`, `Waiters` and `Tracking`, `Migrations` | who watches, waits for, has read or moves which key | the key's stripe, when keys are entered or changed | `Tracking`: the table of clients |
+//! | shards of `Watchers`, `Waiters` and `Tracking`, `Migrations` | clients that watch, wait for or have read a key; keys that MIGRATE moves | the key's stripe, when keys are entered or changed | `Tracking`: the table of clients |
 //! | `PubSub::tables` | subscriptions | 1, 2 | the queue of a mailbox, the list of replicas and their messages, the table of clients |
 //! | `Replication::waits` | clients in WAIT and WAITAOF | 1, 2 | a waiter's phase, then the shards of `Waiters`, one after the other |
 //! | `Lanes::all` | the workers | 1, 2 | what a worker runs now |
@@ -139,7 +139,7 @@
 //!    depends on time ([`storage::Txn::effect`]: `EX 10` becomes `PXAT`). An error rolls back to
 //!    the savepoint.
 //! 5. [`storage::Txn::finish_command`] adds the request, or the stated effects, to the binlog row.
-//!    Listeners mark who watches the key; clients that wait for it are served now, in the same tick.
+//!    Clients that watch the key are marked; clients that wait for it are served now, in the same tick.
 //!    The reply stands in the connection's output and is not sent.
 //! 6. The tick ends when the sockets are read or [`exec::Executor::is_full`]:
 //!    [`exec::Executor::end_tick`] calls [`storage::Txn::commit`]. Under the commit lock the binlog
@@ -185,7 +185,7 @@
 //! | keyspace | a DB's column family with its counts |
 //! | meta row | the row that says that a key exists, its type, expiry and small value |
 //! | overlay, pending batch | rows that a tick has written and not yet committed |
-//! | owner | who holds a stripe: one number per transaction. A *long* owner may hold it for seconds |
+//! | owner | the holder of a stripe: one number per transaction. A *long* owner may hold it for seconds |
 //! | packed | a small collection inside its meta row |
 //! | range cache | copies of rows at which range reads began; in the code also *runs* |
 //! | rank index | rows per stretch of a sorted set; in the code also *tally* |
