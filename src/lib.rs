@@ -29,7 +29,7 @@
 //! A module names only modules below it: net, jobs, replication → exec → commands → types,
 //! lua, state → storage, rdb → encoding, resp → base. `migrate` talks to servers from
 //! outside and names only commands, rdb, encoding, resp, base. A test holds the direction
-//! (`tests/it/layers.rs`), and that `rocksdb::` is named in `storage` alone.
+//! (`tests/it/tidy.rs`), and that `rocksdb::` is named in `storage` alone.
 //!
 #![doc = include_str!("../images/architecture.svg")]
 //!
@@ -93,22 +93,22 @@
 //!
 //! | | lock | guards | taken under |
 //! |---|---|---|---|
-//! | 1 | gate (`storage`'s `Gate`): shared by a turn that reads or writes keys, exclusive for commands that concern whole DBs | access to keys as such | nothing. A thread commits and lets go of everything before it waits here |
-//! | 2 | key stripes ([`storage::locks`]): 131,072 words, found by the hash of a key | the keys' rows until the commit | 1. A thread waits for a stripe only while all stripes that it holds have lower numbers, and only while it collects those of one command; it commits before that. A shared stripe is held for one reading command, and its holder waits for none |
+//! | 1 | gate ([`storage::engine::gate`]): shared by a turn that reads or writes keys, exclusive for commands that concern whole DBs | access to keys as such | nothing. A thread commits and lets go of everything before it waits here |
+//! | 2 | key stripes ([`storage::engine::locks`]): 131,072 words, found by the hash of a key | the keys' rows until the commit | 1. A thread waits for a stripe only while all stripes that it holds have lower numbers, and only while it collects those of one command; it commits before that. A shared stripe is held for one reading command, and its holder waits for none |
 //! | 3 | `Replication::desired` | which master to follow | 1, 2. Under it also the list of replicas and the link's socket |
 //! | 4 | `SharedConfig::changing` | one change of the configuration at a time | 1, 2. `CONFIG SET` holds it while the main thread binds other addresses, and while the log is synced |
-//! | 5 | `Engine::trim` | the front of the binlog | 1 (installation of a data set), or nothing |
+//! | 5 | `Binlog::trim` | the front of the binlog | 1 (installation of a data set), or nothing |
 //! | 6 | `Durability::flush` | one sync of the write-ahead log at a time | 1 (before files of a cleared DB are dropped), or nothing |
 //! | 7 | commit lock (`Engine::commit`) | the next binlog position, the counts, the order of batches | 1 to 6. The holder writes one batch to RocksDB |
 //! | 8 | `Engine::snapshots` | whether files may be dropped | 1, or nothing. Held while the log is synced before files of a cleared DB are dropped |
 //! | 9 | `Engine::unstalled` | which DBs have no write stalls | nothing: the disk thread alone takes it |
-//! | 10 | `Engine::keyspaces` | which column family is which DB | 1, 2, 7, 9 |
-//! | 11 | `Engine::new_families` | numbers of column families | 10, or nothing |
+//! | 10 | `Families::keyspaces` | which column family is which DB | 1, 2, 7, 9 |
+//! | 11 | `Families::new` | numbers of column families | 10, or nothing |
 //! | 12 | list of collections that are written before their commit (`Ahead`) | what reclaim must leave alone | 1, 2 |
 //! | 13 | rank indexes: the map of them, then one index | how many rows stand in each stretch of a sorted set | 1, 2 |
 //! | 14 | sets of the row cache | copies of rows | 1, 2, 12, 13 |
-//! | 15 | `Engine::listeners` | the listeners for changes of keys | 1, 2. Under it the shards of `Watchers` |
-//! | 16 | `Engine::history`, watchers and holds of the binlog, `Durability::synced`, the engine's health, the reservation for clients in the block cache | a few words each | any of the above |
+//! | 15 | list of [`storage::engine::listeners`] | the listeners for changes of keys | 1, 2. Under it the shards of `Watchers` |
+//! | 16 | `Lineage`'s history, watchers and holds of the binlog, `Durability::synced`, the engine's health, the reservation for clients in the block cache | a few words each | any of the above |
 //! | 17 | `Disk::turn`, marks of the write-ahead log, list of unreadable tables | the reserve, how far files are written | any of the above, and RocksDB's own mutex: RocksDB calls back into them, so their holder does not call RocksDB |
 //!
 //! In [`state`], where each is a leaf unless this says otherwise:
@@ -147,7 +147,7 @@
 //!    write-ahead log first, then to the memtable. The row cache is brought up to date, and the key
 //!    is let go.
 //! 7. The commit is durable now, or with `appendfsync always` once a sync has passed it. **This is
-//!    where a SET becomes durable**: [`storage::durability`]. Until then the tick is
+//!    where a SET becomes durable**: [`storage::engine::durability`]. Until then the tick is
 //!    [parked](exec::Parked), and the thread goes on with others.
 //! 8. The replies go out; invalidations, messages and replies to clients that waited go to the
 //!    mailboxes of their threads; feeders wake and send the binlog row to replicas.
@@ -182,6 +182,7 @@
 //! | effect | a command with absolute values, as the binlog holds it |
 //! | executor | runs the commands of one thread |
 //! | handler | the function of a command; its table row declares everything else |
+//! | fair queue | requests that a slow-command worker turned away, which go before its next one; in the code also *wishes* |
 //! | keyspace | a DB's column family with its counts |
 //! | meta row | the row that says that a key exists, its type, expiry and small value |
 //! | overlay, pending batch | rows that a tick has written and not yet committed |

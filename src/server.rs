@@ -26,7 +26,7 @@ use crate::state::config::{
 use crate::state::descriptors::{self, Shares};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::server::Shutdown;
-use crate::storage::options::{Compression, StorageConfig};
+use crate::storage::engine::options::{Compression, StorageConfig};
 use crate::storage::{self, Engine, StorageError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use mio::{Events, Poll, Token, Waker};

@@ -8,11 +8,11 @@ use std::env;
 use std::path::PathBuf;
 
 const SOURCES: [&str; 5] = [
-    "src/storage/disk/files.cc",
+    "src/storage/engine/disk/files.cc",
     "src/storage/memtable/rep.cc",
-    "src/storage/reserve.cc",
+    "src/storage/engine/reserve.cc",
     "src/storage/rot/listener.cc",
-    "src/storage/wal/files.cc",
+    "src/storage/engine/wal/files.cc",
 ];
 
 fn main() {

@@ -7,7 +7,7 @@ use super::strings;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
 use crate::resp::Reply;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::types::{bits, string};
 use std::ops::Range;
 

@@ -6,7 +6,7 @@ use super::strings;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
 use crate::state::Server;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::types::bits::{self, Found, Operation, Part, Unit};
 
 /// The bound, in bytes, of offsets into strings that are only read.

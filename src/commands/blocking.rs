@@ -10,8 +10,8 @@ use super::zsets::{self, Zmpop};
 use super::{Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
 use crate::base::num;
 use crate::encoding::Kind;
-use crate::storage::events::Class;
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
+use crate::storage::txn::events::Class;
 use crate::types::list::{self, End, List};
 use std::ops::Range;
 

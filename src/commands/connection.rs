@@ -262,3 +262,6 @@ pub const COMMANDS: &[Command] = &[
             "Chooses the DB of the connection",
         ),
 ];
+
+#[cfg(test)]
+mod tests;

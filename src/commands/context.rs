@@ -5,8 +5,8 @@ use super::spec::Command;
 use crate::resp::Reply;
 use crate::state::pubsub::Outbox;
 use crate::state::{Server, Session};
-use crate::storage::changes::Change;
-use crate::storage::events::Class;
+use crate::storage::engine::listeners::Change;
+use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, Txn, View};
 
 /// For a command that reads keys.

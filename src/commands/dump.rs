@@ -10,7 +10,7 @@ use crate::rdb::payload::{self, Checksum};
 use crate::state::Server;
 use crate::state::config::Config;
 use crate::storage::KeyMeta;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::types::OpError;
 use crate::types::dump::{self, Stored};
 use crate::types::restore::{RestoreError, restore as restore_value};

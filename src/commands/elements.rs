@@ -147,5 +147,4 @@ pub fn reply_samples(
 }
 
 #[cfg(test)]
-#[path = "miscount_tests.rs"]
 mod tests;

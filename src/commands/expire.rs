@@ -7,7 +7,7 @@ use super::args::{self, Options};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::types::keyspace;
 
 /// In what an EXPIRE command counts, and from when.

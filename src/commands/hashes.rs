@@ -8,7 +8,7 @@ use crate::base::longdouble::LongDouble;
 use crate::base::num;
 use crate::encoding::Kind;
 use crate::resp::Reply;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::types::OpError;
 use crate::types::members::Members;
 use std::ops::ControlFlow;
@@ -380,5 +380,4 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 #[cfg(test)]
-#[path = "hashes_tests.rs"]
 mod tests;

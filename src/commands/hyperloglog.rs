@@ -7,7 +7,7 @@ use super::error::quoted;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx, WriteCtx};
 use crate::state::Server;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::types::hll::sparse::{Run, for_each_run};
 use crate::types::hll::{self, Encoding, HllError, REGISTERS};
 use std::fmt::Write;

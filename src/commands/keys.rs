@@ -5,7 +5,7 @@ use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::glob;
 use crate::storage::DbIndex;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::types::keyspace::{self, Place};
 use crate::types::random_key::random_key;
 
@@ -13,7 +13,8 @@ const SAME_OBJECT: Error = Error::text("ERR source and destination objects are t
 
 fn del(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut deleted = 0;
-    for key in &args[1..] {
+    for (at, key) in args[1..].iter().enumerate() {
+        ctx.txn.prefetch_from(ctx.db, &args[1..], 1, at);
         deleted += i64::from(ctx.txn.delete_key(ctx.db, key)?);
     }
     ctx.reply.int(deleted);
@@ -23,7 +24,8 @@ fn del(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 /// EXISTS and TOUCH: a key named twice counts twice.
 fn exists(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut found = 0;
-    for key in &args[1..] {
+    for (at, key) in args[1..].iter().enumerate() {
+        ctx.view.prefetch_from(ctx.db, &args[1..], 1, at);
         found += i64::from(keyspace::head(ctx.view, ctx.db, key)?.is_some());
     }
     ctx.reply.int(found);

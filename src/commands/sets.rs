@@ -5,7 +5,7 @@ use super::elements::{self, ScanRequest};
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::encoding::Kind;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::types::members::Members;
 use crate::types::set::{Algebra, Operation};
 use std::ops::ControlFlow;
@@ -437,5 +437,4 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 #[cfg(test)]
-#[path = "sets_tests.rs"]
 mod tests;

@@ -8,8 +8,8 @@
 use super::args::Options;
 use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
-use crate::storage::events::Class;
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
+use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};
 use crate::types::OpError;
 use crate::types::list::{End, List};

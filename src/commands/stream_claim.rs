@@ -12,7 +12,7 @@ use super::stream_args::{id_text, no_group, parse_id, range_start, reply_entry, 
 use super::stream_groups::idle_ms;
 use super::stream_read::{consumer, load, log_claim, log_position};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::types::stream::{Group, PendingRow, Stream, StreamId};
 use std::ops::ControlFlow;
 

@@ -9,8 +9,8 @@ use super::stream_args::{
 use super::stream_read::{load, log_position};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx, WriteCtx};
 use crate::encoding::stream::UNKNOWN;
-use crate::storage::events::Class;
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
+use crate::storage::txn::events::Class;
 use crate::types::stream::{Group, PendingRow, Stream, StreamId};
 use rustc_hash::FxHashMap;
 use std::ops::ControlFlow;

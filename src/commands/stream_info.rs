@@ -7,7 +7,7 @@ use super::stream_args::{no_group_of, reply_count, reply_entry, reply_id};
 use super::stream_groups::Names;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx};
 use crate::encoding::stream::UNKNOWN;
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::types::OpError;
 use crate::types::stream::{Group, PendingRow, Stream, StreamId, all};
 use std::ops::ControlFlow;

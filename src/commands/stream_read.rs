@@ -11,8 +11,8 @@ use super::stream_args::{count, id, id_text, no_group, reply_entry, reply_id};
 use super::{Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
 use crate::encoding::Kind;
 use crate::state::request::Request;
-use crate::storage::events::Class;
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
+use crate::storage::txn::events::Class;
 use crate::types::stream::{Group, PendingRow, Stream, StreamId};
 use std::ops::{ControlFlow, Range};
 

@@ -6,8 +6,8 @@ use super::stream_args::{
     AddOrTrim, id, id_text, ids, range_end, range_start, reply_count, reply_entry, reply_id,
 };
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
-use crate::storage::events::Class;
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
+use crate::storage::txn::events::Class;
 use crate::types::OpError;
 use crate::types::stream::{Keep, NewId, Refusal, Stream, StreamId, Trim, row_of};
 use std::ops::ControlFlow;

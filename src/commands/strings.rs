@@ -6,7 +6,7 @@ use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteC
 use crate::base::longdouble::{self, LongDouble};
 use crate::encoding::meta::StringForm;
 use crate::resp::Reply;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, KeyMeta, View};
 use crate::types::OpError;
 use crate::types::string::{self, Expiry, Visited};
@@ -70,7 +70,8 @@ fn get(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 fn mget(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     ctx.reply.array(args.len() - 1);
-    for key in &args[1..] {
+    for (at, key) in args[1..].iter().enumerate() {
+        ctx.view.prefetch_from(ctx.db, &args[1..], 1, at);
         match reply_value(ctx.view, ctx.reply, ctx.db, key) {
             Ok(_) => {}
             Err(OpError::WrongType) => ctx.reply.null(),
@@ -358,7 +359,8 @@ fn getex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn mset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    for (key, value) in pairs(args, "mset")? {
+    for (at, (key, value)) in pairs(args, "mset")?.enumerate() {
+        ctx.txn.prefetch_from(ctx.db, &args[1..], 2, at);
         put(ctx, key, value)?;
     }
     ctx.reply.ok();
@@ -366,13 +368,15 @@ fn mset(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 fn msetnx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    for (key, _) in pairs(args, "msetnx")? {
+    for (at, (key, _)) in pairs(args, "msetnx")?.enumerate() {
+        ctx.txn.prefetch_from(ctx.db, &args[1..], 2, at);
         if string::head(ctx.txn, ctx.db, key)?.is_some() {
             ctx.reply.int(0);
             return Ok(());
         }
     }
-    for (key, value) in pairs(args, "msetnx")? {
+    for (at, (key, value)) in pairs(args, "msetnx")?.enumerate() {
+        ctx.txn.prefetch_from(ctx.db, &args[1..], 2, at);
         put(ctx, key, value)?;
     }
     ctx.reply.int(1);

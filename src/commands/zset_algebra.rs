@@ -6,7 +6,7 @@ use super::spec::Group;
 use super::zsets::Shape;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::encoding::Kind;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};
 use crate::types::hashed::{self, Chunk};
 use crate::types::members::Members;

@@ -7,7 +7,7 @@ use super::zsets::{READS, REMOVES, Shape};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
 use crate::storage::View;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::types::OpResult;
 use crate::types::zset::{self, Direction, Each, Edit, LexBound, Member, ScoreBound, Span, Zset};
 

@@ -12,7 +12,7 @@ use super::spec::Group;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::{glob, num};
 use crate::resp::Reply;
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 use crate::types::zset::{AddRule, Added, Direction, Edit, Member, Zset};
 use crate::types::{OpError, OpResult};
 

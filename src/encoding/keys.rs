@@ -1,6 +1,6 @@
 //! The keys of all rows of a DB's column family.
 
-use super::{CollectionId, Corrupt, reader::Reader, score, tag};
+use super::{CollectionId, Corrupt, Kind, reader::Reader, score, tag};
 use smallvec::SmallVec;
 
 /// A row's key; most fit without an allocation.
@@ -145,6 +145,22 @@ pub fn after_prefix(prefix: &[u8]) -> Option<RowKey> {
         }
     }
     None
+}
+
+/// The collection that an element row belongs to, and its type.
+pub fn element(row_key: &[u8]) -> Option<(CollectionId, Kind)> {
+    let (tag, rest) = row_key.split_first()?;
+    let mut kinds = Kind::ALL.into_iter();
+    let kind = kinds.find(|kind| kind.element_tags().contains(tag))?;
+    let id = rest.first_chunk::<8>()?;
+    Some((CollectionId(u64::from_be_bytes(*id)), kind))
+}
+
+/// Whether `[from, to)` lies within the element rows of one collection.
+pub fn is_one_map(from: &[u8], to: &[u8]) -> bool {
+    map_prefix(from)
+        .and_then(after_prefix)
+        .is_some_and(|end| to <= end.as_slice())
 }
 
 #[cfg(test)]

@@ -209,6 +209,21 @@ impl ListSpan {
     }
 }
 
+/// The value of a reclaim row.
+pub fn encode_reclaim(kind: Kind, rows: u64) -> [u8; 9] {
+    let mut value = [0u8; 9];
+    value[0] = kind as u8;
+    value[1..].copy_from_slice(&rows.to_be_bytes());
+    value
+}
+
+/// What a reclaim row says: the type of the dead value and about how many rows it has.
+pub fn decode_reclaim(value: &[u8]) -> Result<(Kind, u64), Corrupt> {
+    let mut r = Reader::new(value, "reclaim");
+    let kind = Kind::from_byte(r.u8()?).ok_or(Corrupt("reclaim type"))?;
+    Ok((kind, r.u64()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

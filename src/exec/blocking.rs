@@ -23,7 +23,7 @@ use crate::resp::Reply;
 use crate::state::Session;
 use crate::state::request::Request;
 use crate::state::waiters::{Verdict, WaitKey, Waiter, Wanted};
-use crate::storage::changes::{Change, How};
+use crate::storage::engine::listeners::{Change, How};
 use crate::storage::{DbIndex, StorageError};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use crate::resp::{Reply, Value, decode};
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::{ClientInfo, Server, Session};
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::storage::{DbIndex, Engine, StorageConfig};
 use crate::types::inspect::{Hash, value_digest};
 use std::sync::Arc;

@@ -347,8 +347,8 @@ mod tests {
     use crate::exec::testing::Client;
     use crate::resp::Value;
     use crate::storage::Txn;
-    use crate::storage::changes::{Change, How, Listener};
-    use crate::storage::txn::View;
+    use crate::storage::engine::listeners::{Change, How, Keys, Listener};
+
     use parking_lot::Mutex;
     use std::sync::Arc;
 
@@ -537,7 +537,7 @@ mod tests {
     }
 
     impl Listener for Heard {
-        fn changing(&self, _: &View, changes: &[Change]) {
+        fn changing(&self, _: &dyn Keys, changes: &[Change]) {
             self.changing.lock().extend(changes.iter().map(name));
         }
 
@@ -555,10 +555,10 @@ mod tests {
         let mut client = Client::with(small);
         let heard = Arc::new(Heard::default());
         let engine = client.server().engine.clone();
-        engine.add_listener(heard.clone());
+        engine.listeners.add(heard.clone());
         client.run("SET unheard 1");
         assert!(heard.take().is_empty());
-        engine.interest.add_everything();
+        engine.listeners.interest.add_everything();
         let table = [
             ("SET s 12345678901234567890", "w0 s"),
             ("SETRANGE s 3 xyz", "w0 s"),
@@ -605,8 +605,11 @@ mod tests {
         client.advance_ms(10);
         client.run("INCR e");
         assert_eq!(heard.take(), ["x0 e", "w0 e"]);
-        engine.interest.remove_everything();
-        engine.interest.add(engine.key_hash(DbIndex(0), b"one"));
+        engine.listeners.interest.remove_everything();
+        engine
+            .listeners
+            .interest
+            .add(engine.key_hash(DbIndex(0), b"one"));
         client.run("MSET one 1 another 2");
         assert_eq!(heard.take(), ["w0 one"]);
         assert_eq!(

@@ -6,7 +6,7 @@ use super::StopSign;
 use crate::base::clock;
 use crate::base::recurring::Recurring;
 use crate::state::Server;
-use crate::storage::binlog::BinlogBounds;
+use crate::storage::engine::binlog::BinlogBounds;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ use crate::state::Server;
 use crate::state::config::NotifyEvents;
 use crate::state::pubsub::Outbox;
 use crate::state::waiters::Verdict;
-use crate::storage::changes::Change;
+use crate::storage::engine::listeners::Change;
 use crate::storage::{DbIndex, StorageError, Txn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -14,7 +14,7 @@ use crate::rdb::append_only;
 use crate::state::Server;
 use crate::state::config::Config;
 use crate::state::scripts::Libraries;
-use crate::storage::history::Following;
+use crate::storage::engine::history::Following;
 use crate::storage::{Engine, StorageError, Txn};
 use crate::types::import::{ImportError, Load, Loaded, import};
 use log_of_redis::{Commands, LogError};

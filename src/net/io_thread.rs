@@ -163,14 +163,19 @@ impl IoThread {
             }
             self.end_parked();
             self.executor.start_tick();
-            let mut mail = false;
-            let earlier = std::mem::take(&mut self.pending);
-            for event in &events {
-                let token = event.token();
-                if token == MAILBOX {
-                    mail = true;
-                    continue;
+            // What a request did to other clients comes before requests that were sent
+            // after its reply: CLIENT UNBLOCK finds the clients that CLIENT UNPAUSE let go.
+            if events.iter().any(|event| event.token() == MAILBOX) {
+                self.read_mail();
+            }
+            for token in std::mem::take(&mut self.pending) {
+                if let Some(connection) = self.connections.get_mut(&token) {
+                    connection.in_pending = false;
+                    self.turn(token, None);
                 }
+            }
+            for event in events.iter().filter(|event| event.token() != MAILBOX) {
+                let token = event.token();
                 if let Some(connection) = self.connections.get_mut(&token) {
                     let closed = event.is_read_closed() || event.is_error();
                     if event.is_readable() || closed {
@@ -186,15 +191,6 @@ impl IoThread {
                 }
             }
             self.turns();
-            if mail {
-                self.read_mail();
-            }
-            for token in earlier {
-                if let Some(connection) = self.connections.get_mut(&token) {
-                    connection.in_pending = false;
-                    self.turn(token, None);
-                }
-            }
             self.finish_tick();
             self.time_out();
             self.end_waits();

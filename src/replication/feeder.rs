@@ -17,7 +17,7 @@ use crate::state::Server;
 use crate::state::clients::ClientFlags;
 use crate::state::mailbox::Socket;
 use crate::state::replication::{Feeding, Psync, Replica, Taken};
-use crate::storage::binlog::{Hold, Watcher};
+use crate::storage::engine::binlog::{Hold, Watcher};
 use crate::storage::{DbIndex, StorageError, fail_point};
 use crate::types::OpError;
 use mio::{Events, Interest, Poll, Token, Waker};

@@ -15,7 +15,7 @@
 use super::feeder::{End, Feeder};
 use crate::base::clock;
 use crate::commands::save;
-use crate::storage::snapshot::Snapshot;
+use crate::storage::full_sync::snapshot::Snapshot;
 use crate::storage::{DbIndex, Engine, StorageError, Txn};
 use crate::types::OpError;
 use crate::types::export::export;

@@ -26,7 +26,7 @@ use crate::resp::{Limits, Parser, Progress};
 use crate::state::replication::LinkPhase;
 use crate::state::scripts::Libraries;
 use crate::state::{ClientInfo, Server};
-use crate::storage::staging::Staging;
+use crate::storage::full_sync::staging::Staging;
 use crate::storage::{DbIndex, Txn};
 use crate::types::OpError;
 use crate::types::import::{ImportError, Load, Loaded, import};

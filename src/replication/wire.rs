@@ -32,7 +32,7 @@ use crate::resp::encode::{argument, argument_head, command, command_head};
 use crate::state::pubsub::Kind;
 use crate::state::replication::Published;
 use crate::storage::DbIndex;
-use crate::storage::snapshot::DataSet;
+use crate::storage::full_sync::snapshot::DataSet;
 
 /// Appends one row of the binlog.
 pub(super) fn row(out: &mut Vec<u8>, position: u64, row: &Row<'_>) {

@@ -591,5 +591,4 @@ fn hex_digit(digit: u8) -> u8 {
 }
 
 #[cfg(test)]
-#[path = "parser_tests.rs"]
 mod tests;

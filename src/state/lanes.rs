@@ -13,7 +13,7 @@ use super::Session;
 use super::request::Request;
 use crate::resp::Reply;
 use crate::storage::DbIndex;
-use crate::storage::locks::Owner;
+use crate::storage::engine::locks::Owner;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::Arc;

@@ -27,7 +27,7 @@ use super::replication::Published;
 use super::session::Session;
 use crate::base::glob;
 use crate::resp::Reply;
-use crate::storage::events::Event;
+use crate::storage::txn::events::Event;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};

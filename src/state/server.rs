@@ -180,11 +180,11 @@ impl Server {
     ) -> Server {
         let now_ms = clock::unix_ms();
         let writes = engine.writes();
-        let tracking = Tracking::new(engine.interest.clone());
-        let watchers = Arc::new(Watchers::new(engine.interest.clone()));
-        engine.add_listener(watchers.clone());
+        let tracking = Tracking::new(engine.listeners.interest.clone());
+        let watchers = Arc::new(Watchers::new(engine.listeners.interest.clone()));
+        engine.listeners.add(watchers.clone());
         let replication = Replication::new(config.replicaof.clone());
-        let waiters = Waiters::new(engine.interest.clone(), config.io_thread_count());
+        let waiters = Waiters::new(engine.listeners.interest.clone(), config.io_thread_count());
         let stats = Stats::new(commands);
         stats.time_commands(config.latency_tracking);
         Server {

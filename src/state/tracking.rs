@@ -19,7 +19,7 @@ use super::pubsub::Outbox;
 use super::session::Session;
 use crate::resp::Reply;
 use crate::storage::DbIndex;
-use crate::storage::changes::{Change, How, Interest};
+use crate::storage::engine::listeners::{Change, How, Interest};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

@@ -22,7 +22,7 @@ use super::replication::AckWait;
 use super::request::Request;
 use crate::encoding::Kind;
 use crate::storage::DbIndex;
-use crate::storage::changes::Interest;
+use crate::storage::engine::listeners::Interest;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;

@@ -11,8 +11,7 @@
 //! whether or not somebody has deleted it yet.
 
 use crate::storage::DbIndex;
-use crate::storage::changes::{Change, How, Interest, Listener};
-use crate::storage::txn::View;
+use crate::storage::engine::listeners::{Change, How, Interest, Keys, Listener};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -77,15 +76,15 @@ impl Watchers {
 }
 
 impl Listener for Watchers {
-    fn changing(&self, view: &View, changes: &[Change]) {
+    fn changing(&self, keys: &dyn Keys, changes: &[Change]) {
         if self.keys() == 0 {
             return;
         }
         for change in changes {
             match change {
                 Change::Key { db, key, how, .. } => {
-                    let shard = self.shard(view.key_hash(*db, key)).lock();
-                    let entries = shard.get(&view.key_hash(*db, key));
+                    let shard = self.shard(keys.hash(*db, key)).lock();
+                    let entries = shard.get(&keys.hash(*db, key));
                     let hit = |e: &&Entry| {
                         e.db == *db && e.key == *key && (e.live || *how != How::Expired)
                     };
@@ -99,7 +98,7 @@ impl Listener for Watchers {
                 Change::Swapped { a, b, .. } => self.mark_if(|e| {
                     // What the other DB had under this name is here now. A row that
                     // cannot be read makes EXEC fail rather than go on.
-                    let moved_in = || !matches!(view.meta_of(e.db, &e.key), Ok(None));
+                    let moved_in = || !matches!(keys.exists(e.db, &e.key), Ok(false));
                     (e.db == *a || e.db == *b) && (e.live || moved_in())
                 }),
             }

@@ -1,25 +1,21 @@
 //! A full check of a database against the invariants of its rows, for
 //! `DEBUG KEDIS-CHECK` and the crash tests; and the fail points of those tests.
 
-use super::ahead;
-use super::engine::{Engine, Keyspace};
-use super::keyspace::decode_reclaim;
-use super::overlay::Overlay;
-use super::runs::{self, Run};
-use super::scan::{Direction, open_rows};
-use super::{DbIndex, Result, StorageError};
+use crate::encoding::keys::element;
+use crate::encoding::meta::decode_reclaim;
 use crate::encoding::meta::{Counted, ListSpan, MetaView};
 use crate::encoding::own::Counts;
 use crate::encoding::reader::Reader;
 use crate::encoding::stream::{ConsumerRow, GroupRow, StreamBody};
 use crate::encoding::{CollectionId, Kind, keys, tag};
-#[cfg(test)]
-use std::cell::RefCell;
+use crate::storage::Direction;
+use crate::storage::cache::ranges::{self, Run};
+use crate::storage::engine::rows::open_rows;
+use crate::storage::engine::{Engine, Keyspace};
+use crate::storage::txn::overlay::Overlay;
+use crate::storage::{DbIndex, Result, StorageError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 /// What a check found.
 #[derive(Debug, Default)]
@@ -114,14 +110,14 @@ impl Engine {
         found: &Found,
         faults: &mut Vec<String>,
     ) -> Result<()> {
-        let hasher = Overlay::new(self.row_hasher.clone());
+        let hasher = Overlay::new(self.memory.row_hasher.clone());
         let mut failure = Ok(());
-        self.hot.for_each(|hash, key, value| {
+        self.memory.hot.for_each(|hash, key, value| {
             let belongs = keyspace.hot_hash(hasher.hash(keyspace.id, key)) == hash;
             if failure.is_err() {
                 return;
             }
-            if let Some((map, direction)) = runs::split_name(key) {
+            if let Some((map, direction)) = ranges::split_name(key) {
                 if keyspace.hot_hash(hasher.hash(keyspace.id, map)) == hash {
                     match self.is_run_true(keyspace, direction, value) {
                         Ok(true) => {}
@@ -187,7 +183,7 @@ impl Engine {
         keyspace: &Keyspace,
         faults: &mut Vec<String>,
     ) -> Result<()> {
-        for (prefix, stretches) in self.tallies.stretches(keyspace.id) {
+        for (prefix, stretches) in self.memory.tallies.stretches(keyspace.id) {
             let mut counted = vec![0; stretches.len()];
             let end = keys::after_prefix(&prefix).unwrap_or_default();
             let mut rows = open_rows(
@@ -317,7 +313,7 @@ impl Found {
     /// being stored: those of dead collections, and beyond the ends of lists, are deleted
     /// as ranges.
     fn can_be_read(&self, key: &[u8]) -> bool {
-        let Some((id, _)) = ahead::element(key) else {
+        let Some((id, _)) = element(key) else {
             return true;
         };
         self.claims.get(&id).is_some_and(|claim| {
@@ -435,80 +431,4 @@ impl Found {
             ));
         }
     }
-}
-
-struct FailPoint {
-    name: String,
-    /// Hits left until it acts.
-    left: AtomicU64,
-    /// Fail the operation instead of ending the process.
-    error: bool,
-    /// Take long each time, and fail nothing.
-    slow: bool,
-}
-
-/// What a test does at a fail point, by its name.
-#[cfg(test)]
-type AtFailPoint = (&'static str, Box<dyn FnOnce()>);
-
-#[cfg(test)]
-thread_local! {
-    static AT_FAIL_POINT: RefCell<Option<AtFailPoint>> = RefCell::default();
-}
-
-/// Calls `act` when this thread passes the fail point `name` for the next time.
-#[cfg(test)]
-pub(super) fn at_fail_point(name: &'static str, act: impl FnOnce() + 'static) {
-    AT_FAIL_POINT.set(Some((name, Box::new(act))));
-}
-
-#[cfg(test)]
-fn act_at(name: &str) {
-    let is_here = |at: &mut (&str, _)| at.0 == name;
-    let here = AT_FAIL_POINT.with_borrow_mut(|at| at.take_if(is_here));
-    if let Some((_, act)) = here {
-        act();
-    }
-}
-
-/// The work of [`super::engine::fail_point`]: `KEDIS_FAIL_POINT=name:count[:error|:slow]`
-/// ends the process (or fails the operation) at the count-th time that `name` is passed.
-pub(super) fn fail_point(name: &str) -> Result<()> {
-    #[cfg(test)]
-    act_at(name);
-    static POINT: OnceLock<Option<FailPoint>> = OnceLock::new();
-    let Some(point) = POINT.get_or_init(parse_fail_point) else {
-        return Ok(());
-    };
-    if point.name != name {
-        return Ok(());
-    }
-    if point.slow {
-        std::thread::sleep(SLOW);
-        return Ok(());
-    }
-    if point.left.fetch_sub(1, Ordering::Relaxed) != 1 {
-        return Ok(());
-    }
-    if point.error {
-        return Err(StorageError::Format(format!("fail point {name}")));
-    }
-    std::process::abort()
-}
-
-/// How long a slow step takes.
-const SLOW: Duration = Duration::from_millis(100);
-
-fn parse_fail_point() -> Option<FailPoint> {
-    let text = std::env::var("KEDIS_FAIL_POINT").ok()?;
-    let mut parts = text.split(':');
-    let name = parts.next()?.to_owned();
-    let left = parts.next()?.parse().ok()?;
-    let action = parts.next();
-    Some(FailPoint {
-        name,
-        left: AtomicU64::new(left),
-        error: action == Some("error"),
-        slow: action == Some("slow"),
-    })
 }

@@ -2,7 +2,7 @@
 //! for INFO.
 //!
 //! Such an error can come up wherever rows are read, by a client, a replica, the expire
-//! thread or a compaction. All of them pass through [`StorageError`](super::StorageError),
+//! thread or a compaction. All of them pass through [`StorageError`](crate::storage::StorageError),
 //! which notes them here; so this is one for the process.
 
 use parking_lot::Mutex;

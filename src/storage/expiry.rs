@@ -6,60 +6,16 @@
 //! reclaim queue. A [`LowMark`] keeps passes from crawling over them, and the
 //! slices of one pass go on where the slice before stopped.
 
-use super::engine::Keyspace;
-use super::keyspace::{KeyMeta, Value, decode_reclaim};
-use super::scan::Direction;
-use super::txn::Txn;
-use super::{DbIndex, Engine, Result};
 use crate::encoding::meta::MetaView;
+use crate::encoding::meta::decode_reclaim;
 use crate::encoding::{CollectionId, Kind, keys, tag};
+use crate::storage::Direction;
+use crate::storage::engine::Keyspace;
+use crate::storage::engine::low_mark::LowMarkSeen;
+use crate::storage::txn::Txn;
+use crate::storage::txn::keyspace::{KeyMeta, Value};
+use crate::storage::{DbIndex, Engine, Result};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A lower bound of the rows that wait in an index, kept right although rows
-/// are written while a pass reads: a writer announces a row after it is
-/// committed; a pass raises the mark only as far as no announcement came in.
-#[derive(Debug, Default)]
-pub(super) struct LowMark {
-    low: AtomicU64,
-    announcements: AtomicU64,
-}
-
-/// The state of a [`LowMark`] when a pass began.
-#[derive(Debug, Clone, Copy)]
-struct LowMarkSeen {
-    low: u64,
-    announcements: u64,
-}
-
-impl LowMark {
-    /// A row at `at` was committed. `u64::MAX` announces nothing.
-    pub(super) fn announce(&self, at: u64) {
-        if at != u64::MAX {
-            self.announcements.fetch_add(1, Ordering::SeqCst);
-            self.low.fetch_min(at, Ordering::SeqCst);
-        }
-    }
-
-    fn begin(&self) -> LowMarkSeen {
-        LowMarkSeen {
-            announcements: self.announcements.load(Ordering::SeqCst),
-            low: self.low.load(Ordering::SeqCst),
-        }
-    }
-
-    /// The pass that began with `seen` left nothing before `low`. An announcement
-    /// since then may be of a row that it did not see, also of one below the old
-    /// mark: either it is counted by now, and the old mark comes back, or it
-    /// lowers the new mark itself.
-    fn end(&self, seen: LowMarkSeen, low: u64) {
-        let before = self.low.swap(low, Ordering::SeqCst);
-        let announced = self.announcements.load(Ordering::SeqCst) != seen.announcements;
-        if announced || before < seen.low {
-            self.low.fetch_min(seen.low.min(before), Ordering::SeqCst);
-        }
-    }
-}
 
 /// What a slice has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -94,14 +50,6 @@ pub struct ReclaimPass {
 
 /// Dead collections with more rows than this go by a range deletion.
 const RANGE_DELETE_ROWS: u64 = 1_024;
-
-impl Keyspace {
-    /// No TTL row stands before the first of these, no reclaim row before the second.
-    pub(super) fn low_marks(&self) -> (u64, CollectionId) {
-        let reclaim = CollectionId(self.reclaim_low.begin().low);
-        (self.ttl_low_ms.begin().low, reclaim)
-    }
-}
 
 impl Engine {
     /// How many dead collections wait in all DBs, counted up to `limit`.
@@ -300,7 +248,10 @@ impl Txn {
         for &tag in kind.element_tags() {
             let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
             let keyspace = self.keyspace_for_write(db)?;
-            self.engine.tallies.forget_range(keyspace, &from, &to);
+            self.engine
+                .memory
+                .tallies
+                .forget_range(keyspace, &from, &to);
             if rows > RANGE_DELETE_ROWS {
                 self.delete_rows(db, &from, &to)?;
                 removed += 1;
@@ -327,34 +278,5 @@ impl Txn {
         }
         self.delete_row(db, &keys::reclaim(id))?;
         Ok(removed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn mark_at(low: u64) -> LowMark {
-        let mark = LowMark::default();
-        mark.end(mark.begin(), low);
-        mark
-    }
-
-    #[test]
-    fn an_undisturbed_pass_raises_the_mark() {
-        assert_eq!(mark_at(7).begin().low, 7);
-    }
-
-    /// An old collection that died while newer ones were reclaimed was once
-    /// forgotten: its announcement lay below the mark that the pass restored.
-    #[test]
-    fn an_announcement_during_a_pass_is_never_forgotten() {
-        for announced in [3, 7, 9, 20] {
-            let mark = mark_at(7);
-            let seen = mark.begin();
-            mark.announce(announced);
-            mark.end(seen, 10);
-            assert!(mark.begin().low <= announced, "{announced}");
-        }
     }
 }

@@ -8,13 +8,13 @@
 //! with blocks that cannot be read is copied without them. At last the rows are made to
 //! agree with each other.
 
-use super::corruption::corruptions;
-use super::disk::Disk;
-use super::engine::{ColumnFamily, Db, Engine, Keyspace, Salvage};
-use super::options::{RocksOptions, StorageConfig};
-use super::{DbIndex, Result};
 use crate::encoding::own::{self, KeyspaceId};
 use crate::encoding::{keys, tag};
+use crate::storage::corruption::corruptions;
+use crate::storage::engine::disk::Disk;
+use crate::storage::engine::options::{RocksOptions, StorageConfig};
+use crate::storage::engine::{ColumnFamily, Db, Engine, Keyspace, Salvage};
+use crate::storage::{DbIndex, Result};
 use rocksdb::{DBRawIteratorWithThreadMode, ErrorKind, ReadOptions, WriteBatch, WriteOptions};
 
 /// Bytes of rows that are copied at a time.

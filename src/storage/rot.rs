@@ -10,7 +10,7 @@
 //! `kedis-server --repair`. After a start the next compaction that meets it puts it aside
 //! again. `listener.cc` is what RocksDB calls.
 
-use super::corruption::{corruptions, file_named_in};
+use crate::storage::corruption::{corruptions, file_named_in};
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_void};

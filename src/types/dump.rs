@@ -11,7 +11,7 @@ use crate::encoding::{CollectionId, Corrupt, Kind, Meta, keys, packed, tag};
 use crate::rdb::encode::{Encoder, HELD_BYTES};
 use crate::rdb::stream::{Filling, Writer};
 use crate::rdb::{Element, payload};
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::storage::{DbIndex, View};
 
 /// Called with the key and the value of one row after the other.

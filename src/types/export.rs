@@ -8,7 +8,7 @@ use super::dump::{EachRow, Source, Stored, write_value};
 use super::{OpError, OpResult};
 use crate::encoding::{MetaView, keys, tag};
 use crate::rdb::file::FileWriter;
-use crate::storage::snapshot::Snapshot;
+use crate::storage::full_sync::snapshot::Snapshot;
 use crate::storage::{DbIndex, StorageError};
 use std::io::Write;
 

@@ -17,8 +17,9 @@
 use super::OpResult;
 use crate::encoding::keys::{self, RowKey};
 use crate::encoding::{CollectionId, Corrupt, Kind};
-use crate::storage::scan::{Direction, Scan};
+use crate::storage::Direction;
 use crate::storage::txn::Row;
+use crate::storage::txn::scan::Scan;
 use crate::storage::{DbIndex, Txn, View};
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -9,7 +9,7 @@ use crate::encoding::reader::Reader;
 use crate::encoding::stream::entry_of;
 use crate::encoding::{CollectionId, Corrupt, Kind, MetaView, keys, packed, score, tag};
 use crate::rdb::StreamPart;
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::storage::{DbIndex, KeyMeta, View};
 use sha1::{Digest, Sha1};
 use std::ops::ControlFlow;

@@ -9,8 +9,9 @@ use super::OpResult;
 use crate::encoding::meta::MetaView;
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Kind, Meta, keys};
-use crate::storage::events::Class;
-use crate::storage::scan::{Crossing, Direction};
+use crate::storage::Direction;
+use crate::storage::txn::events::Class;
+use crate::storage::txn::scan::Crossing;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 
 /// Bytes of element rows that a copy holds at a time beside the transaction.

@@ -24,8 +24,8 @@ use self::rows::Rows;
 use super::{OpError, OpResult};
 use crate::encoding::meta::ListSpan;
 use crate::encoding::{CollectionId, Kind, Meta};
-use crate::storage::events::Class;
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
+use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 use std::ops::{ControlFlow, Range};
 

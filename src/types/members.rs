@@ -626,3 +626,6 @@ fn resize_gap(body: &mut Value, place: Range<usize>, new: usize) {
     }
     body.truncate(new_len);
 }
+
+#[cfg(test)]
+mod tests;

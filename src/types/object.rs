@@ -12,7 +12,7 @@ use crate::base::num;
 use crate::encoding::meta::{Counted, StringForm};
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Corrupt, Kind, keys, packed, tag};
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::storage::{DbIndex, KeyMeta, View};
 
 /// Elements and bytes of one element up to which a collection is a listpack.

@@ -23,7 +23,7 @@
 use super::OpResult;
 use crate::encoding::keys;
 use crate::encoding::meta::MetaView;
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::storage::{DbIndex, View};
 
 /// Keys looked at on either side of a point.

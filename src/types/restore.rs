@@ -15,7 +15,7 @@ use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::payload::Payload;
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element, StreamPart};
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::storage::{DbIndex, Txn};
 
 /// Why a value cannot be restored.

@@ -7,7 +7,7 @@ use super::zset::{Span, Zset};
 use super::{OpError, OpResult, string};
 use crate::base::num;
 use crate::encoding::Kind;
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::storage::{DbIndex, View};
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};

@@ -27,7 +27,7 @@ use super::{OpResult, lookup};
 use crate::encoding::packed::{self, put_bytes};
 use crate::encoding::stream::{entry_key, group_key, split_group_key};
 use crate::encoding::{Corrupt, Kind, Meta, keys, tag};
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::storage::{DbIndex, KeyMeta, Txn, View};
 use std::ops::ControlFlow;
 

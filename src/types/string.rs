@@ -15,7 +15,7 @@ use super::{OpError, OpResult};
 use crate::base::num;
 use crate::encoding::meta::{Counted, StringForm};
 use crate::encoding::{CollectionId, Corrupt, Kind, Meta, keys, tag};
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::storage::{DbIndex, Early, KeyMeta, Txn, Value, View};
 use std::ops::{ControlFlow, Range};
 

@@ -331,3 +331,33 @@ fn errors_that_end_a_wait_are_counted() {
     let errors = conn.must("INFO errorstats").text();
     assert!(errors.contains("errorstat_ERR:count=1"), "{errors}");
 }
+
+/// What a request did to other clients is done before requests that come after its reply.
+#[test]
+fn unblock_finds_clients_that_unpause_let_go() {
+    let server = Server::start(&["--io-threads", "1"]);
+    let mut admin = server.connect();
+    for round in 0..20 {
+        admin.must("CLIENT PAUSE 100000 WRITE");
+        let mut clients: Vec<(Conn, i64)> = (0..2)
+            .map(|_| {
+                let mut client = server.connect();
+                let id = client.must("CLIENT ID").int();
+                client.send(&["BLPOP", "nothing", "0"]).expect("sends");
+                (client, id)
+            })
+            .collect();
+        wait_for("both are paused", || {
+            admin.info_number("clients", "blocked_clients") == 2
+        });
+        for (_, id) in &clients {
+            assert_eq!(admin.must(&format!("CLIENT UNBLOCK {id}")).int(), 0);
+        }
+        admin.must("CLIENT UNPAUSE");
+        for (client, id) in &mut clients {
+            let unblocked = admin.must(&format!("CLIENT UNBLOCK {id}")).int();
+            assert_eq!(unblocked, 1, "round {round}");
+            assert_eq!(client.read().expect("a reply"), Value::NullArray);
+        }
+    }
+}

@@ -213,14 +213,14 @@ fn the_readme_is_short() {
 /// Rustdoc renders the pages of the manual as modules: it needs definitions of its own.
 #[test]
 fn links_of_the_manual_are_defined_for_rustdoc() {
-    let modules = read("src/manual/mod.rs");
+    let modules = read("src/manual.rs");
     let mut wrong = Vec::new();
     for (page, text) in pages() {
         let Ok(name) = page.strip_prefix("src/manual") else {
             continue;
         };
         if !modules.contains(&format!("= \"{}\";", name.display())) {
-            wrong.push(format!("{} is not in src/manual/mod.rs", page.display()));
+            wrong.push(format!("{} is not in src/manual.rs", page.display()));
         }
         for (label, target) in definitions(&text) {
             let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
@@ -231,7 +231,7 @@ fn links_of_the_manual_are_defined_for_rustdoc() {
             };
             if !modules.contains(&format!("\"[{label}]: {path}\\n\"")) {
                 wrong.push(format!(
-                    "{}: src/manual/mod.rs lacks [{label}]: {path}",
+                    "{}: src/manual.rs lacks [{label}]: {path}",
                     page.display()
                 ));
             }

@@ -34,7 +34,7 @@
 //! - `tracking`: client-side caches
 //! - `unread`: replies that their clients do not read
 //! - `lanes`: what takes long, beside clients that write
-//! - `layers`: house rules of the sources
+//! - `tidy`: house rules of the sources
 //! - `docs`: documents and their links
 #![allow(clippy::unwrap_used)]
 
@@ -50,7 +50,6 @@ mod durability;
 mod failure;
 mod hostile;
 mod lanes;
-mod layers;
 mod lifecycle;
 mod linear;
 mod loading;
@@ -66,6 +65,7 @@ mod scripts;
 mod service;
 mod streams;
 mod support;
+mod tidy;
 mod tracking;
 mod transactions;
 mod unread;

@@ -37,7 +37,7 @@ fn nobody_waits(client: &Client) {
     let server = client.server();
     let waiters = &server.waiters;
     assert_eq!((waiters.len(), waiters.keys(), waiters.timed()), (0, 0, 0));
-    assert!(!server.engine.interest.any());
+    assert!(!server.engine.listeners.interest.any());
     client.check();
 }
 

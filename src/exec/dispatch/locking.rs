@@ -8,7 +8,7 @@ use crate::commands::{Command, Error, Flags, Handler};
 use crate::state::Session;
 use crate::state::clients::ClientFlags;
 use crate::state::lanes::Running;
-use crate::storage::StorageError;
+use crate::storage::{KEYS_AHEAD, StorageError};
 use std::time::Duration;
 
 /// Up to this many keys are walked over on the client's own thread.
@@ -61,7 +61,8 @@ impl Executor {
         };
         let db = session.db();
         if indices.len() > 1 {
-            self.prefetch(indices.iter().map(|&i| (db, args[i])));
+            let first = indices.iter().take(KEYS_AHEAD);
+            self.prefetch(first.map(|&i| (db, args[i])));
         }
         let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
         let mut hashes: KeyHashes = indices.iter().map(hash).collect();
@@ -101,7 +102,8 @@ impl Executor {
         self.touched_keys = true;
         self.begin(false)?;
         let db = session.db();
-        self.prefetch(indices.iter().map(|&i| (db, args[i])));
+        let first = indices.iter().take(KEYS_AHEAD);
+        self.prefetch(first.map(|&i| (db, args[i])));
         let hash = |&i: &usize| self.txn.key_hash(db, args[i]);
         let hashes: KeyHashes = indices.iter().map(hash).collect();
         self.note_request(session, command, &hashes);

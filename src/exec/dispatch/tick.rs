@@ -6,8 +6,8 @@ use crate::commands::Error;
 use crate::exec::blocking::Served;
 use crate::state::pubsub::Outbox;
 use crate::storage::StorageError;
-use crate::storage::changes::Change;
-use crate::storage::durability::{CommitNumber, Sync};
+use crate::storage::engine::durability::{CommitNumber, Sync};
+use crate::storage::engine::listeners::Change;
 use std::time::Duration;
 
 /// What clients hear of a tick besides the replies to its requests.

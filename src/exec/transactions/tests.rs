@@ -222,7 +222,7 @@ fn watched_keys() {
         assert_eq!(text(&a.run("EXEC")), expected, "{setup:?} {change}");
         let server = a.server();
         assert_eq!((server.watchers.clients(), server.watchers.keys()), (0, 0));
-        assert!(!server.engine.interest.any());
+        assert!(!server.engine.listeners.interest.any());
     }
 }
 

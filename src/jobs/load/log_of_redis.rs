@@ -6,7 +6,7 @@ use crate::exec::{ApplyError, Executor};
 use crate::resp::{Input, Limits, Parser, Progress};
 use crate::state::clients::ClientFlags;
 use crate::state::{ClientInfo, Server, Session};
-use crate::storage::history::Following;
+use crate::storage::engine::history::Following;
 use smallvec::SmallVec;
 use std::io::{self, Read};
 use std::sync::Arc;

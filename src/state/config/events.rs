@@ -2,7 +2,7 @@
 
 use super::table::Kind;
 use super::value::{Field, Source, ValueError};
-use crate::storage::events::Class;
+use crate::storage::txn::events::Class;
 
 /// Which keyspace events are published, as a set of the letters that name them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

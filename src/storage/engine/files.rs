@@ -1,10 +1,10 @@
 //! The engine's files: writing memtables out, compaction, copies, and what
 //! RocksDB says of itself.
 
-use super::open::is_family;
+use super::families::is_family;
 use super::{BINLOG, ColumnFamily, Db, Engine, Keyspace};
-use crate::storage::options::SMALL_START;
-use crate::storage::wal::marks;
+use crate::storage::engine::options::SMALL_START;
+use crate::storage::engine::wal::marks;
 use crate::storage::{Result, rot};
 use rocksdb::FlushOptions;
 use std::path::Path;
@@ -91,7 +91,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks how much of the disk is free, see [`Disk::look`](crate::storage::disk::Disk).
+    /// Looks how much of the disk is free, see [`Disk::look`](crate::storage::engine::disk::Disk).
     pub fn look_at_disk(&self) {
         if self.disk.has_refused_compactions() && !self.has_compactions() {
             self.disk.compactions_are_done();
@@ -230,10 +230,12 @@ impl Engine {
     /// # Errors
     /// RocksDB cannot write its options down.
     pub fn set_memory_budget(&self, bytes: u64) -> Result<()> {
-        self.budget.store(bytes, Ordering::Relaxed);
+        self.memory.budget.store(bytes, Ordering::Relaxed);
         let hot_bytes = self.config.hot_bytes(bytes);
-        self.hot.set_budget(hot_bytes);
-        self.tallies.set_budget(self.config.tally_bytes(bytes));
+        self.memory.hot.set_budget(hot_bytes);
+        self.memory
+            .tallies
+            .set_budget(self.config.tally_bytes(bytes));
         let memtables = self.config.memtable_bytes(bytes);
         self.options.memtables.set_buffer_size(memtables as usize);
         self.limit_cache(u64::MAX);
@@ -267,7 +269,7 @@ impl Engine {
 
     /// The memory budget of caches and memtables, in bytes.
     pub fn memory_budget(&self) -> u64 {
-        self.budget.load(Ordering::Relaxed)
+        self.memory.budget.load(Ordering::Relaxed)
     }
 
     /// Lets the block cache take so many bytes: half of its share of the budget at
@@ -276,7 +278,7 @@ impl Engine {
     pub fn limit_cache(&self, bytes: u64) {
         let share = self.cache_size();
         let limit = bytes.clamp(share / 2, share);
-        self.cache_limit.store(limit, Ordering::Relaxed);
+        self.memory.cache_limit.store(limit, Ordering::Relaxed);
         // Clones are handles of the one cache.
         let mut cache = self.options.cache.clone();
         cache.set_capacity(limit as usize);
@@ -284,7 +286,7 @@ impl Engine {
 
     /// Keeps so many bytes of the block cache's memory for clients.
     pub fn reserve_for_clients(&self, bytes: u64) {
-        self.reserved_for_clients.set(bytes as usize);
+        self.memory.reserved_for_clients.set(bytes as usize);
     }
 
     /// How much of its share of the budget the block cache can leave to clients, in bytes:
@@ -306,7 +308,7 @@ impl Engine {
 
     /// How large it may be now, in bytes.
     pub fn cache_limit(&self) -> u64 {
-        self.cache_limit.load(Ordering::Relaxed)
+        self.memory.cache_limit.load(Ordering::Relaxed)
     }
 
     /// Bytes that all memtables take, and how many they should take at the most.
@@ -323,7 +325,7 @@ impl Engine {
     /// Bytes in the block cache, and its share of the budget.
     pub fn cache_usage(&self) -> (u64, u64) {
         let usage = self.options.cache.get_usage() as u64;
-        let reserved = self.reserved_for_clients.bytes();
+        let reserved = self.memory.reserved_for_clients.bytes();
         (usage.saturating_sub(reserved), self.cache_size())
     }
 
@@ -339,11 +341,11 @@ impl Engine {
 
     /// How many rows are hot, and their bytes.
     pub fn hot_usage(&self) -> (u64, u64) {
-        self.hot.usage()
+        self.memory.hot.usage()
     }
 
     /// Of how many maps the rows are tallied, and the bytes of the tallies.
     pub fn tally_usage(&self) -> (u64, u64) {
-        self.tallies.usage()
+        self.memory.tallies.usage()
     }
 }

@@ -1,10 +1,11 @@
 //! Opening a database: is it one of ours, of a format that is known, and whole?
 
+use super::families::is_family;
 use super::{BINLOG, ColumnFamily, DEFAULT, Db, Keyspace, handle, hex, random_bytes, whole};
 use crate::encoding::own::{self, Counts, KeyspaceId, State};
 use crate::encoding::{Corrupt, FORMAT_VERSION};
-use crate::storage::options::{RocksOptions, StorageConfig};
-use crate::storage::wal::marks;
+use crate::storage::engine::options::{RocksOptions, StorageConfig};
+use crate::storage::engine::wal::marks;
 use crate::storage::{Result, StorageError};
 use rocksdb::{ColumnFamilyDescriptor, DBRawIteratorWithThreadMode, IteratorMode, WriteBatch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,11 +84,6 @@ fn not_ours(reason: &str) -> StorageError {
     StorageError::Format(format!(
         "the directory holds a database of another program: {reason}"
     ))
-}
-
-/// Whether we call a column family so.
-pub(super) fn is_family(name: &str) -> bool {
-    [DEFAULT, BINLOG].contains(&name) || KeyspaceId::of_column_family(name).is_some()
 }
 
 /// Looks at a database before it is opened, which would change it: these are the column

@@ -11,8 +11,8 @@
 
 use super::files::is_file_of_copy;
 use crate::base::files::sync_dir;
-use crate::storage::options::StorageConfig;
-use crate::storage::wal::{self, marks};
+use crate::storage::engine::options::StorageConfig;
+use crate::storage::engine::wal::{self, marks};
 use crate::storage::{Result, StorageError};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use std::collections::BTreeMap;

@@ -4,8 +4,8 @@
 use super::run::config;
 use crate::encoding::meta::{Counted, ListSpan};
 use crate::encoding::{CollectionId, Kind, Meta, RowKey, keys, tag};
-use crate::storage::check::at_fail_point;
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
+use crate::storage::engine::at_fail_point;
 use crate::storage::{DbIndex, Engine, Txn};
 use std::sync::Arc;
 
@@ -109,7 +109,10 @@ fn what_dies_is_reclaimed_whole_and_leaves_no_copy() {
             assert_eq!(report.faults, Vec::<String>::new(), "{kind:?}, {late}");
             assert_eq!(report.rows, 0, "{kind:?}, {late}: rows stay for ever");
             let mut copies = Vec::new();
-            engine.hot.for_each(|_, key, _| copies.push(key.to_vec()));
+            engine
+                .memory
+                .hot
+                .for_each(|_, key, _| copies.push(key.to_vec()));
             assert!(copies.is_empty(), "{kind:?}, {late}: {copies:?}");
         }
     }

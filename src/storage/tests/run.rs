@@ -4,7 +4,7 @@ use super::model::{At, Content, DBS, Key, Model, Op};
 use crate::encoding::meta::{Counted, MetaView};
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Kind, Meta, keys, tag};
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::storage::{DbIndex, Engine, KeyMeta, StorageConfig, Txn, View};
 use std::collections::BTreeMap;
 use std::path::Path;

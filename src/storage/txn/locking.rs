@@ -1,10 +1,10 @@
 //! How a transaction gets the keys it needs, and lets them go.
 
 use super::Txn;
-use crate::storage::gate::{Gate, Pass};
-use crate::storage::locks::{LONG, Locks, Owner, Stripe, TryLock};
-use crate::storage::scan::stop_counters;
-use crate::storage::wishes::Wish;
+use crate::storage::engine::fair_queue::Wish;
+use crate::storage::engine::gate::{Gate, Pass};
+use crate::storage::engine::locks::{LONG, Locks, Owner, Stripe, TryLock};
+use crate::storage::txn::scan::stop_counters;
 use crate::storage::{DbIndex, Result, StorageError};
 use smallvec::SmallVec;
 
@@ -15,14 +15,14 @@ const SHARING_ATTEMPTS: usize = 4;
 impl Txn {
     /// From now on this transaction may hold keys for long. Returns its owner.
     pub fn for_long(&mut self) -> Owner {
-        self.owner.0 |= LONG;
-        self.owner
+        self.turn.owner.0 |= LONG;
+        self.turn.owner
     }
 
     /// From now on this transaction does not wait for those that hold keys for
     /// long.
     pub fn be_impatient(&mut self) {
-        self.patient = false;
+        self.turn.patient = false;
     }
 
     /// Starts or goes on with a turn at the time `now_ms`; waits while another
@@ -31,13 +31,13 @@ impl Txn {
     /// # Errors
     /// [`StorageError::Held`].
     pub fn begin(&mut self, now_ms: u64) -> Result<()> {
-        self.now_ms = now_ms;
+        self.turn.now_ms = now_ms;
         if self.staging.is_some() {
             // Nobody else reads or writes what it does.
             return Ok(());
         }
-        if self.pass.is_none() {
-            self.pass = Some(self.enter(Wish::Inside, Gate::enter)?);
+        if self.turn.pass.is_none() {
+            self.turn.pass = Some(self.enter(Wish::Inside, Gate::enter)?);
         }
         self.see_new_keyspaces();
         Ok(())
@@ -50,17 +50,20 @@ impl Txn {
     ) -> Result<Pass> {
         // Here every turn begins, on whatever thread.
         stop_counters();
-        let gate = &self.engine.gate;
-        let pass = match enter(gate, self.owner, false) {
+        let gate = &self.engine.access.gate;
+        let pass = match enter(gate, self.turn.owner, false) {
             Ok(pass) => pass,
             Err(other) => {
                 let error = self.turned_away(wish, other);
-                let waited = self.patient.then(|| enter(gate, self.owner, true));
+                let waited = self
+                    .turn
+                    .patient
+                    .then(|| enter(gate, self.turn.owner, true));
                 waited.and_then(std::result::Result::ok).ok_or(error)?
             }
         };
-        let wishes = &self.engine.wishes;
-        wishes.granted(self.owner, std::iter::once(wish));
+        let wishes = &self.engine.access.queue;
+        wishes.granted(self.turn.owner, std::iter::once(wish));
         Ok(pass)
     }
 
@@ -80,7 +83,7 @@ impl Txn {
     pub fn begin_exclusive(&mut self, now_ms: u64) -> Result<()> {
         if !self.is_exclusive() {
             self.commit()?;
-            self.pass = Some(self.enter(Wish::Alone, Gate::enter_alone)?);
+            self.turn.pass = Some(self.enter(Wish::Alone, Gate::enter_alone)?);
         }
         self.begin(now_ms)
     }
@@ -92,25 +95,28 @@ impl Txn {
     /// # Errors
     /// [`StorageError::Held`]: somebody goes first.
     pub fn give_way(&self, key_hashes: &[u64], everything: bool) -> Result<()> {
-        if !self.owner.is_long() {
+        if !self.turn.owner.is_long() {
             return Ok(());
         }
         let stripes = key_hashes.iter().map(|hash| Locks::stripe(*hash));
         let keys = || stripes.clone().filter(|_| !everything).map(Wish::Stripe);
         let inside = everything.then_some(Wish::Inside);
         let in_the_way = [Wish::Alone].into_iter().chain(inside).chain(keys());
-        let wishes = &self.engine.wishes;
-        let Some(other) = wishes.before(self.owner, in_the_way) else {
+        let wishes = &self.engine.access.queue;
+        let Some(other) = wishes.before(self.turn.owner, in_the_way) else {
             return Ok(());
         };
         for wish in everything.then_some(Wish::Alone).into_iter().chain(keys()) {
-            wishes.note(self.owner, wish, false);
+            wishes.note(self.turn.owner, wish, false);
         }
         Err(StorageError::Held(other))
     }
 
     fn turned_away(&self, wish: Wish, other: Owner) -> StorageError {
-        self.engine.wishes.note(self.owner, wish, self.patient);
+        self.engine
+            .access
+            .queue
+            .note(self.turn.owner, wish, self.turn.patient);
         StorageError::Held(other)
     }
 
@@ -131,27 +137,27 @@ impl Txn {
     /// # Errors
     /// As [`Txn::lock`].
     pub fn lock_to_read(&mut self, key_hashes: impl Iterator<Item = u64>) -> Result<usize> {
-        self.view.reads_durable = false;
+        self.view.turn.reads_durable = false;
         let mut wanted: SmallVec<[Stripe; 8]> = key_hashes.map(Locks::stripe).collect();
         // Others must be able to tell who holds a stripe for long.
-        if self.owner.is_long() || self.is_exclusive() {
+        if self.turn.owner.is_long() || self.is_exclusive() {
             return self.lock_stripes(&mut wanted);
         }
         for _ in 0..SHARING_ATTEMPTS {
             let Err((stripe, holder)) = self.share(&wanted) else {
                 self.see_new_keyspaces();
                 self.got(&wanted);
-                let others_only = self.shared.len() == wanted.len();
-                self.view.reads_durable =
-                    others_only && self.engine.durability.has_all_of(&self.shared);
-                return Ok(self.held.len());
+                let others_only = self.turn.shared.len() == wanted.len();
+                self.view.turn.reads_durable =
+                    others_only && self.engine.durability.has_all_of(&self.turn.shared);
+                return Ok(self.turn.held.len());
             };
             if holder.is_long() {
                 break;
             }
-            let now_ms = self.now_ms;
+            let now_ms = self.turn.now_ms;
             self.commit()?;
-            self.engine.locks.wait_to_share(stripe);
+            self.engine.access.locks.wait_to_share(stripe);
             self.begin(now_ms)?;
         }
         self.lock_stripes(&mut wanted)
@@ -160,14 +166,14 @@ impl Txn {
     /// Whether what [`Txn::lock_to_read`] locked last is known to hold nothing that a
     /// crash could take back: neither of this turn nor of other threads.
     pub fn reads_durable(&self) -> bool {
-        self.reads_durable
+        self.turn.reads_durable
     }
 
     /// Shares stripes; or none, and returns the one that is not to be had, and why.
     fn share(&mut self, wanted: &[Stripe]) -> std::result::Result<(), (Stripe, Owner)> {
         for &stripe in wanted {
-            match self.engine.locks.try_share(stripe, self.owner) {
-                TryLock::Taken => self.shared.push(stripe),
+            match self.engine.access.locks.try_share(stripe, self.turn.owner) {
+                TryLock::Taken => self.turn.shared.push(stripe),
                 TryLock::Mine => {}
                 TryLock::Busy(holder) => {
                     self.unshare();
@@ -179,17 +185,17 @@ impl Txn {
     }
 
     fn unshare(&mut self) {
-        while let Some(stripe) = self.shared.pop() {
-            self.engine.locks.unshare(stripe);
+        while let Some(stripe) = self.turn.shared.pop() {
+            self.engine.access.locks.unshare(stripe);
         }
     }
 
     /// Locks one key if that needs no waiting.
     pub(in crate::storage) fn try_lock(&mut self, db: DbIndex, key: &[u8]) -> bool {
         let stripe = Locks::stripe(self.key_hash(db, key));
-        match self.engine.locks.try_lock(stripe, self.owner) {
+        match self.engine.access.locks.try_lock(stripe, self.turn.owner) {
             TryLock::Taken => {
-                self.held.push(stripe);
+                self.turn.held.push(stripe);
                 true
             }
             TryLock::Mine => true,
@@ -200,9 +206,9 @@ impl Txn {
     /// Lets go what was locked since `mark`: for keys that were only read.
     pub fn unlock_since(&mut self, mark: usize) {
         self.unshare();
-        while self.held.len() > mark {
-            if let Some(stripe) = self.held.pop() {
-                self.engine.locks.unlock(stripe, self.owner);
+        while self.turn.held.len() > mark {
+            if let Some(stripe) = self.turn.held.pop() {
+                self.engine.access.locks.unlock(stripe, self.turn.owner);
             }
         }
     }
@@ -210,7 +216,7 @@ impl Txn {
     /// Takes the locks of `keys` if that needs no waiting; says whether it did,
     /// and holds no more than before if not. Nothing is committed.
     pub fn try_lock_in_dbs<'k>(&mut self, keys: impl Iterator<Item = (DbIndex, &'k [u8])>) -> bool {
-        let mark = self.held.len();
+        let mark = self.turn.held.len();
         for (db, key) in keys {
             if !self.is_exclusive() && !self.try_lock(db, key) {
                 self.unlock_since(mark);
@@ -223,40 +229,40 @@ impl Txn {
 
     /// Whether no other thread reads or writes keys during this turn.
     pub fn is_exclusive(&self) -> bool {
-        self.pass.as_ref().is_some_and(Pass::is_alone)
+        self.turn.pass.as_ref().is_some_and(Pass::is_alone)
     }
 
     fn lock_stripes(&mut self, wanted: &mut SmallVec<[Stripe; 8]>) -> Result<usize> {
         if self.is_exclusive() {
-            return Ok(self.held.len());
+            return Ok(self.turn.held.len());
         }
         if wanted.len() > 1 {
             wanted.sort_unstable();
             wanted.dedup();
         }
-        let mark = self.held.len();
+        let mark = self.turn.held.len();
         for &stripe in wanted.iter() {
-            match self.engine.locks.try_lock(stripe, self.owner) {
-                TryLock::Taken => self.held.push(stripe),
+            match self.engine.access.locks.try_lock(stripe, self.turn.owner) {
+                TryLock::Taken => self.turn.held.push(stripe),
                 TryLock::Mine => {}
-                TryLock::Busy(holder) if holder.is_long() && !self.patient => {
+                TryLock::Busy(holder) if holder.is_long() && !self.turn.patient => {
                     self.unlock_since(mark);
                     return Err(self.turned_away(Wish::Stripe(stripe), holder));
                 }
                 TryLock::Busy(_) => {
                     // Commit and let everything go before waiting.
-                    let now_ms = self.now_ms;
+                    let now_ms = self.turn.now_ms;
                     self.commit()?;
                     while let Err((stripe, holder)) = self.collect(now_ms, wanted)? {
-                        if !self.patient {
+                        if !self.turn.patient {
                             return Err(self.turned_away(Wish::Stripe(stripe), holder));
                         }
                         self.let_go();
-                        let locks = &self.engine.locks;
-                        let wishes = &self.engine.wishes;
-                        wishes.note(self.owner, Wish::Stripe(stripe), true);
-                        if locks.lock(stripe, self.owner, true).is_ok() {
-                            locks.unlock(stripe, self.owner);
+                        let locks = &self.engine.access.locks;
+                        let wishes = &self.engine.access.queue;
+                        wishes.note(self.turn.owner, Wish::Stripe(stripe), true);
+                        if locks.lock(stripe, self.turn.owner, true).is_ok() {
+                            locks.unlock(stripe, self.turn.owner);
                         }
                     }
                     self.got(wanted);
@@ -271,7 +277,7 @@ impl Txn {
 
     fn got(&self, wanted: &[Stripe]) {
         let granted = wanted.iter().map(|stripe| Wish::Stripe(*stripe));
-        self.engine.wishes.granted(self.owner, granted);
+        self.engine.access.queue.granted(self.turn.owner, granted);
     }
 
     /// Locks stripes, of which none is held, in ascending order; waits for each.
@@ -285,12 +291,12 @@ impl Txn {
     ) -> Result<std::result::Result<(), (Stripe, Owner)>> {
         self.begin(now_ms)?;
         for &stripe in wanted {
-            let locks = &self.engine.locks;
-            if let Err(holder) = locks.lock(stripe, self.owner, false) {
+            let locks = &self.engine.access.locks;
+            if let Err(holder) = locks.lock(stripe, self.turn.owner, false) {
                 self.unlock_since(0);
                 return Ok(Err((stripe, holder)));
             }
-            self.held.push(stripe);
+            self.turn.held.push(stripe);
         }
         self.see_new_keyspaces();
         Ok(Ok(()))
@@ -299,8 +305,8 @@ impl Txn {
     /// Lets all locks go.
     pub(super) fn let_go(&mut self) {
         self.unlock_since(0);
-        if let Some(pass) = self.pass.take() {
-            self.engine.gate.leave(pass);
+        if let Some(pass) = self.turn.pass.take() {
+            self.engine.access.gate.leave(pass);
         }
     }
 }

@@ -7,10 +7,10 @@
 
 use super::View;
 use crate::encoding::tag;
-use crate::storage::engine::{Keyspace, Moment};
-use crate::storage::hot::{Version, is_cacheable};
-use crate::storage::locks::Locks;
-use crate::storage::overlay::Pending;
+use crate::storage::cache::rows::{Version, is_cacheable};
+use crate::storage::engine::locks::Locks;
+use crate::storage::engine::{Keyspace, ReadSnapshot};
+use crate::storage::txn::overlay::Pending;
 use crate::storage::{DbIndex, Result};
 use rocksdb::DBPinnableSlice;
 use smallvec::SmallVec;
@@ -18,6 +18,10 @@ use std::ops::Deref;
 
 /// As many look-ups as the processor can well prepare at a time.
 const PREFETCHED: usize = 16;
+
+/// As many keys of one command as are prefetched at a time: what they need stays in the
+/// processor's caches until they are looked up.
+pub const KEYS_AHEAD: usize = 64;
 
 /// A row that will be looked up soon.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,22 +68,33 @@ impl View {
         rows.into_iter().for_each(|row| self.prefetch_row(row));
     }
 
+    /// Prefetches the keys of a command that has many, a group at a time: to be called
+    /// before the key at `at` is looked up. The first [`KEYS_AHEAD`] are prefetched when the
+    /// command is locked. `words` has a key at every `step`.
+    pub fn prefetch_from(&self, db: DbIndex, words: &[&[u8]], step: usize, at: usize) {
+        if at > 0 && at.is_multiple_of(KEYS_AHEAD) {
+            let rest = &words[at * step..];
+            let keys = rest.iter().step_by(step).take(KEYS_AHEAD);
+            self.prefetch(keys.map(|&key| (db, key)), |_| {});
+        }
+    }
+
     /// The first step of [`View::prefetch`] for one key: the row itself is fetched by
     /// [`View::prefetch_row`], without a wait if that comes some time later.
     pub fn prefetch_place(&self, db: DbIndex, key: &[u8], each: impl Fn(u64)) -> Option<Expected> {
         let keyspace = self.keyspace(db)?;
         let hash = self.key_hash(db, key);
-        self.engine.locks.prefetch(Locks::stripe(hash));
+        self.engine.access.locks.prefetch(Locks::stripe(hash));
         each(hash);
-        let row = self.overlay.hash_tagged(keyspace.id, tag::META, key);
+        let row = self.batch.overlay.hash_tagged(keyspace.id, tag::META, key);
         let hash = keyspace.hot_hash(row);
-        self.engine.hot.prefetch_set(hash);
+        self.engine.memory.hot.prefetch_set(hash);
         Some(Expected(hash))
     }
 
     /// The second step: see [`View::prefetch_place`].
     pub fn prefetch_row(&self, expected: Expected) {
-        self.engine.hot.prefetch_row(expected.0);
+        self.engine.memory.hot.prefetch_row(expected.0);
     }
 
     /// The row under `key` in the keyspace of `db`.
@@ -87,22 +102,22 @@ impl View {
         let Some(keyspace) = self.keyspace(db) else {
             return Ok(None);
         };
-        let hash = self.overlay.hash(keyspace.id, key);
-        match self.overlay.get_hashed(hash, keyspace.id, key) {
+        let hash = self.batch.overlay.hash(keyspace.id, key);
+        match self.batch.overlay.get_hashed(hash, keyspace.id, key) {
             Pending::Put(value) => Ok(Some(Row::Pending(value))),
             Pending::Deleted => Ok(None),
-            Pending::Unknown if is_cacheable(key) && self.moment.is_none() => {
+            Pending::Unknown if is_cacheable(key) && self.reads.snapshot.is_none() => {
                 let hash = keyspace.hot_hash(hash);
-                match self.engine.hot.look(hash, key, SmallVec::from_slice) {
+                match self.engine.memory.hot.look(hash, key, SmallVec::from_slice) {
                     Ok(bytes) => Ok(Some(Row::Hot(bytes))),
                     Err(seen) => self.stored_row(keyspace, hash, key, seen),
                 }
             }
             Pending::Unknown => {
-                let read = &self.point_reads;
+                let read = &self.reads.options;
                 let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
                 let bytes = stored.as_ref().map_or(0, |value| value.len());
-                self.patience.spend(bytes)?;
+                self.reads.patience.spend(bytes)?;
                 Ok(stored.map(Row::Stored))
             }
         }
@@ -119,15 +134,15 @@ impl View {
         let Some(keyspace) = self.keyspace(db) else {
             return Ok(None);
         };
-        let hash = self.overlay.hash(keyspace.id, key);
-        match self.overlay.get_hashed(hash, keyspace.id, key) {
+        let hash = self.batch.overlay.hash(keyspace.id, key);
+        match self.batch.overlay.get_hashed(hash, keyspace.id, key) {
             Pending::Put(value) => return Ok(Some(look(value))),
             Pending::Deleted => return Ok(None),
-            Pending::Unknown if let Some(moment) = &self.moment => {
+            Pending::Unknown if let Some(moment) = &self.reads.snapshot => {
                 if let Some(row) = self.hot_at(moment, db, keyspace.hot_hash(hash), key) {
                     return Ok(Some(look(&row)));
                 }
-                let read = &self.point_reads;
+                let read = &self.reads.options;
                 let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
                 return Ok(stored.map(|row| look(&row)));
             }
@@ -135,7 +150,7 @@ impl View {
         }
         let hash = keyspace.hot_hash(hash);
         let mut look = Some(look);
-        let found = self.engine.hot.look(hash, key, |value| {
+        let found = self.engine.memory.hot.look(hash, key, |value| {
             let look = look.take();
             look.map(|look| look(value))
         });
@@ -155,7 +170,7 @@ impl View {
     /// exclusive, of which no stripe tells, are not possible while this one lasts.
     fn hot_at(
         &self,
-        moment: &Moment,
+        moment: &ReadSnapshot,
         db: DbIndex,
         hot_hash: u64,
         row_key: &[u8],
@@ -163,11 +178,14 @@ impl View {
         let key = row_key.strip_prefix(&[tag::META])?;
         let engine = &self.engine;
         let stripe = Locks::stripe(self.key_hash(db, key));
-        if engine.locks.is_taken(stripe) {
+        if engine.access.locks.is_taken(stripe) {
             return None;
         }
-        let row = engine.hot.look(hot_hash, row_key, SmallVec::from_slice);
-        let holds = !engine.locks.is_taken(stripe)
+        let row = engine
+            .memory
+            .hot
+            .look(hot_hash, row_key, SmallVec::from_slice);
+        let holds = !engine.access.locks.is_taken(stripe)
             && engine.durability.is_as_of(moment.last_commit, stripe);
         row.ok().filter(|_| holds)
     }
@@ -180,10 +198,10 @@ impl View {
         key: &[u8],
         seen: Version,
     ) -> Result<Option<Row<'_>>> {
-        let read = &self.point_reads;
+        let read = &self.reads.options;
         let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
         if let Some(value) = &stored {
-            self.engine.hot.offer(hot_hash, key, value, seen);
+            self.engine.memory.hot.offer(hot_hash, key, value, seen);
         }
         Ok(stored.map(Row::Stored))
     }
@@ -191,7 +209,7 @@ impl View {
     /// The row under `key` if this turn wrote it. That is all there can be of a
     /// collection which this turn made, and costs no read of the storage engine.
     pub fn pending_row(&self, db: DbIndex, key: &[u8]) -> Option<&[u8]> {
-        match self.overlay.get(self.keyspace(db)?.id, key) {
+        match self.batch.overlay.get(self.keyspace(db)?.id, key) {
             Pending::Put(value) => Some(value),
             Pending::Deleted | Pending::Unknown => None,
         }

@@ -6,8 +6,8 @@
 use super::{End, Visit};
 use crate::encoding::Corrupt;
 use crate::encoding::packed::{items, put_bytes};
+use crate::storage::Direction;
 use crate::storage::View;
-use crate::storage::scan::Direction;
 use smallvec::SmallVec;
 use std::ops::{ControlFlow, Range};
 

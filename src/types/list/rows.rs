@@ -9,7 +9,7 @@ use super::{End, Visit};
 use crate::encoding::meta::ListSpan;
 use crate::encoding::packed::items;
 use crate::encoding::{Corrupt, RowKey, keys, tag};
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::storage::{DbIndex, Txn, View};
 use crate::types::OpResult;
 use std::ops::{ControlFlow, Range};

@@ -6,7 +6,7 @@ use crate::encoding::stream::{
     group_key, group_rows, name_key, owned_key, pending_key,
 };
 use crate::encoding::{CollectionId, Corrupt, RowKey, tag};
-use crate::storage::scan::Direction;
+use crate::storage::Direction;
 use crate::storage::{DbIndex, Txn, View};
 use crate::types::OpResult;
 use std::ops::ControlFlow;

@@ -6,8 +6,8 @@
 //! streams of the same commands get equally long.
 
 use super::{Stream, StreamId, all};
+use crate::storage::Direction;
 use crate::storage::Txn;
-use crate::storage::scan::Direction;
 use crate::types::OpResult;
 use std::ops::ControlFlow;
 

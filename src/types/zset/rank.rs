@@ -139,3 +139,6 @@ fn nth(
     })?;
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use super::{Direction, Each, Member};
 use crate::encoding::meta::Counted;
 use crate::encoding::reader::{Reader, put_bytes};
 use crate::encoding::{CollectionId, Corrupt, Kind, RowKey, keys, score, tag};
-use crate::storage::tally::Start;
+use crate::storage::rank::Start;
 use crate::storage::{DbIndex, Txn, View};
 use crate::types::OpResult;
 use crate::types::hashed::HashedRows;

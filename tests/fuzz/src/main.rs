@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 // The sources themselves, so that RocksDB need not be built for it.
-#[path = "../../../src/base/mod.rs"]
+#[path = "../../../src/base.rs"]
 mod base;
 mod check;
 #[path = "../../../src/resp/parser.rs"]

@@ -3,11 +3,11 @@
 #![allow(dead_code)]
 
 // The sources themselves, so that RocksDB need not be built for it.
-#[path = "../../../src/base/mod.rs"]
+#[path = "../../../src/base.rs"]
 mod base;
-#[path = "../../../src/encoding/mod.rs"]
+#[path = "../../../src/encoding.rs"]
 mod encoding;
-#[path = "../../../src/rdb/mod.rs"]
+#[path = "../../../src/rdb.rs"]
 mod rdb;
 
 use rdb::decode::{kind_of, read_value};

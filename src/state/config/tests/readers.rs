@@ -59,7 +59,7 @@ fn readers() -> String {
         .map(|path| condensed(&fs::read_to_string(path).unwrap()))
         .collect();
     // What brings values within their bounds is no reader, and it stands last.
-    let (accessors, _) = include_str!("../mod.rs")
+    let (accessors, _) = include_str!("../../config.rs")
         .split_once("fn normalise")
         .unwrap();
     code += &condensed(accessors).replace("self.", "config.");

@@ -1,0 +1,197 @@
+//! The disk format as pure functions: how keys, values and the server's own
+//! rows are laid out as bytes. Nothing here knows RocksDB, transactions or RESP.
+//!
+//! All integers are big-endian, so that the order of the bytes is the order of
+//! the numbers. A row's first byte is its tag.
+//!
+//! ```text
+//! in the column family of a DB
+//!   01 meta      01 ‖ user key                        → type ‖ flags ‖ expire ms (8) ‖ body
+//!   04 hash      04 ‖ id (8) ‖ h(field) (8) ‖ field   → value
+//!   06 list      06 ‖ id (8) ‖ index (8)              → value
+//!   08 set       08 ‖ id (8) ‖ h(member) (8) ‖ member → (empty)
+//!   0A zset      0A ‖ id (8) ‖ h(member) (8) ‖ member → score (8)
+//!   0B zset      0B ‖ id (8) ‖ score (8) ‖ member     → (empty)
+//!   0C TTL       0C ‖ expire ms (8) ‖ user key        → type
+//!   0E fragment  0E ‖ id (8) ‖ index (8)              → up to 4 KiB of a long string
+//!   0F reclaim   0F ‖ id (8)                          → type ‖ count (8)
+//!   11 … 16      streams: see [`stream`]
+//! in `default`  see [`own`]
+//! in `binlog`   see [`binlog`]
+//! ```
+//!
+//! `id` is a collection id: never reused, so what belongs to a deleted
+//! collection can never be mistaken for a part of a newer one. `h` is the
+//! database's keyed hash.
+//!
+//! The numbers are on people's disks: append, never change. A test pins them.
+//!
+#![doc = include_str!("../images/encodings.svg")]
+#![deny(clippy::indexing_slicing)]
+
+pub mod binlog;
+pub mod keys;
+pub mod meta;
+pub mod own;
+pub mod packed;
+pub mod reader;
+pub mod score;
+pub mod stream;
+
+pub use keys::RowKey;
+pub use meta::{Meta, MetaView};
+
+/// A stored row that cannot be what it claims to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("corrupt {0} row")]
+pub struct Corrupt(pub &'static str);
+
+/// The version of the disk format that this build writes. Databases of older ones are
+/// brought up to it when they are opened.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The version of the rows of DBs and of the binlog, which replicas get as they stand.
+pub const ROWS_VERSION: u32 = 1;
+
+/// The id of a collection or of a long string: unique in the whole database, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CollectionId(pub u64);
+
+/// The type of a key, with the number that stands for it on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Bytes: strings, bitmaps, HyperLogLogs.
+    String = 0x02,
+    /// Field → value.
+    Hash = 0x03,
+    /// Values by position.
+    List = 0x05,
+    /// Members.
+    Set = 0x07,
+    /// Members by score.
+    Zset = 0x09,
+    /// Entries by id, and groups of consumers.
+    Stream = 0x10,
+}
+
+impl Kind {
+    /// All types, in the order of their numbers.
+    pub const ALL: [Kind; 6] = [
+        Kind::String,
+        Kind::Hash,
+        Kind::List,
+        Kind::Set,
+        Kind::Zset,
+        Kind::Stream,
+    ];
+
+    /// The type with this number.
+    pub fn from_byte(byte: u8) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    /// The name that TYPE answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::String => "string",
+            Kind::Hash => "hash",
+            Kind::List => "list",
+            Kind::Set => "set",
+            Kind::Zset => "zset",
+            Kind::Stream => "stream",
+        }
+    }
+
+    /// The tags of the rows that hold the elements of this type.
+    pub fn element_tags(self) -> &'static [u8] {
+        match self {
+            Kind::String => &[tag::FRAGMENT],
+            Kind::Hash => &[tag::HASH_FIELD],
+            Kind::List => &[tag::LIST_ITEM],
+            Kind::Set => &[tag::SET_MEMBER],
+            Kind::Zset => &[tag::ZSET_MEMBER, tag::ZSET_SCORE],
+            Kind::Stream => &[
+                tag::STREAM_ENTRY,
+                tag::STREAM_GROUP,
+                tag::STREAM_CONSUMER,
+                tag::STREAM_CONSUMER_NAME,
+                tag::STREAM_PENDING,
+                tag::STREAM_OWNED,
+            ],
+        }
+    }
+}
+
+/// The first byte of every row of a DB's column family.
+pub mod tag {
+    /// Type, expiry and small value of a key.
+    pub const META: u8 = 0x01;
+    /// One field of a hash.
+    pub const HASH_FIELD: u8 = 0x04;
+    /// One item of a list.
+    pub const LIST_ITEM: u8 = 0x06;
+    /// One member of a set.
+    pub const SET_MEMBER: u8 = 0x08;
+    /// Member → score of a sorted set.
+    pub const ZSET_MEMBER: u8 = 0x0A;
+    /// Score order of a sorted set.
+    pub const ZSET_SCORE: u8 = 0x0B;
+    /// Keys in the order of their expiry.
+    pub const TTL: u8 = 0x0C;
+    /// A piece of a long string.
+    pub const FRAGMENT: u8 = 0x0E;
+    /// A dead collection whose element rows wait for removal.
+    pub const RECLAIM: u8 = 0x0F;
+    /// One entry of a stream.
+    pub const STREAM_ENTRY: u8 = 0x11;
+    /// One group of a stream, by name.
+    pub const STREAM_GROUP: u8 = 0x12;
+    /// One consumer of a group, by number.
+    pub const STREAM_CONSUMER: u8 = 0x13;
+    /// The number of a consumer, by name.
+    pub const STREAM_CONSUMER_NAME: u8 = 0x14;
+    /// An entry that a group was given and has not acknowledged.
+    pub const STREAM_PENDING: u8 = 0x15;
+    /// The same by consumer.
+    pub const STREAM_OWNED: u8 = 0x16;
+
+    /// All of them.
+    pub const ALL: [u8; 15] = [
+        META,
+        HASH_FIELD,
+        LIST_ITEM,
+        SET_MEMBER,
+        ZSET_MEMBER,
+        ZSET_SCORE,
+        TTL,
+        FRAGMENT,
+        RECLAIM,
+        STREAM_ENTRY,
+        STREAM_GROUP,
+        STREAM_CONSUMER,
+        STREAM_CONSUMER_NAME,
+        STREAM_PENDING,
+        STREAM_OWNED,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn persisted_numbers_never_change() {
+        assert_eq!(
+            Kind::ALL.map(|k| k as u8),
+            [0x02, 0x03, 0x05, 0x07, 0x09, 0x10]
+        );
+        assert_eq!(
+            tag::ALL,
+            [
+                0x01, 0x04, 0x06, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x11, 0x12, 0x13, 0x14, 0x15,
+                0x16
+            ]
+        );
+    }
+}

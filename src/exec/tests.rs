@@ -1,0 +1,183 @@
+//! Data sets from a master whose rows do not agree with each other: they were installed, and
+//! replies came to be shorter than announced.
+
+use super::testing::Client;
+use crate::encoding::tag;
+use crate::storage::full_sync::snapshot::DataSet;
+use crate::storage::full_sync::staging::Staging;
+use crate::storage::{DbIndex, Engine, StorageError, Txn};
+use std::sync::Arc;
+
+const DB: DbIndex = DbIndex(0);
+
+type Row = (Vec<u8>, Vec<u8>);
+
+/// What a master has that holds every type, and something dead.
+fn master() -> (DataSet, Vec<Row>) {
+    let mut client = Client::with(|config| config.packed_max_entries = 2);
+    for line in [
+        "hset h a 1 b 2 c 3",
+        "hset h2 a 1 b 2 c 3 d 4",
+        "rpush l a b c d",
+        "lpush l z",
+        "sadd s a b c",
+        "sadd packed a b",
+        "zadd z 1 a 2 b 3 c",
+        "set timed v px 100000",
+        "setrange long 9000 end",
+        "xadd x 1-1 f v",
+        "xadd x 2-1 f v",
+        "xadd x 3-1 f v",
+        "xgroup create x g 0",
+        "xgroup create x g2 0",
+        "xreadgroup group g c count 2 streams x >",
+        "xreadgroup group g d streams x >",
+        "xack x g 1-1",
+        "sadd dead a b c d",
+        "zadd dead-too 1 a 2 b 3 c",
+        "del dead dead-too",
+    ] {
+        let reply = client.run(line);
+        assert_eq!(reply.as_error(), None, "{line}");
+    }
+    client.check();
+    let engine = client.server().engine.clone();
+    let snapshot = engine.snapshot().unwrap();
+    let mut rows = Vec::new();
+    let each = |key: &[u8], value: &[u8]| {
+        rows.push((key.to_vec(), value.to_vec()));
+        Ok::<(), StorageError>(())
+    };
+    snapshot.scan(DB, &[], &[0xFF], each).unwrap();
+    (snapshot.data_set.clone(), rows)
+}
+
+/// Takes the rows as a replica does, the second half in a chunk of its own.
+fn take(engine: &Arc<Engine>, set: &DataSet, rows: &[Row]) -> Result<(), StorageError> {
+    let mut staging = Staging::new(engine.clone());
+    let (first, second) = rows.split_at(rows.len() / 2);
+    for rows in [first, second] {
+        let mut chunk = Vec::new();
+        for part in rows.iter().flat_map(|(key, value)| [key, value]) {
+            chunk.extend_from_slice(&(part.len() as u32).to_be_bytes());
+            chunk.extend_from_slice(part);
+        }
+        staging.put(set, DB, &chunk)?;
+    }
+    staging.check()
+}
+
+/// Rows that no other row speaks of.
+fn stands_alone((key, value): &Row) -> bool {
+    let is_plain = || value.get(1) == Some(&0) && value.get(2..10) == Some(&[0; 8]);
+    match key[0] {
+        tag::META => is_plain() || key == b"\x01long",
+        tag::FRAGMENT => true,
+        _ => false,
+    }
+}
+
+#[test]
+fn every_row_that_is_missing_or_doubled_or_elsewhere_is_found() {
+    let (set, rows) = master();
+    let replica = Client::new();
+    let engine = replica.server().engine.clone();
+    take(&engine, &set, &rows).expect("they agree");
+    let of_dead = |key: &[u8]| {
+        let mut dead = rows.iter().filter(|(key, _)| key[0] == tag::RECLAIM);
+        key[0] != tag::META && dead.any(|(dead, _)| key.get(1..9) == dead.get(1..9))
+    };
+    let is_found = |changed: Vec<Row>, what: &str, row: &Row| {
+        let taken = take(&engine, &set, &changed);
+        let found = matches!(
+            taken,
+            Err(StorageError::Disagrees { .. } | StorageError::Corrupt(_))
+        );
+        assert!(found, "{what} {}: {taken:?}", row.0.escape_ascii());
+    };
+    for (at, row) in rows.iter().enumerate() {
+        let is_dead = of_dead(&row.0) && row.0[0] != tag::RECLAIM;
+        if !stands_alone(row) && !is_dead {
+            let mut less = rows.clone();
+            less.remove(at);
+            is_found(less, "without", row);
+        }
+        let mut twice = rows.clone();
+        twice.insert(at, row.clone());
+        is_found(twice, "twice", row);
+        // In a collection that no key has.
+        if row.0[0] != tag::META && row.0[0] != tag::TTL && !stands_alone(row) && !is_dead {
+            let mut strayed = rows.clone();
+            strayed[at].0[2] ^= 1;
+            strayed.sort();
+            is_found(strayed, "strayed", row);
+        }
+    }
+}
+
+#[test]
+fn what_collections_rows_say_is_compared() {
+    let (set, rows) = master();
+    let replica = Client::new();
+    let engine = replica.server().engine.clone();
+    let refused = |change: &dyn Fn(&mut Row), which: &[u8], why: &str| {
+        let mut changed = rows.clone();
+        let row = changed.iter_mut().find(|(key, _)| key.starts_with(which));
+        change(row.expect("such a row"));
+        changed.sort();
+        let error = take(&engine, &set, &changed).expect_err(why).to_string();
+        assert!(error.contains(why), "{why}: {error}");
+    };
+    let last = |row: &mut Row| *row.1.last_mut().unwrap() ^= 1;
+    // The count of a set is bytes 8 to 16 of its body, the tail of a list its last ones.
+    refused(&|row| row.1[25] += 1, b"\x01s", "members of sets");
+    refused(&last, b"\x01l", "items of lists");
+    // Another place in the order of hashes, another index, another score.
+    refused(
+        &|row| row.0[9] ^= 0x80,
+        &[tag::SET_MEMBER],
+        "member position",
+    );
+    refused(&|row| row.0[16] ^= 0x40, &[tag::LIST_ITEM], "list position");
+    refused(&last, &[tag::ZSET_MEMBER], "sorted sets");
+    refused(&|row| row.1[9] ^= 1, b"\x01timed", "with an expiry");
+    refused(&last, &[tag::STREAM_CONSUMER], "consumers of streams");
+    let next_id = DataSet {
+        next_id: 1,
+        ..set.clone()
+    };
+    let error = take(&engine, &next_id, &rows).unwrap_err().to_string();
+    assert!(error.contains("collection id"), "{error}");
+}
+
+/// What a replica had before is still there.
+#[test]
+fn a_data_set_that_does_not_agree_is_not_installed() {
+    let (set, mut rows) = master();
+    rows.retain(|(key, _)| key[0] != tag::SET_MEMBER);
+    let mut replica = Client::new();
+    replica.run("set old value");
+    let engine = replica.server().engine.clone();
+    let mut staging = Staging::new(engine.clone());
+    for (key, value) in &rows {
+        let mut chunk = Vec::new();
+        for part in [key, value] {
+            chunk.extend_from_slice(&(part.len() as u32).to_be_bytes());
+            chunk.extend_from_slice(part);
+        }
+        staging.put(&set, DB, &chunk).unwrap();
+    }
+    let mut txn = Txn::new(engine);
+    let following = txn
+        .begin_following(1, |engine| Some(engine.begin_following()))
+        .unwrap()
+        .unwrap();
+    let done = txn.install(staging, &set, following, 1, || {});
+    assert!(
+        matches!(done, Err(StorageError::Disagrees { .. })),
+        "{done:?}"
+    );
+    drop(txn);
+    assert_eq!(replica.run("get old").as_bytes(), Some(&b"value"[..]));
+    replica.check();
+}

@@ -1,0 +1,134 @@
+//! The only place that knows RocksDB: rows, transactions, locks, commits, the binlog.
+//!
+//! | folder or module | what it does |
+//! |---|---|
+//! | [`engine`] | the open database: column families, commits, locks, binlog, durability, disk |
+//! | `memtable` | where rows stand until they are written out: RocksDB's memtable, our own |
+//! | `cache` | copies of rows and of ranges of rows, in memory |
+//! | [`rank`] | how many rows stand before a place of a map, in memory |
+//! | [`full_sync`] | whole data sets: sent to a replica, or received and installed |
+//! | [`txn`] | the transaction of a thread: reads and writes of a tick, savepoints, commit |
+//! | [`expiry`] | slices of work for the expire thread |
+//! | [`tombstones`] | what deleted keys leave until compaction |
+//! | [`check`] | a full check of a database's invariants |
+//! | [`repair()`] | saves what can be read of a damaged database |
+//! | `rot` | tables with blocks that cannot be read, and compactions |
+//! | `corruption` | files that the disk does not give back as they were written |
+//!
+//! Arrows go one way: `expiry`, `tombstones`, `check` → `txn` → `full_sync` → `engine` →
+//! `cache`, `rank`, `memtable`. No circle of files inside a folder; a test holds that.
+//!
+//! Invariants kept here (numbers as elsewhere in the code):
+//! I1 a reply is sent only after what it saw is durable (see [`engine::durability`]);
+//! I2 data, TTL index, counts and binlog go into one batch ([`txn::Txn::commit`]);
+//! I3 binlog positions are given under the commit lock, in the order of the writes;
+//! I5 counts change only in [`txn::keyspace`], with the rows they count;
+//! I6 a collection dies by its meta row and a reclaim row.
+
+mod cache;
+pub mod check;
+mod corruption;
+mod direction;
+pub mod engine;
+pub mod expiry;
+pub mod full_sync;
+mod memtable;
+pub mod rank;
+mod repair;
+mod rot;
+pub mod tombstones;
+pub mod txn;
+
+#[cfg(test)]
+mod tests;
+
+pub use corruption::{Corruptions, corruptions};
+pub use direction::Direction;
+pub use engine::options::StorageConfig;
+pub use engine::{Engine, fail_point, is_copy};
+pub use repair::repair;
+pub use rot::tables_aside;
+pub use txn::ahead::Early;
+pub use txn::keyspace::{KeyMeta, Value};
+pub use txn::{Expected, KEYS_AHEAD, Txn, View};
+
+use crate::encoding::Corrupt;
+use engine::locks::Owner;
+
+/// The number of a DB, as SELECT takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct DbIndex(pub u16);
+
+/// What storage can fail with.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// RocksDB reports a failure.
+    #[error("storage: {0}")]
+    RocksDb(rocksdb::Error),
+    /// A row on disk is not what it should be.
+    #[error("storage: {0}")]
+    Corrupt(#[from] Corrupt),
+    /// A write failed: nothing is written until [`Engine::heal`] has gone well.
+    #[error("storage: a write has failed; writes are refused until the disk takes them again")]
+    Failed,
+    /// The disk has no room for more data: see [`engine::disk`].
+    #[error("storage: no space left on device")]
+    NoRoom,
+    /// What was received from a master is not wanted any more, or does not follow
+    /// on what is there. Nothing of it was written.
+    #[error("storage: this server does not follow that master any more")]
+    Detached,
+    /// A script that runs for long has the key, and the caller does not wait for it.
+    #[error("storage: a script holds the key")]
+    Held(Owner),
+    /// What was asked for takes long, and the caller has no time for that (see
+    /// [`View::be_brief`]).
+    #[error("storage: this takes long")]
+    TakesLong,
+    /// The rows of a data set that a master sent do not agree with each other.
+    #[error(
+        "storage: the master's DB {db} does not agree with itself about {what}; \
+         DEBUG KEDIS-CHECK on the master names them"
+    )]
+    Disagrees {
+        /// The DB.
+        db: u16,
+        /// What their keys say, in words.
+        what: &'static str,
+    },
+    /// The database has lost something, and is not opened as it is. Says how to go on.
+    #[error("storage: {0}")]
+    Damaged(String),
+    /// The directory holds something that this build cannot read.
+    #[error("storage: {0}")]
+    Format(String),
+    /// There are keys in a DB that is not to be.
+    #[error("storage: DB {index} holds {keys} keys, but `databases` is {databases}")]
+    TooFewDbs {
+        /// The DB.
+        index: u16,
+        /// Its keys.
+        keys: u64,
+        /// How many there are to be.
+        databases: u16,
+    },
+    /// No file descriptor is left for another DB.
+    #[error(
+        "storage: this system's limit of file descriptors has no room for another DB; \
+         raise it (ulimit -n), or restart the server"
+    )]
+    TooManyFamilies,
+    /// A file operation failed.
+    #[error("storage: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl From<rocksdb::Error> for StorageError {
+    fn from(error: rocksdb::Error) -> StorageError {
+        corruptions().note(&error);
+        StorageError::RocksDb(error)
+    }
+}
+
+/// The result of a storage operation.
+pub type Result<T> = std::result::Result<T, StorageError>;

@@ -1,0 +1,428 @@
+//! Hot runs: copies in memory of the rows at which range reads of a collection
+//! began lately, such as the head of a leaderboard. To find the place of its
+//! first row, a range read searches every memtable and a file of each level;
+//! to copy the ten rows that it wants costs next to nothing.
+//!
+//! A run says which rows stand in a range of keys, all of them: so that a read
+//! which begins within the range needs nothing else until it leaves it. Each map
+//! in a fixed order ([`is_of_run`]) has room for two, one read forward and one
+//! read backward. They live among the [`crate::storage::hot`] rows, in their sets and
+//! under their versions; a commit brings them up to date row by row.
+
+use crate::encoding::keys::is_one_map;
+use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
+use crate::encoding::{CollectionId, tag};
+use crate::storage::Direction;
+use smallvec::SmallVec;
+use std::cmp::Ordering;
+
+/// Keys and values of a run take no more than this.
+pub(in crate::storage) const RUN_BYTES: usize = 1024;
+
+/// A run that was used up is read on to this many rows: whoever pops from an end
+/// comes back for the next.
+pub(in crate::storage) const READ_AHEAD: usize = 16;
+
+/// A read between longer keys is not worth a run.
+const BOUND_MAX: usize = 256;
+
+/// The tags of rows that may stand in runs.
+pub(in crate::storage) const TAGS: [u8; 2] = [tag::LIST_ITEM, tag::ZSET_SCORE];
+
+/// Whether a read of `[from, to)` may begin with a run and leave one behind.
+pub(in crate::storage) fn is_worth_it(from: &[u8], to: &[u8]) -> bool {
+    from.len().max(to.len()) <= BOUND_MAX && map_of(from, to).is_some()
+}
+
+/// Whether the row with this key may stand in a run.
+pub(in crate::storage) fn is_of_run(key: &[u8]) -> bool {
+    key.first().is_some_and(|tag| TAGS.contains(tag)) && key.len() >= ELEMENT_PREFIX_LEN
+}
+
+/// The prefix of the map that `[from, to)` lies in, if that has runs.
+pub(in crate::storage) fn map_of<'k>(from: &'k [u8], to: &[u8]) -> Option<&'k [u8]> {
+    (is_of_run(from) && is_one_map(from, to)).then(|| &from[..ELEMENT_PREFIX_LEN])
+}
+
+/// The names among the hot rows of the two runs of a map, by its prefix.
+pub(in crate::storage) fn names(prefix: &[u8]) -> [RowKey; 2] {
+    [Direction::Forward, Direction::Backward].map(|direction| {
+        let mut name = RowKey::from_slice(prefix);
+        name.push(direction as u8);
+        name
+    })
+}
+
+/// Prefix and direction of a hot row that is a run.
+pub(in crate::storage) fn split_name(name: &[u8]) -> Option<(&[u8], Direction)> {
+    let (prefix, rest) = name.split_at_checked(ELEMENT_PREFIX_LEN)?;
+    let directions = [Direction::Forward, Direction::Backward];
+    let mut directions = directions.into_iter();
+    let direction = directions.find(|direction| rest == [*direction as u8])?;
+    is_of_run(prefix).then_some((prefix, direction))
+}
+
+/// Where a row of a run stands in its bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Row {
+    at: u16,
+    key_len: u16,
+    value_len: u16,
+}
+
+/// All rows with keys in `[from, to)`, in the order of `direction`.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::storage) struct Run {
+    direction: Direction,
+    from: RowKey,
+    to: RowKey,
+    rows: SmallVec<[Row; 16]>,
+    bytes: SmallVec<[u8; 512]>,
+}
+
+impl Run {
+    /// A run that begins where a read of `[from, to)` does, and knows no row yet.
+    pub(in crate::storage) fn starting(direction: Direction, from: &[u8], to: &[u8]) -> Run {
+        let start = match direction {
+            Direction::Forward => from,
+            Direction::Backward => to,
+        };
+        Run {
+            direction,
+            from: RowKey::from_slice(start),
+            to: RowKey::from_slice(start),
+            rows: SmallVec::new(),
+            bytes: SmallVec::new(),
+        }
+    }
+
+    /// In which direction it was read.
+    pub(in crate::storage) fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// This run, if a read in `direction` can add what it meets behind it.
+    pub(in crate::storage) fn extends(self, direction: Direction) -> Option<Run> {
+        (self.direction == direction).then_some(self)
+    }
+
+    /// The rows' range.
+    pub(in crate::storage) fn range(&self) -> (&[u8], &[u8]) {
+        (&self.from, &self.to)
+    }
+
+    /// How many rows it has.
+    pub(in crate::storage) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The row that a read in `direction` meets as number `n`, from 0.
+    pub(in crate::storage) fn get(&self, direction: Direction, n: usize) -> Option<(&[u8], &[u8])> {
+        let n = match direction == self.direction {
+            true => n,
+            false => self.rows.len().checked_sub(n + 1)?,
+        };
+        self.rows.get(n).map(|row| self.row(row))
+    }
+
+    /// Whether a read of `[from, to)` in `direction` begins within.
+    pub(in crate::storage) fn serves(&self, direction: Direction, from: &[u8], to: &[u8]) -> bool {
+        match direction {
+            Direction::Forward => self.from.as_slice() <= from && from < self.to.as_slice(),
+            Direction::Backward => self.from.as_slice() < to && to <= self.to.as_slice(),
+        }
+    }
+
+    /// How many of its rows a read of `[from, to)` in `direction` leaves out
+    /// before the first that it meets.
+    pub(in crate::storage) fn skip(&self, direction: Direction, from: &[u8], to: &[u8]) -> usize {
+        let mut n = 0;
+        while let Some((key, _)) = self.get(direction, n) {
+            let met = match direction {
+                Direction::Forward => key >= from,
+                Direction::Backward => key < to,
+            };
+            if met {
+                break;
+            }
+            n += 1;
+        }
+        n
+    }
+
+    /// Where a read in `direction` must go on after its last row: keys from here
+    /// on, or keys before this one.
+    pub(in crate::storage) fn end(&self, direction: Direction) -> &[u8] {
+        match direction {
+            Direction::Forward => &self.to,
+            Direction::Backward => &self.from,
+        }
+    }
+
+    /// Adds the row that follows in its direction, unless there is no room.
+    pub(in crate::storage) fn push(&mut self, key: &[u8], value: &[u8]) -> bool {
+        if self.size() + 4 + key.len() + value.len() > RUN_BYTES {
+            return false;
+        }
+        self.append(key, value);
+        match self.direction {
+            Direction::Forward => self.to = just_after(key),
+            Direction::Backward => self.from = RowKey::from_slice(key),
+        }
+        true
+    }
+
+    /// Notes that a read of `[from, to)` met its end.
+    pub(in crate::storage) fn reach_end(&mut self, from: &[u8], to: &[u8]) {
+        match self.direction {
+            Direction::Forward => self.to = RowKey::from_slice(to),
+            Direction::Backward => self.from = RowKey::from_slice(from),
+        }
+    }
+
+    /// `from length (2) ‖ to length (2) ‖ from ‖ to`, then for each row
+    /// `key length (2) ‖ value length (2) ‖ key ‖ value`.
+    pub(in crate::storage) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(64 + self.bytes.len() + 4 * self.rows.len());
+        let put_pair = |bytes: &mut Vec<u8>, a: &[u8], b: &[u8]| {
+            bytes.extend_from_slice(&(a.len() as u16).to_be_bytes());
+            bytes.extend_from_slice(&(b.len() as u16).to_be_bytes());
+            bytes.extend_from_slice(a);
+            bytes.extend_from_slice(b);
+        };
+        put_pair(&mut bytes, &self.from, &self.to);
+        for row in &self.rows {
+            let (key, value) = self.row(row);
+            put_pair(&mut bytes, key, value);
+        }
+        bytes
+    }
+
+    /// A run that [`Run::encode`] has written for this direction.
+    pub(in crate::storage) fn decode(direction: Direction, bytes: &[u8]) -> Option<Run> {
+        let (from, to, mut rest) = take_pair(bytes)?;
+        let mut run = Run {
+            direction,
+            from: RowKey::from_slice(from),
+            to: RowKey::from_slice(to),
+            rows: SmallVec::new(),
+            bytes: SmallVec::new(),
+        };
+        while !rest.is_empty() {
+            let (key, value, behind) = take_pair(rest)?;
+            run.append(key, value);
+            rest = behind;
+        }
+        Some(run)
+    }
+
+    /// What an encoded run becomes once a row was written (`None`: deleted), or
+    /// `None` if the row lies outside.
+    pub(in crate::storage) fn amended(
+        direction: Direction,
+        bytes: &[u8],
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Option<Vec<u8>> {
+        let (from, to, _) = take_pair(bytes)?;
+        let (mut from, mut to) = (RowKey::from_slice(from), RowKey::from_slice(to));
+        if key < from.as_slice() || key >= to.as_slice() {
+            // What is pushed to a list stands right beside its neighbour.
+            let is_item = key[0] == tag::LIST_ITEM && value.is_some();
+            match is_item {
+                true if key == to.as_slice() => to = just_after(key),
+                true if just_after(key) == from => from = RowKey::from_slice(key),
+                _ => return None,
+            }
+        }
+        let run = Run::decode(direction, bytes)?;
+        let run = Run { from, to, ..run };
+        Some(run.with(key, value).encode())
+    }
+
+    /// The run once a row within was written (`None`: deleted).
+    fn with(&self, key: &[u8], value: Option<&[u8]>) -> Run {
+        let (from, to) = (self.from.as_slice(), self.to.as_slice());
+        let mut new = Run::starting(self.direction, from, to);
+        let mut written = value.map(|value| (key, value));
+        let mut fits = true;
+        for row in &self.rows {
+            let (old, value) = self.row(row);
+            let order = match self.direction {
+                Direction::Forward => key.cmp(old),
+                Direction::Backward => old.cmp(key),
+            };
+            if order != Ordering::Greater
+                && let Some((key, value)) = written.take()
+            {
+                fits = fits && new.push(key, value);
+            }
+            fits = fits && (order == Ordering::Equal || new.push(old, value));
+        }
+        if let Some((key, value)) = written {
+            fits = fits && new.push(key, value);
+        }
+        if fits {
+            new.reach_end(from, to);
+        }
+        new
+    }
+
+    fn append(&mut self, key: &[u8], value: &[u8]) {
+        self.rows.push(Row {
+            at: self.bytes.len() as u16,
+            key_len: key.len() as u16,
+            value_len: value.len() as u16,
+        });
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+    }
+
+    fn row(&self, row: &Row) -> (&[u8], &[u8]) {
+        let key = usize::from(row.at)..usize::from(row.at + row.key_len);
+        let value = key.end..key.end + usize::from(row.value_len);
+        (&self.bytes[key], &self.bytes[value])
+    }
+
+    /// What [`Run::encode`] makes of the rows.
+    fn size(&self) -> usize {
+        self.bytes.len() + 4 * self.rows.len()
+    }
+}
+
+/// The first key after this one that a row of the same map can have: items of a
+/// list have numbers.
+fn just_after(key: &[u8]) -> RowKey {
+    if key.first() == Some(&tag::LIST_ITEM)
+        && let Ok(index) = keys::split_indexed(key)
+        && let Some(next) = index.checked_add(1)
+    {
+        let mut after = RowKey::from_slice(&key[..ELEMENT_PREFIX_LEN]);
+        after.extend_from_slice(
+            &keys::indexed(tag::LIST_ITEM, CollectionId(0), next)[ELEMENT_PREFIX_LEN..],
+        );
+        return after;
+    }
+    let mut after = RowKey::from_slice(key);
+    after.push(0);
+    after
+}
+
+/// Two byte strings behind their lengths, and what follows.
+fn take_pair(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (a_len, rest) = bytes.split_first_chunk()?;
+    let (b_len, rest) = rest.split_first_chunk()?;
+    let (a, rest) = rest.split_at_checked(u16::from_be_bytes(*a_len).into())?;
+    let (b, rest) = rest.split_at_checked(u16::from_be_bytes(*b_len).into())?;
+    Some((a, b, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const ID: CollectionId = CollectionId(7);
+
+    fn key(n: u64) -> RowKey {
+        keys::by_score(ID, n as f64, b"member")
+    }
+
+    fn item(n: u64) -> RowKey {
+        keys::indexed(tag::LIST_ITEM, ID, n as i64 - 50)
+    }
+
+    fn rows_of(run: &Run, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let row = |n| run.get(direction, n);
+        let rows = (0..).map_while(row);
+        rows.map(|(k, v)| (k.to_vec(), v.to_vec())).collect()
+    }
+
+    /// Reads and writes at random; a run always says what is in its range.
+    #[test]
+    fn a_run_stays_true_under_writes() {
+        for seed in 0..200 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let key: fn(u64) -> RowKey = [key, item][seed as usize % 2];
+            let direction = match rng.bool() {
+                true => Direction::Forward,
+                false => Direction::Backward,
+            };
+            let mut rows: BTreeMap<RowKey, Vec<u8>> = BTreeMap::new();
+            for _ in 0..rng.usize(..40) {
+                rows.insert(key(rng.u64(10..90)), b"v".to_vec());
+            }
+            let (from, to) = (key(5), key(95));
+            let mut run = Run::starting(direction, &from, &to);
+            let wanted = rng.usize(..45);
+            let mut stored: Vec<_> = rows.iter().collect();
+            if direction == Direction::Backward {
+                stored.reverse();
+            }
+            if stored.iter().take(wanted).all(|(k, v)| run.push(k, v)) && wanted >= stored.len() {
+                run.reach_end(&from, &to);
+            }
+            let mut bytes = run.encode();
+            for _ in 0..60 {
+                let key = key(rng.u64(..100));
+                let value = rng.bool().then(|| vec![b'w'; rng.usize(..200)]);
+                match &value {
+                    Some(value) => rows.insert(key.clone(), value.clone()),
+                    None => rows.remove(&key),
+                };
+                if let Some(new) = Run::amended(direction, &bytes, &key, value.as_deref()) {
+                    bytes = new;
+                }
+                let run = Run::decode(direction, &bytes).unwrap();
+                assert!(run.size() <= RUN_BYTES);
+                let (from, to) = run.range();
+                let mut there: Vec<(Vec<u8>, Vec<u8>)> = rows
+                    .range(RowKey::from_slice(from)..RowKey::from_slice(to))
+                    .map(|(k, v)| (k.to_vec(), v.clone()))
+                    .collect();
+                assert_eq!(rows_of(&run, Direction::Forward), there, "seed {seed}");
+                there.reverse();
+                assert_eq!(rows_of(&run, Direction::Backward), there, "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_grows_with_what_is_pushed_at_its_ends() {
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut run = Run::starting(direction, &item(10), &item(12));
+            let both = match direction {
+                Direction::Forward => [10, 11],
+                Direction::Backward => [11, 10],
+            };
+            assert!(both.iter().all(|&n| run.push(&item(n), b"v")));
+            let mut bytes = run.encode();
+            for n in [12, 9, 13, 8] {
+                bytes = Run::amended(direction, &bytes, &item(n), Some(b"v")).unwrap();
+            }
+            let run = Run::decode(direction, &bytes).unwrap();
+            assert_eq!(run.range(), (&item(8)[..], &item(14)[..]));
+            assert_eq!(run.len(), 6);
+            assert_eq!(Run::amended(direction, &bytes, &item(15), Some(b"v")), None);
+            assert_eq!(Run::amended(direction, &bytes, &item(14), None), None);
+        }
+    }
+
+    #[test]
+    fn a_run_serves_reads_that_begin_within() {
+        let mut run = Run::starting(Direction::Forward, &key(10), &key(90));
+        for n in [10, 20, 30] {
+            assert!(run.push(&key(n), b""));
+        }
+        let serves = |direction, from, to| run.serves(direction, &key(from), &key(to));
+        assert!(serves(Direction::Forward, 10, 99));
+        assert!(serves(Direction::Forward, 25, 99));
+        assert!(!serves(Direction::Forward, 5, 99));
+        assert!(!serves(Direction::Forward, 31, 99));
+        assert!(serves(Direction::Backward, 0, 30));
+        assert!(!serves(Direction::Backward, 0, 31));
+        assert!(!serves(Direction::Backward, 0, 10));
+        assert_eq!(run.skip(Direction::Forward, &key(25), &key(99)), 2);
+        assert_eq!(run.skip(Direction::Backward, &key(0), &key(30)), 1);
+    }
+}

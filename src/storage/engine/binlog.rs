@@ -1,0 +1,843 @@
+//! The binlog: what a tick's commands did, logged in the batch that does it,
+//! and its trimming.
+//!
+//! I3: rows are numbered under the commit lock. The binlog holds effects,
+//! never a request whose meaning depends on when it is run.
+//!
+//! Trimming is a mark below which no row counts. What lies below it goes file by
+//! file, so the log takes some more room on disk than its bounds say.
+
+use crate::encoding::binlog::{HEADER_LEN, Row, key, position};
+use crate::encoding::own::{self, State};
+use crate::resp::encode;
+use crate::storage::engine::history::Following;
+use crate::storage::engine::upstream::Stream;
+use crate::storage::engine::{ColumnFamily, CommitState, Db, Engine};
+use crate::storage::{DbIndex, Result, StorageError};
+use parking_lot::{Mutex, RwLock};
+use rocksdb::WriteBatch;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// What a row has beside its key and value in a write batch, at the most: a tag, and the
+/// varints of its column family and of two lengths.
+pub(in crate::storage) const BATCH_FRAME: usize = 1 + 3 * 5;
+
+/// Buffers of more bytes are freed once what they hold is written.
+const KEEP_BYTES: usize = 1 << 20;
+
+/// After so many bytes trimmed, files are looked for that may go.
+const FILES_STEP: u64 = 16 << 20;
+/// And after so many while the disk is full.
+const SMALL_STEP: u64 = 1 << 20;
+
+/// The effects of the commands of one pending batch, as RESP commands.
+#[derive(Debug, Default)]
+pub struct LogBuffer {
+    /// The value of a row of the binlog: room for its head, then the commands.
+    /// Nothing until there is a command.
+    row: Vec<u8>,
+    entries: u32,
+    /// The DB that the last SELECT in `row` chose.
+    db: Option<DbIndex>,
+    /// The link to a master logs what it receives instead, and nothing else.
+    received: Option<Received>,
+    /// The link to a Redis master: how far that is applied.
+    pub(in crate::storage) stream: Option<Stream>,
+}
+
+/// Rows of the master's binlog that a pending batch applies.
+#[derive(Debug)]
+struct Received {
+    following: Following,
+    /// Position of each row, and where its value ends in `values`.
+    rows: Vec<(u64, usize)>,
+    values: Vec<u8>,
+}
+
+/// Where [`LogBuffer::rollback`] goes back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogSavepoint {
+    row_len: usize,
+    entries: u32,
+    db: Option<DbIndex>,
+}
+
+impl LogBuffer {
+    /// Bytes logged so far, heads of rows included.
+    pub fn len(&self) -> usize {
+        self.row.len() + self.received.as_ref().map_or(0, |r| r.values.len())
+    }
+
+    /// About what it takes in a write batch.
+    pub(in crate::storage) fn batch_bytes(&self) -> usize {
+        let rows = self.received.as_ref().map_or(1, |r| r.rows.len());
+        self.len() + rows * (BATCH_FRAME + size_of::<u64>())
+    }
+
+    /// Whether nothing is logged.
+    pub fn is_empty(&self) -> bool {
+        let reached = self.stream.as_ref().is_some_and(|s| s.reached.is_some());
+        !reached && !self.has_row() && self.received.as_ref().is_none_or(|r| r.rows.is_empty())
+    }
+
+    /// Whether commands are logged.
+    fn has_row(&self) -> bool {
+        !self.row.is_empty()
+    }
+
+    /// From now on only received rows are logged.
+    pub(in crate::storage) fn receive(&mut self, following: Following) {
+        self.stream = None;
+        self.received = Some(Received {
+            following,
+            rows: Vec::new(),
+            values: Vec::new(),
+        });
+    }
+
+    /// From now on commands are logged, with how far the stream is that they come from.
+    pub(in crate::storage) fn receive_stream(&mut self, stream: Stream) {
+        self.received = None;
+        self.stream = Some(stream);
+    }
+
+    /// Logs a received row.
+    pub(in crate::storage) fn push_received(&mut self, at: u64, row: &[u8]) {
+        if let Some(received) = &mut self.received {
+            received.values.extend_from_slice(row);
+            received.rows.push((at, received.values.len()));
+        }
+    }
+
+    /// Whether it is a link's.
+    pub(in crate::storage) fn is_received(&self) -> bool {
+        self.received.is_some() || self.stream.is_some()
+    }
+
+    /// Appends one command that was run in `db`.
+    pub fn append<A: AsRef<[u8]>>(&mut self, db: DbIndex, args: &[A]) {
+        if self.received.is_some() {
+            return;
+        }
+        if self.row.is_empty() {
+            self.row.resize(HEADER_LEN, 0);
+        }
+        if self.db != Some(db) {
+            let mut digits = itoa::Buffer::new();
+            let number = digits.format(db.0).as_bytes();
+            encode::command(&mut self.row, &[b"SELECT", number]);
+            self.db = Some(db);
+        }
+        encode::command(&mut self.row, args);
+        self.entries += 1;
+    }
+
+    pub(in crate::storage) fn savepoint(&self) -> LogSavepoint {
+        LogSavepoint {
+            row_len: self.row.len(),
+            entries: self.entries,
+            db: self.db,
+        }
+    }
+
+    pub(in crate::storage) fn rollback(&mut self, to: LogSavepoint) {
+        debug_assert!(to.row_len <= self.row.len(), "of an earlier row");
+        self.row.truncate(to.row_len);
+        self.entries = to.entries;
+        self.db = to.db;
+    }
+
+    /// Puts what was appended since `from` between MULTI and EXEC, if it is more
+    /// than one command. Savepoints made since then are void. The row's own
+    /// SELECT stays in front.
+    pub(in crate::storage) fn wrap(&mut self, from: LogSavepoint) {
+        if self.entries - from.entries < 2 {
+            return;
+        }
+        let mut multi = Vec::new();
+        encode::command(&mut multi, &[b"MULTI"]);
+        let start = from.row_len.max(HEADER_LEN);
+        let at = start + select_len(&self.row[start..]);
+        self.row.splice(at..at, multi);
+        encode::command(&mut self.row, &[b"EXEC"]);
+    }
+
+    /// Completes the row, and lends its value.
+    fn complete(&mut self, first_entry: u64, unix_ms: u64) -> &[u8] {
+        debug_assert!(self.row.len() > HEADER_LEN, "no commands");
+        if let Some((head, bytes)) = self.row.split_at_mut_checked(HEADER_LEN) {
+            let row = Row {
+                first_entry,
+                entries: self.entries,
+                unix_ms,
+                bytes,
+            };
+            head.copy_from_slice(&row.head());
+        }
+        &self.row
+    }
+
+    /// Bytes of the commands, which is by how much the row advances the position.
+    fn command_bytes(&self) -> u64 {
+        self.row.len().saturating_sub(HEADER_LEN) as u64
+    }
+
+    /// The batch of the commit holds the rows: long ones are not kept here as well.
+    pub(in crate::storage) fn cut(&mut self) {
+        for bytes in [
+            Some(&mut self.row),
+            self.received.as_mut().map(|r| &mut r.values),
+        ] {
+            if let Some(bytes) = bytes.filter(|bytes| bytes.len() > KEEP_BYTES) {
+                *bytes = Vec::new();
+            }
+        }
+    }
+
+    pub(in crate::storage) fn clear(&mut self) {
+        self.row.clear();
+        self.row.shrink_to(KEEP_BYTES);
+        self.entries = 0;
+        self.db = None;
+        if let Some(stream) = &mut self.stream {
+            stream.reached = None;
+        }
+        if let Some(received) = &mut self.received {
+            received.rows.clear();
+            received.values.clear();
+            received.values.shrink_to(KEEP_BYTES);
+        }
+    }
+}
+
+/// Length of the SELECT that `log` begins with, if it does.
+fn select_len(log: &[u8]) -> usize {
+    const SELECT: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$";
+    let Some(rest) = log.strip_prefix(SELECT) else {
+        return 0;
+    };
+    // The length of the number (one digit), its CRLF, the number, its CRLF.
+    let digits = rest.first().map_or(0, |digit| usize::from(digit - b'0'));
+    SELECT.len() + 1 + 2 + digits + 2
+}
+
+/// What the binlog holds, in memory.
+#[derive(Debug)]
+pub struct Binlog {
+    /// Held while its front moves.
+    pub(in crate::storage) trim: Mutex<()>,
+    enabled: AtomicBool,
+    first_position: AtomicU64,
+    first_entry: AtomicU64,
+    /// How far the log was trimmed when files were dropped last.
+    files_from: AtomicU64,
+    next_position: AtomicU64,
+    next_entry: AtomicU64,
+    watchers: RwLock<Vec<Arc<Watcher>>>,
+    watched: AtomicUsize,
+    holds: Mutex<Vec<Arc<AtomicU64>>>,
+}
+
+/// Somebody who wants to know when the binlog grows.
+pub struct Watcher {
+    asleep: AtomicBool,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watcher").finish_non_exhaustive()
+    }
+}
+
+impl Watcher {
+    /// A watcher that is woken by calling `wake`.
+    pub fn new(wake: Box<dyn Fn() + Send + Sync>) -> Arc<Watcher> {
+        Arc::new(Watcher {
+            asleep: AtomicBool::new(false),
+            wake,
+        })
+    }
+
+    /// Says that it goes to sleep, and must look once more before it does; or
+    /// that it is awake.
+    pub fn set_asleep(&self, asleep: bool) {
+        self.asleep.store(asleep, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// Keeps the trim from what a replica still needs, within
+/// [`BinlogBounds::hold_max_bytes`].
+#[derive(Debug)]
+pub struct Hold {
+    from: Arc<AtomicU64>,
+}
+
+impl Hold {
+    /// Lets everything before `position` go.
+    pub fn advance(&self, position: u64) {
+        self.from.fetch_max(position, Ordering::AcqRel);
+    }
+}
+
+/// The range that the binlog holds: `[first, next)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BinlogRange {
+    /// Position of the first byte still there.
+    pub first_position: u64,
+    /// Position that the next byte will have.
+    pub next_position: u64,
+    /// Number of the first entry still there.
+    pub first_entry: u64,
+    /// Number that the next entry will have.
+    pub next_entry: u64,
+}
+
+impl Binlog {
+    pub(in crate::storage) fn load(
+        db: &Db,
+        own_cf: &ColumnFamily,
+        cf: &ColumnFamily,
+        state: &State,
+        enabled: bool,
+    ) -> Result<Binlog> {
+        let trimmed = match db.get_cf(own_cf, own::TRIMMED)? {
+            Some(row) => position(&row)?,
+            None => 0,
+        };
+        let mut rows = db.raw_iterator_cf(cf);
+        rows.seek(key(trimmed));
+        let (first_position, first_entry) = match rows.item() {
+            Some((key, value)) => (position(key)?, Row::decode(value)?.first_entry),
+            None => (state.binlog_position, state.binlog_entry),
+        };
+        rows.status()?;
+        Ok(Binlog {
+            trim: Mutex::default(),
+            enabled: AtomicBool::new(enabled),
+            first_position: AtomicU64::new(first_position),
+            first_entry: AtomicU64::new(first_entry),
+            files_from: AtomicU64::new(0),
+            next_position: AtomicU64::new(state.binlog_position),
+            next_entry: AtomicU64::new(state.binlog_entry),
+            watchers: RwLock::default(),
+            watched: AtomicUsize::new(0),
+            holds: Mutex::default(),
+        })
+    }
+
+    /// From now on `watcher` is woken when a row is written while it sleeps.
+    pub fn watch(&self, watcher: Arc<Watcher>) {
+        let mut watchers = self.watchers.write();
+        watchers.push(watcher);
+        self.watched.store(watchers.len(), Ordering::SeqCst);
+    }
+
+    /// Forgets a watcher.
+    pub fn unwatch(&self, watcher: &Arc<Watcher>) {
+        let mut watchers = self.watchers.write();
+        watchers.retain(|w| !Arc::ptr_eq(w, watcher));
+        self.watched.store(watchers.len(), Ordering::SeqCst);
+    }
+
+    fn wake_watchers(&self) {
+        if self.watched.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        fence(Ordering::SeqCst);
+        for watcher in self.watchers.read().iter() {
+            if watcher.asleep.swap(false, Ordering::SeqCst) {
+                (watcher.wake)();
+            }
+        }
+    }
+
+    /// Keeps everything from `position` on; an end of that is the drop of the hold.
+    fn hold(&self, position: u64) -> Hold {
+        let from = Arc::new(AtomicU64::new(position));
+        self.holds.lock().push(from.clone());
+        Hold { from }
+    }
+
+    /// The lowest position that somebody holds.
+    fn held(&self) -> Option<u64> {
+        let mut holds = self.holds.lock();
+        holds.retain(|from| Arc::strong_count(from) > 1);
+        holds.iter().map(|from| from.load(Ordering::Acquire)).min()
+    }
+
+    /// Everything was replaced: the log is empty and begins where `state` says.
+    pub(in crate::storage) fn restart(&self, state: &State) {
+        self.first_position
+            .store(state.binlog_position, Ordering::Release);
+        self.first_entry
+            .store(state.binlog_entry, Ordering::Release);
+        self.next_position
+            .store(state.binlog_position, Ordering::Release);
+        self.next_entry.store(state.binlog_entry, Ordering::Release);
+        self.files_from.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether commits are logged.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
+    /// What it holds.
+    pub fn range(&self) -> BinlogRange {
+        BinlogRange {
+            first_position: self.first_position.load(Ordering::Acquire),
+            next_position: self.next_position.load(Ordering::Acquire),
+            first_entry: self.first_entry.load(Ordering::Acquire),
+            next_entry: self.next_entry.load(Ordering::Acquire),
+        }
+    }
+}
+
+/// How much of the binlog to keep.
+#[derive(Debug, Clone, Copy)]
+pub struct BinlogBounds {
+    /// Commands.
+    pub max_entries: u64,
+    /// Bytes of commands; 0 is no limit.
+    pub max_bytes: u64,
+    /// Rows from before this time go.
+    pub oldest_unix_ms: u64,
+    /// Bytes up to which rows stay because somebody holds them; 0 is no limit.
+    pub hold_max_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct RowHead {
+    position: u64,
+    entry: u64,
+    unix_ms: u64,
+}
+
+impl Engine {
+    /// Adds the row of this commit to its batch, or the rows that it received;
+    /// the caller holds the commit lock and calls [`Engine::publish_log`] once the
+    /// batch is written.
+    ///
+    /// # Errors
+    /// [`StorageError::Detached`] if received rows do not follow on what is there,
+    /// or come from a master that is not followed any more.
+    pub(in crate::storage) fn put_log(
+        &self,
+        commit: &mut CommitState,
+        log: &mut LogBuffer,
+        unix_ms: u64,
+        batch: &mut WriteBatch,
+    ) -> Result<()> {
+        if let Some(received) = &log.received {
+            self.put_received(commit, received, batch)?;
+            self.forget_upstream(commit, batch);
+            return Ok(());
+        }
+        match &log.stream {
+            Some(stream) if !self.is_current(stream.following) => {
+                return Err(StorageError::Detached);
+            }
+            Some(_) => {}
+            // What a replica writes of its own accord is in nobody's history.
+            None if self.is_following() => return Ok(()),
+            None => self.forget_upstream(commit, batch),
+        }
+        if log.has_row() && self.binlog.is_enabled() {
+            self.put_row(commit, log, unix_ms, batch)?;
+        }
+        if let Some(stream) = &log.stream {
+            self.put_upstream(commit, stream, batch);
+        }
+        Ok(())
+    }
+
+    /// Adds a row of this server's own commands.
+    fn put_row(
+        &self,
+        commit: &mut CommitState,
+        log: &mut LogBuffer,
+        unix_ms: u64,
+        batch: &mut WriteBatch,
+    ) -> Result<()> {
+        let at = commit.state.binlog_position;
+        commit.history = self.renewed_history(at, batch)?;
+        let row = log.complete(commit.state.binlog_entry, unix_ms);
+        batch.put_cf(&self.binlog_cf, key(at), row);
+        commit.state.binlog_position += log.command_bytes();
+        commit.state.binlog_entry += u64::from(log.entries);
+        Ok(())
+    }
+
+    fn put_received(
+        &self,
+        commit: &mut CommitState,
+        received: &Received,
+        batch: &mut WriteBatch,
+    ) -> Result<()> {
+        if !self.is_current(received.following) {
+            return Err(StorageError::Detached);
+        }
+        let (mut at, mut entry) = (commit.state.binlog_position, commit.state.binlog_entry);
+        let mut start = 0;
+        for &(position, end) in &received.rows {
+            let value = received.values.get(start..end).unwrap_or_default();
+            let row = Row::decode(value)?;
+            if position != at || row.first_entry != entry {
+                return Err(StorageError::Detached);
+            }
+            if self.binlog.is_enabled() {
+                batch.put_cf(&self.binlog_cf, key(at), value);
+            }
+            at += row.bytes.len() as u64;
+            entry += u64::from(row.entries);
+            start = end;
+        }
+        commit.state.binlog_position = at;
+        commit.state.binlog_entry = entry;
+        Ok(())
+    }
+
+    pub(in crate::storage) fn publish_log(&self, state: &State) {
+        let binlog = &self.binlog;
+        binlog
+            .next_position
+            .store(state.binlog_position, Ordering::Release);
+        binlog
+            .next_entry
+            .store(state.binlog_entry, Ordering::Release);
+        binlog.wake_watchers();
+    }
+
+    /// Holds the binlog from `position` on, or from the first row that is still
+    /// there; says what there is.
+    pub fn hold_binlog(&self, position: u64) -> (Hold, BinlogRange) {
+        // A trim that has begun does not know of this hold.
+        let _no_trim = self.binlog.trim.lock();
+        (self.binlog.hold(position), self.binlog.range())
+    }
+
+    /// Where the row begins that has the byte at `position`: there itself for the
+    /// byte that comes next. `None` if no row has it.
+    pub fn row_at(&self, position: u64) -> Result<Option<u64>> {
+        let range = self.binlog.range();
+        if position == range.next_position {
+            return Ok(Some(position));
+        }
+        if position < range.first_position {
+            return Ok(None);
+        }
+        let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
+        rows.seek_for_prev(key(position));
+        let Some((row_key, value)) = rows.item() else {
+            rows.status()?;
+            return Ok(None);
+        };
+        let start = self::position(row_key)?;
+        let len = Row::decode(value)?.bytes.len() as u64;
+        Ok((position - start < len).then_some(start))
+    }
+
+    /// Drops the oldest rows until the log is within all bounds; what that costs
+    /// depends on the files that go, not on the rows. Returns whether anything went.
+    pub fn trim_binlog(&self, bounds: &BinlogBounds) -> Result<bool> {
+        let _one_at_a_time = self.binlog.trim.lock();
+        let range = self.binlog.range();
+        if range.first_position == range.next_position {
+            return Ok(false);
+        }
+        let first = self.row_from(range.first_position, range)?;
+        let by_bytes = match bounds.max_bytes {
+            0 => 0,
+            bytes => range.next_position.saturating_sub(bytes),
+        };
+        let first_entry = range.next_entry.saturating_sub(bounds.max_entries);
+        let within = by_bytes <= first.position
+            && first_entry <= first.entry
+            && bounds.oldest_unix_ms <= first.unix_ms;
+        if within {
+            return Ok(false);
+        }
+        let by_entries = self.first_row(range, |row| row.entry >= first_entry)?;
+        let by_age = self.first_row(range, |row| row.unix_ms >= bounds.oldest_unix_ms)?;
+        let wanted = by_bytes.max(by_entries).max(by_age);
+        // Who holds a byte needs the row that it is in, from its beginning.
+        let held = self.held_from(bounds, range).min(range.next_position);
+        let held = self.row_at(held)?.unwrap_or(held);
+        let to = self.row_from(wanted.min(held), range)?;
+        if to.position <= range.first_position {
+            return Ok(false);
+        }
+        // No range deletion: its trace would lie over all files there are, and each
+        // compaction would write all of them again. As it is they are only moved.
+        let mark = key(to.position);
+        if let Err(error) = self.db.put_cf(&self.own_cf, own::TRIMMED, mark) {
+            let error = error.into();
+            self.fail(&error);
+            return Err(error);
+        }
+        self.binlog.first_entry.store(to.entry, Ordering::Release);
+        self.binlog
+            .first_position
+            .store(to.position, Ordering::Release);
+        let files_from = &self.binlog.files_from;
+        let step = match self.disk.is_low() {
+            true => SMALL_STEP,
+            false => FILES_STEP,
+        };
+        if to.position - files_from.load(Ordering::Relaxed).min(to.position) >= step {
+            // Files that are gone stay gone: so must the mark.
+            self.sync_wal()?;
+            // Both ends count.
+            let last = key(to.position - 1);
+            self.db
+                .delete_file_in_range_cf(&self.binlog_cf, key(0), last)?;
+            files_from.store(to.position, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
+    /// From where on rows stay for those who hold them.
+    fn held_from(&self, bounds: &BinlogBounds, range: BinlogRange) -> u64 {
+        let cap = match bounds.hold_max_bytes {
+            0 => 0,
+            bytes => range.next_position.saturating_sub(bytes),
+        };
+        self.binlog.held().map_or(u64::MAX, |from| from.max(cap))
+    }
+
+    /// The first row at or after `at`; the end of the log if there is none.
+    fn row_from(&self, at: u64, range: BinlogRange) -> Result<RowHead> {
+        let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
+        rows.seek(key(at.max(range.first_position)));
+        if let Some((key, value)) = rows.item() {
+            let row = Row::decode(value)?;
+            return Ok(RowHead {
+                position: position(key)?,
+                entry: row.first_entry,
+                unix_ms: row.unix_ms,
+            });
+        }
+        rows.status()?;
+        Ok(RowHead {
+            position: range.next_position,
+            entry: range.next_entry,
+            unix_ms: u64::MAX,
+        })
+    }
+
+    /// The position of the first row that `wanted` holds for, by bisection: it
+    /// must hold for all rows after that one.
+    fn first_row(&self, range: BinlogRange, wanted: impl Fn(RowHead) -> bool) -> Result<u64> {
+        let (mut low, mut high) = (range.first_position, range.next_position);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if wanted(self.row_from(middle, range)?) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        Ok(low)
+    }
+
+    /// Calls `each` with position and row for all rows from `from` on, until it
+    /// says false.
+    pub fn read_binlog(&self, from: u64, mut each: impl FnMut(u64, Row<'_>) -> bool) -> Result<()> {
+        let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
+        rows.seek(key(from));
+        while let Some((key, value)) = rows.item() {
+            if !each(position(key)?, Row::decode(value)?) {
+                return Ok(());
+            }
+            rows.next();
+        }
+        Ok(rows.status()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{StorageConfig, Txn};
+
+    #[test]
+    fn a_row_holds_what_was_not_taken_back() {
+        let mut log = LogBuffer::default();
+        for n in 0..2u64 {
+            let start = log.savepoint();
+            log.append(DbIndex(0), &["DEL", "gone"]);
+            log.rollback(start);
+            assert!(log.is_empty());
+            assert_eq!((log.len(), log.command_bytes()), (0, 0));
+            log.append(DbIndex(3), &["DEL", "one"]);
+            let one = log.savepoint();
+            log.append(DbIndex(3), &["DEL", "two"]);
+            log.rollback(one);
+            log.append(DbIndex(3), &["DEL", "six"]);
+            log.wrap(start);
+            let row = Row::decode(log.complete(7 + n, 99)).unwrap();
+            assert_eq!((row.first_entry, row.entries, row.unix_ms), (7 + n, 2, 99));
+            let select = "*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n";
+            let (one, six) = (
+                "*2\r\n$3\r\nDEL\r\n$3\r\none\r\n",
+                "*2\r\n$3\r\nDEL\r\n$3\r\nsix\r\n",
+            );
+            let bytes = format!("{select}*1\r\n$5\r\nMULTI\r\n{one}{six}*1\r\n$4\r\nEXEC\r\n");
+            assert_eq!(row.bytes, bytes.as_bytes());
+            assert_eq!(log.command_bytes(), bytes.len() as u64);
+            log.clear();
+        }
+    }
+
+    #[test]
+    fn every_byte_of_the_log_is_in_one_row() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = StorageConfig::new(dir.path().join("db"));
+        let engine = Engine::open(config).expect("opens");
+        let mut txn = Txn::new(engine.clone());
+        let mut starts = vec![engine.binlog.range().next_position];
+        for n in 0..5 {
+            txn.begin(1).unwrap();
+            for _ in 0..n {
+                txn.effect(DbIndex(n), &["SET", "key", "value"]);
+            }
+            txn.commit().expect("a commit");
+            starts.push(engine.binlog.range().next_position);
+        }
+        starts.dedup();
+        let (first, end) = (starts[0], starts[starts.len() - 1]);
+        for position in first..=end {
+            let start = starts.iter().rev().find(|start| **start <= position);
+            assert_eq!(engine.row_at(position).expect("a row"), start.copied());
+        }
+        assert_eq!(engine.row_at(first - 1).expect("no row"), None);
+        assert_eq!(engine.row_at(end + 1).expect("no row"), None);
+    }
+
+    const BOUNDS: BinlogBounds = BinlogBounds {
+        max_entries: u64::MAX,
+        max_bytes: 0,
+        oldest_unix_ms: 0,
+        hold_max_bytes: 0,
+    };
+
+    #[test]
+    fn what_is_trimmed_does_not_come_back() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = StorageConfig::new(dir.path().join("db"));
+        let open = || Engine::open(config.clone()).expect("opens");
+        let mut before = None;
+        for entries in [3, 1] {
+            let engine = open();
+            assert_eq!(
+                before.unwrap_or(engine.binlog.range()),
+                engine.binlog.range()
+            );
+            let mut txn = Txn::new(engine.clone());
+            for _ in 0..5 {
+                txn.begin(1).unwrap();
+                txn.effect(DbIndex(0), &["SET", "key", "value"]);
+                txn.commit().expect("a commit");
+            }
+            let bounds = BinlogBounds {
+                max_entries: entries,
+                ..BOUNDS
+            };
+            assert!(engine.trim_binlog(&bounds).expect("a trim"));
+            let range = engine.binlog.range();
+            assert_eq!(range.next_entry - range.first_entry, entries);
+            assert_eq!(engine.row_at(range.first_position - 1).expect("none"), None);
+            assert_eq!(
+                engine.check().expect("a check").faults,
+                Vec::<String>::new()
+            );
+            engine.make_durable().expect("durable");
+            before = Some(range);
+        }
+        assert_eq!(before, Some(open().binlog.range()));
+    }
+
+    /// Rows are written once, are never compacted, and go with their files.
+    #[test]
+    fn trimmed_files_go_and_none_is_written_again() {
+        write_and_trim(256 << 10);
+    }
+
+    #[test]
+    fn a_row_at_the_end_of_a_file_stays_while_it_is_the_first() {
+        write_and_trim(20 << 20);
+    }
+
+    fn write_and_trim(row_bytes: u64) {
+        const KEPT: u64 = 64 << 20;
+        let dir = tempfile::tempdir().expect("a directory");
+        let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
+        let size = || {
+            let name = "rocksdb.total-sst-files-size";
+            let size = engine.db.property_int_value_cf(&engine.binlog_cf, name);
+            size.expect("a property").unwrap_or_default()
+        };
+        let bounds = BinlogBounds {
+            max_bytes: KEPT,
+            ..BOUNDS
+        };
+        let noise = std::iter::repeat_with(|| fastrand::u8(..));
+        let noise: Vec<u8> = noise.take(row_bytes as usize).collect();
+        let mut txn = Txn::new(engine.clone());
+        let mut written = 0;
+        while written < 6 * KEPT || size() > 2 * KEPT {
+            assert!(written < 40 * KEPT, "{} bytes in files", size());
+            txn.begin(1).unwrap();
+            txn.effect(DbIndex(0), &[b"SET", b"key", noise.as_slice()]);
+            txn.commit().expect("a commit");
+            engine.trim_binlog(&bounds).expect("a trim");
+            let first = engine.binlog.range().first_position;
+            assert_eq!(engine.row_at(first).expect("a row"), Some(first));
+            written += row_bytes;
+        }
+        let name = "rocksdb.cfstats-no-file-histogram";
+        let stats = engine.db.property_value_cf(&engine.binlog_cf, name);
+        let stats = stats.expect("a property").unwrap_or_default();
+        let line = |name| stats.lines().find(|line| line.contains(name));
+        let columns: Vec<&str> = line("W-Amp").unwrap().split_whitespace().collect();
+        let sum: Vec<&str> = line(" Sum ").unwrap().split_whitespace().collect();
+        let at = columns.iter().position(|name| *name == "W-Amp").unwrap();
+        // A size has its unit in a column of its own.
+        assert_eq!(sum[at + 1], "1.0", "{stats}");
+    }
+
+    #[test]
+    fn a_bound_of_zero_bytes_is_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
+        for n in 0..10_u64 {
+            let mut txn = Txn::new(engine.clone());
+            txn.begin(1_000 + n).unwrap();
+            txn.effect(DbIndex(0), &[b"PING"]);
+            txn.commit().expect("a commit");
+        }
+        let all = engine.binlog.range();
+        let mut bounds = BOUNDS;
+        assert!(!engine.trim_binlog(&bounds).expect("a trim"));
+        assert_eq!(engine.binlog.range(), all);
+        bounds.max_bytes = (all.next_position - all.first_position) / 2;
+        assert!(engine.trim_binlog(&bounds).expect("a trim"));
+        assert_eq!(engine.binlog.range().first_entry, all.next_entry - 5);
+        bounds.oldest_unix_ms = 1_007;
+        assert!(engine.trim_binlog(&bounds).expect("a trim"));
+        assert_eq!(engine.binlog.range().first_entry, all.next_entry - 3);
+        // Somebody holds what would go.
+        let (hold, _) = engine.hold_binlog(engine.binlog.range().first_position);
+        bounds.max_entries = 1;
+        assert!(!engine.trim_binlog(&bounds).expect("a trim"));
+        // A byte in the middle of a row keeps that row, and no earlier one.
+        hold.advance(engine.binlog.range().first_position + 1);
+        assert!(!engine.trim_binlog(&bounds).expect("a trim"));
+        drop(hold);
+        assert!(engine.trim_binlog(&bounds).expect("a trim"));
+        assert_eq!(engine.binlog.range().first_entry, all.next_entry - 1);
+    }
+}

@@ -1,0 +1,93 @@
+//! Places where tests make the process end or an operation fail.
+
+use crate::storage::{Result, StorageError};
+#[cfg(test)]
+use std::cell::RefCell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A place where tests make the process die, or a write fail, or each take long: set
+/// `KEDIS_FAIL_POINT=name:count[:error|:slow]`. Free when debug assertions are off.
+pub fn fail_point(name: &str) -> Result<()> {
+    if cfg!(debug_assertions) {
+        pass(name)
+    } else {
+        Ok(())
+    }
+}
+
+struct FailPoint {
+    name: String,
+    /// Hits left until it acts.
+    left: AtomicU64,
+    /// Fail the operation instead of ending the process.
+    error: bool,
+    /// Take long each time, and fail nothing.
+    slow: bool,
+}
+
+/// What a test does at a fail point, by its name.
+#[cfg(test)]
+type AtFailPoint = (&'static str, Box<dyn FnOnce()>);
+
+#[cfg(test)]
+thread_local! {
+    static AT_FAIL_POINT: RefCell<Option<AtFailPoint>> = RefCell::default();
+}
+
+/// Calls `act` when this thread passes the fail point `name` for the next time.
+#[cfg(test)]
+pub(in crate::storage) fn at_fail_point(name: &'static str, act: impl FnOnce() + 'static) {
+    AT_FAIL_POINT.set(Some((name, Box::new(act))));
+}
+
+#[cfg(test)]
+fn act_at(name: &str) {
+    let is_here = |at: &mut (&str, _)| at.0 == name;
+    let here = AT_FAIL_POINT.with_borrow_mut(|at| at.take_if(is_here));
+    if let Some((_, act)) = here {
+        act();
+    }
+}
+
+/// `KEDIS_FAIL_POINT=name:count[:error|:slow]` ends the process (or fails the operation) at the count-th time that `name` is passed.
+fn pass(name: &str) -> Result<()> {
+    #[cfg(test)]
+    act_at(name);
+    static POINT: OnceLock<Option<FailPoint>> = OnceLock::new();
+    let Some(point) = POINT.get_or_init(parse_fail_point) else {
+        return Ok(());
+    };
+    if point.name != name {
+        return Ok(());
+    }
+    if point.slow {
+        std::thread::sleep(SLOW);
+        return Ok(());
+    }
+    if point.left.fetch_sub(1, Ordering::Relaxed) != 1 {
+        return Ok(());
+    }
+    if point.error {
+        return Err(StorageError::Format(format!("fail point {name}")));
+    }
+    std::process::abort()
+}
+
+/// How long a slow step takes.
+const SLOW: Duration = Duration::from_millis(100);
+
+fn parse_fail_point() -> Option<FailPoint> {
+    let text = std::env::var("KEDIS_FAIL_POINT").ok()?;
+    let mut parts = text.split(':');
+    let name = parts.next()?.to_owned();
+    let left = parts.next()?.parse().ok()?;
+    let action = parts.next();
+    Some(FailPoint {
+        name,
+        left: AtomicU64::new(left),
+        error: action == Some("error"),
+        slow: action == Some("slow"),
+    })
+}

@@ -1,0 +1,73 @@
+//! Which history this database holds, so that replicas of diverged histories
+//! are told apart from those that only lag.
+//!
+//! A history has an id; a binlog position means something only together with
+//! one. Whoever begins to write on his own begins a new history: a server with
+//! its first write after a start, and a replica that is promoted. It continues the one
+//! before, which is kept as an ancestor with the position up to which it was
+//! the same. So a restored backup, a copied directory or a machine that lost
+//! its last seconds can never be taken for the history that it left.
+//!
+//! A replica follows: it keeps the id of its master, and its commits are in
+//! no binlog but for those that hold the master's own rows. A replica of a Redis
+//! has a history of its own: see [`crate::storage::upstream`].
+
+use crate::encoding::own::Ancestor;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct History {
+    /// 40 hexadecimal digits.
+    pub id: String,
+    /// What it continues, the latest last.
+    pub ancestors: Vec<Ancestor>,
+}
+
+impl History {
+    /// Whether somebody who holds the history `id` up to the position `next` has
+    /// nothing that this history, which goes up to `end`, lacks.
+    pub fn contains(&self, id: &str, next: u64, end: u64) -> bool {
+        if id == self.id {
+            return next <= end;
+        }
+        let mut ancestors = self.ancestors.iter();
+        ancestors.any(|a| a.id == id && next <= a.end.min(end))
+    }
+}
+
+/// What a stretch of following is known by: rows that were received in an
+/// earlier one are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Following(pub(in crate::storage) u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(digit: char) -> String {
+        digit.to_string().repeat(40)
+    }
+
+    #[test]
+    fn a_history_contains_first_parts_of_itself_and_of_its_ancestors() {
+        let history = History {
+            id: id('c'),
+            ancestors: vec![
+                Ancestor {
+                    id: id('a'),
+                    end: 10,
+                },
+                Ancestor {
+                    id: id('b'),
+                    end: 20,
+                },
+            ],
+        };
+        let has = |digit, next| history.contains(&id(digit), next, 30);
+        assert!(has('c', 30) && !has('c', 31));
+        assert!(has('b', 20) && !has('b', 21));
+        assert!(has('a', 10) && !has('a', 11));
+        assert!(!has('d', 1));
+        assert!(!history.contains(&id('b'), 20, 19));
+    }
+}

@@ -1,0 +1,73 @@
+//! What holds the keys of one DB: a column family, and what is known of it.
+
+use super::ColumnFamily;
+use super::low_mark::LowMark;
+use super::removals::Removals;
+use crate::encoding::CollectionId;
+use crate::encoding::own::{Counts, KeyspaceId};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A keyspace: the column family that holds a DB, and how many keys it has.
+pub struct Keyspace {
+    /// Its number.
+    pub id: KeyspaceId,
+    pub(in crate::storage) cf: ColumnFamily,
+    /// Mixed into the hashes of its hot rows; a new one forgets them all.
+    hot_seed: AtomicU64,
+    keys: AtomicU64,
+    expires: AtomicU64,
+    /// No TTL row stands before this time.
+    pub(in crate::storage) ttl_low_ms: LowMark,
+    /// No reclaim row stands before this id.
+    pub(in crate::storage) reclaim_low: LowMark,
+    pub(in crate::storage) removals: Removals,
+}
+
+impl Keyspace {
+    /// The committed counts.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            keys: self.keys.load(Ordering::Relaxed),
+            expires: self.expires.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What the hash of a row's key becomes to find it among the hot rows.
+    pub(in crate::storage) fn hot_hash(&self, hash: u64) -> u64 {
+        hash ^ self.hot_seed.load(Ordering::Relaxed)
+    }
+
+    /// Forgets its hot rows. The caller keeps everybody else away from its keys.
+    pub(in crate::storage) fn forget_hot_rows(&self) {
+        self.hot_seed.store(fastrand::u64(..), Ordering::Relaxed);
+    }
+
+    /// Shows everybody what a commit made of the counts. The caller holds the commit lock.
+    pub(in crate::storage) fn add(&self, keys: i64, expires: i64) {
+        self.set_counts(self.counts().plus(keys, expires));
+    }
+
+    pub(in crate::storage) fn set_counts(&self, counts: Counts) {
+        self.keys.store(counts.keys, Ordering::Relaxed);
+        self.expires.store(counts.expires, Ordering::Relaxed);
+    }
+
+    /// No TTL row stands before the first of these, no reclaim row before the second.
+    pub(in crate::storage) fn low_marks(&self) -> (u64, CollectionId) {
+        let reclaim = CollectionId(self.reclaim_low.begin().low);
+        (self.ttl_low_ms.begin().low, reclaim)
+    }
+
+    pub(in crate::storage) fn new(id: KeyspaceId, cf: ColumnFamily) -> Keyspace {
+        Keyspace {
+            id,
+            cf,
+            hot_seed: AtomicU64::new(fastrand::u64(..)),
+            keys: AtomicU64::new(0),
+            expires: AtomicU64::new(0),
+            ttl_low_ms: LowMark::default(),
+            reclaim_low: LowMark::default(),
+            removals: Removals::default(),
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Key locks: a fixed number of stripes, found by a key's hash.
+//!
+//! A thread holds the stripes of all keys it wrote until its batch is
+//! committed. The rule that makes deadlock impossible: a thread waits for a
+//! stripe only when every stripe it holds has a lower number, and that is so
+//! only while it collects the stripes of one command, in ascending order; what
+//! earlier commands of its tick hold is committed and let go first (see
+//! [`crate::storage::txn`]). A stripe is held by a thread, not by a command: taking one
+//! that the thread already holds succeeds at once.
+//!
+//! Owners that are [long](Owner::is_long) run scripts, for as long as these take.
+//! Neither IO threads nor they themselves wait for them: they are told who holds
+//! the stripe.
+//!
+//! Commands that only read *share* the stripes of their keys, each for itself and no
+//! longer than it runs. Who shares stripes waits for none: if he cannot share all he
+//! needs, he lets go of everything and waits until he can, or, after some vain
+//! attempts, takes them for himself as above. Nobody begins to share a stripe while
+//! its word says that somebody waits for it; who is woken says so anew when he finds it
+//! taken once more, so others may be faster than he.
+//!
+//! A stripe is one word; threads that wait for one sleep in a bucket that
+//! several stripes share.
+
+use crate::base::huge_pages::HugeVec;
+use crate::base::prefetch;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How many stripes there are; a power of two. Two threads that each hold a few
+/// hundred random keys rarely meet on a stripe.
+pub const STRIPES: usize = 1 << 17;
+
+/// The number of a stripe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stripe(u32);
+
+impl Stripe {
+    /// Its place among [`STRIPES`].
+    pub(in crate::storage) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Who holds a stripe: a number that one thread has for itself, above 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner(pub u32);
+
+/// Set in the number of an owner that may hold stripes for long.
+pub(in crate::storage) const LONG: u32 = 1 << 30;
+
+impl Owner {
+    /// Whether it may hold stripes for long: who has other things to do does not
+    /// wait for it.
+    pub fn is_long(self) -> bool {
+        self.0 & LONG != 0
+    }
+}
+
+/// Set in a stripe's word while somebody may be waiting for it.
+const WAITED_FOR: u32 = 1 << 31;
+
+/// Set in a stripe's word while threads share it; the bits below say how many.
+const SHARED: u32 = 1 << 29;
+
+/// How many sleeping places there are; a power of two.
+const BUCKETS: usize = 64;
+
+#[derive(Default)]
+struct Bucket {
+    mutex: Mutex<()>,
+    freed: Condvar,
+}
+
+/// See the module.
+pub struct Locks {
+    /// The holder's number or [`SHARED`] and a number of threads, either perhaps
+    /// with [`WAITED_FOR`]; 0 if free.
+    words: HugeVec<AtomicU32>,
+    buckets: Box<[Bucket]>,
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Locks {
+            words: (0..STRIPES).map(|_| AtomicU32::new(0)).collect(),
+            buckets: (0..BUCKETS).map(|_| Bucket::default()).collect(),
+        }
+    }
+}
+
+/// What [`Locks::try_lock`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum TryLock {
+    /// The stripe was free and is now held.
+    Taken,
+    /// The owner holds it already.
+    Mine,
+    /// Somebody else holds it; for those who share it, an owner that nobody is.
+    Busy(Owner),
+}
+
+impl Locks {
+    /// The stripe of a key whose hash is `hash`.
+    pub fn stripe(hash: u64) -> Stripe {
+        Stripe((hash >> 40) as u32 & (STRIPES as u32 - 1))
+    }
+
+    /// Takes the stripe if it is free.
+    pub fn try_lock(&self, stripe: Stripe, owner: Owner) -> TryLock {
+        match self
+            .word(stripe)
+            .compare_exchange(0, owner.0, Ordering::Acquire, Ordering::Relaxed)
+        {
+            Ok(_) => TryLock::Taken,
+            Err(word) if word & !WAITED_FOR == owner.0 => TryLock::Mine,
+            Err(word) => TryLock::Busy(Owner(word & !WAITED_FOR)),
+        }
+    }
+
+    /// Takes the stripe, waiting for it; for one that holds it for long only if
+    /// `patient`. The owner must not hold it yet.
+    ///
+    /// # Errors
+    /// Who holds it for long.
+    pub fn lock(&self, stripe: Stripe, owner: Owner, patient: bool) -> Result<(), Owner> {
+        let word = self.word(stripe);
+        let free = |wanted| word.compare_exchange(0, wanted, Ordering::Acquire, Ordering::Relaxed);
+        if free(owner.0).is_ok() {
+            return Ok(());
+        }
+        let bucket = self.bucket(stripe);
+        let mut sleeping = bucket.mutex.lock();
+        // Others may sleep here too: the bit stays set, so that they are woken.
+        while let Err(held) = free(owner.0 | WAITED_FOR) {
+            let holder = Owner(held & !WAITED_FOR);
+            debug_assert_ne!(holder, owner, "locked twice");
+            if holder.is_long() && !patient {
+                return Err(holder);
+            }
+            if self.mark(stripe, held) {
+                bucket.freed.wait(&mut sleeping);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether somebody has the stripe for himself.
+    pub fn is_taken(&self, stripe: Stripe) -> bool {
+        let word = self.word(stripe).load(Ordering::Acquire);
+        word != 0 && word & SHARED == 0
+    }
+
+    /// Lets a stripe go that the owner holds.
+    pub fn unlock(&self, stripe: Stripe, owner: Owner) {
+        let word = self.word(stripe).swap(0, Ordering::Release);
+        assert_eq!(word & !WAITED_FOR, owner.0, "not the holder");
+        self.freed(stripe, word);
+    }
+
+    /// Shares the stripe if nobody else has it for himself or waits for it.
+    pub fn try_share(&self, stripe: Stripe, owner: Owner) -> TryLock {
+        let word = self.word(stripe);
+        let mut seen = 0;
+        loop {
+            let shared = match seen {
+                0 => SHARED | 1,
+                _ if seen & (SHARED | WAITED_FOR) == SHARED => seen + 1,
+                _ if seen & !WAITED_FOR == owner.0 => return TryLock::Mine,
+                _ => return TryLock::Busy(Owner(seen & !WAITED_FOR)),
+            };
+            let (taken, free) = (Ordering::Acquire, Ordering::Relaxed);
+            match word.compare_exchange(seen, shared, taken, free) {
+                Ok(_) => return TryLock::Taken,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Waits until the stripe can be shared, or somebody holds it for long. Whoever
+    /// waits must not hold any. What was found may be over by the time that this
+    /// returns.
+    pub fn wait_to_share(&self, stripe: Stripe) {
+        let word = self.word(stripe);
+        let bucket = self.bucket(stripe);
+        let mut sleeping = bucket.mutex.lock();
+        loop {
+            let seen = word.load(Ordering::Relaxed);
+            let can_share = seen == 0 || seen & (SHARED | WAITED_FOR) == SHARED;
+            if can_share || Owner(seen).is_long() {
+                return;
+            }
+            if self.mark(stripe, seen) {
+                bucket.freed.wait(&mut sleeping);
+            }
+        }
+    }
+
+    /// Says that somebody waits for a stripe whose word is `seen`; not if it is
+    /// another by now.
+    fn mark(&self, stripe: Stripe, seen: u32) -> bool {
+        let (word, relaxed) = (self.word(stripe), Ordering::Relaxed);
+        word.compare_exchange(seen, seen | WAITED_FOR, relaxed, relaxed)
+            .is_ok()
+    }
+
+    /// Ends what [`Locks::try_share`] has begun.
+    pub fn unshare(&self, stripe: Stripe) {
+        let word = self.word(stripe);
+        let mut seen = SHARED | 1;
+        loop {
+            let count = seen & !(SHARED | WAITED_FOR);
+            assert!(seen & SHARED != 0 && count > 0, "nobody shares it");
+            let left = if count == 1 { 0 } else { seen - 1 };
+            let (released, not) = (Ordering::Release, Ordering::Relaxed);
+            match word.compare_exchange(seen, left, released, not) {
+                Ok(_) if left == 0 => return self.freed(stripe, seen),
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Wakes who sleeps for a stripe whose last word was this.
+    fn freed(&self, stripe: Stripe, word: u32) {
+        if word & WAITED_FOR != 0 {
+            let bucket = self.bucket(stripe);
+            let _sleepers_see_it = bucket.mutex.lock();
+            bucket.freed.notify_all();
+        }
+    }
+
+    /// Has the processor fetch the stripe's word.
+    pub fn prefetch(&self, stripe: Stripe) {
+        prefetch::to_write(self.word(stripe));
+    }
+
+    fn word(&self, stripe: Stripe) -> &AtomicU32 {
+        &self.words[stripe.index()]
+    }
+
+    fn bucket(&self, stripe: Stripe) -> &Bucket {
+        &self.buckets[stripe.index() & (BUCKETS - 1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stripe_has_one_holder_and_knows_it() {
+        let locks = Locks::default();
+        let (a, b) = (Owner(1), Owner(2));
+        let stripe = Locks::stripe(0x1234_5678_9abc_def0);
+        assert_eq!(locks.try_lock(stripe, a), TryLock::Taken);
+        assert_eq!(locks.try_lock(stripe, a), TryLock::Mine);
+        assert_eq!(locks.try_lock(stripe, b), TryLock::Busy(a));
+        locks.unlock(stripe, a);
+        assert_eq!(locks.try_lock(stripe, b), TryLock::Taken);
+    }
+
+    #[test]
+    fn readers_share_a_stripe_and_let_in_who_waits() {
+        let locks = std::sync::Arc::new(Locks::default());
+        let stripe = Locks::stripe(7);
+        let (a, b, writer) = (Owner(1), Owner(2), Owner(3));
+        assert_eq!(locks.try_share(stripe, a), TryLock::Taken);
+        assert_eq!(locks.try_share(stripe, b), TryLock::Taken);
+        assert!(matches!(locks.try_lock(stripe, writer), TryLock::Busy(_)));
+        let waiting = {
+            let locks = locks.clone();
+            std::thread::spawn(move || locks.lock(stripe, writer, false))
+        };
+        while locks.word(stripe).load(Ordering::Relaxed) & WAITED_FOR == 0 {
+            std::thread::yield_now();
+        }
+        assert!(matches!(locks.try_share(stripe, a), TryLock::Busy(_)));
+        locks.unshare(stripe);
+        assert!(!waiting.is_finished());
+        locks.unshare(stripe);
+        assert_eq!(waiting.join().unwrap(), Ok(()));
+        assert_eq!(locks.try_share(stripe, writer), TryLock::Mine);
+        assert_eq!(locks.try_share(stripe, a), TryLock::Busy(writer));
+        locks.unlock(stripe, writer);
+        assert_eq!(locks.try_share(stripe, a), TryLock::Taken);
+    }
+
+    #[test]
+    fn who_writes_under_a_lock_has_no_reader_beside_him() {
+        let locks = Locks::default();
+        let stripe = Locks::stripe(7);
+        let values = [AtomicU32::new(0), AtomicU32::new(0)];
+        let write = |owner| {
+            for _ in 0..20_000 {
+                locks.lock(stripe, owner, true).unwrap();
+                for value in &values {
+                    value.fetch_add(1, Ordering::Relaxed);
+                }
+                locks.unlock(stripe, owner);
+            }
+        };
+        let read = |owner| {
+            for _ in 0..20_000 {
+                while locks.try_share(stripe, owner) != TryLock::Taken {
+                    std::hint::spin_loop();
+                }
+                let [a, b] = &values;
+                assert_eq!(a.load(Ordering::Relaxed), b.load(Ordering::Relaxed));
+                locks.unshare(stripe);
+            }
+        };
+        std::thread::scope(|scope| {
+            for n in 1..=2 {
+                scope.spawn(move || write(Owner(n)));
+                scope.spawn(move || read(Owner(n + 2)));
+            }
+        });
+        assert_eq!(locks.word(stripe).load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody shares it")]
+    fn nobody_ends_what_he_has_not_begun() {
+        let locks = Locks::default();
+        locks.lock(Locks::stripe(7), Owner(1), true).unwrap();
+        locks.unshare(Locks::stripe(7));
+    }
+
+    #[test]
+    #[should_panic(expected = "not the holder")]
+    fn only_the_holder_unlocks() {
+        let locks = Locks::default();
+        let stripe = Locks::stripe(7);
+        locks.lock(stripe, Owner(1), true).unwrap();
+        locks.unlock(stripe, Owner(2));
+    }
+
+    #[test]
+    fn nobody_waits_for_one_that_holds_a_stripe_for_long_unless_he_wants_to() {
+        let locks = std::sync::Arc::new(Locks::default());
+        let stripe = Locks::stripe(7);
+        let (script, io) = (Owner(1 | LONG), Owner(2));
+        locks.lock(stripe, script, true).unwrap();
+        assert_eq!(locks.lock(stripe, io, false), Err(script));
+        let patient = {
+            let locks = locks.clone();
+            std::thread::spawn(move || locks.lock(stripe, Owner(3), true))
+        };
+        locks.unlock(stripe, script);
+        assert_eq!(patient.join().unwrap(), Ok(()));
+        assert_eq!(locks.try_lock(stripe, io), TryLock::Busy(Owner(3)));
+    }
+}

@@ -1,0 +1,45 @@
+//! Consistent reads of all rows while others commit.
+
+use super::{Db, Engine};
+use rocksdb::{ReadOptions, SnapshotWithThreadMode};
+use std::sync::Arc;
+
+/// All rows as they were at one moment. Their versions are kept, but not the files of a
+/// cleared keyspace: who reads stays inside the gate.
+pub(in crate::storage) struct ReadSnapshot {
+    // Dropped first.
+    rows: SnapshotWithThreadMode<'static, Db>,
+    /// The number of the last commit that it shows.
+    pub(in crate::storage) last_commit: u64,
+    _engine: Arc<Engine>,
+}
+
+impl Engine {
+    /// This moment.
+    #[allow(unsafe_code)]
+    pub(in crate::storage) fn moment(self: &Arc<Self>) -> ReadSnapshot {
+        let nobody_commits = self.commit.lock();
+        let last_commit = self.durability.written();
+        let rows = self.db.snapshot();
+        drop(nobody_commits);
+        // SAFETY: only the lifetime changes. The database is the one of the engine that
+        // the moment owns a share of and drops after the snapshot.
+        let rows = unsafe {
+            std::mem::transmute::<SnapshotWithThreadMode<'_, Db>, SnapshotWithThreadMode<'static, Db>>(
+                rows,
+            )
+        };
+        ReadSnapshot {
+            rows,
+            last_commit,
+            _engine: self.clone(),
+        }
+    }
+}
+
+impl ReadSnapshot {
+    /// Has reads see the rows of this moment. They must not outlive it.
+    pub(in crate::storage) fn apply_to(&self, reads: &mut ReadOptions) {
+        reads.set_snapshot(&self.rows);
+    }
+}

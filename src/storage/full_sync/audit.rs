@@ -1,0 +1,372 @@
+//! Whether the rows of a data set that comes from a master agree with each other.
+//!
+//! The meta row of a collection states how many rows it has, and the rows of a stream's
+//! groups and consumers do so for what belongs to them. Replies are announced by these
+//! counts. To compare each statement with the rows found would take memory for every
+//! collection, so statements and findings are added up instead: a statement adds a keyed
+//! hash of itself, a finding takes the hash of the same words away. The balance is zero if
+//! both sides agree, and else only by a chance of one in 2^64. The key is random: a sender
+//! cannot choose rows whose hashes cancel out.
+//!
+//! Rows must come in the order of their keys, as a snapshot has them. So the rows of one
+//! collection come together, and no row comes twice.
+//!
+//! A long string has no rows for stretches of zeros: its rows are not counted.
+
+use crate::base::hash::KeyedHash;
+use crate::encoding::meta::decode_reclaim;
+use crate::encoding::meta::{Counted, ListSpan};
+use crate::encoding::stream::{ConsumerRow, GroupRow, PendingRow, StreamBody, decode_number};
+use crate::encoding::{Corrupt, Kind, MetaView, keys, tag};
+use crate::storage::engine::{Db, Engine, Keyspace, random_bytes};
+use crate::storage::full_sync::snapshot::DataSet;
+use crate::storage::{DbIndex, Result, StorageError};
+use rocksdb::ReadOptions;
+use smallvec::SmallVec;
+
+/// Rows are counted together that begin with the same bytes: behind the tag an id, and the
+/// numbers of the group and of the consumer that they belong to.
+const OF_COLLECTION: usize = 8;
+const OF_GROUP: usize = 16;
+const OF_CONSUMER: usize = 24;
+
+/// One for each tag.
+const BALANCES: usize = 1 + tag::STREAM_OWNED as usize;
+
+/// The rows of one DB of a data set, up to one of them.
+#[derive(Debug)]
+pub(in crate::storage) struct Audit {
+    /// Of statements and findings.
+    hash: KeyedHash,
+    /// Of members: the one of the data set.
+    order: KeyedHash,
+    /// No collection has this id or a higher one.
+    next_id: u64,
+    /// Statements less findings, by the tag of the rows that they are about.
+    balances: [u64; BALANCES],
+    /// The rows under one prefix that came last.
+    run: Run,
+    last_key: Vec<u8>,
+    words: Vec<u8>,
+}
+
+/// Rows that are counted together.
+#[derive(Debug, Default)]
+struct Run {
+    tag: u8,
+    prefix: SmallVec<[u8; OF_CONSUMER]>,
+    rows: u64,
+    /// Of a list: the index of its first item.
+    head: i64,
+}
+
+impl Audit {
+    pub(in crate::storage) fn new(data_set: &DataSet) -> Result<Audit> {
+        Ok(Audit {
+            hash: KeyedHash::new(&random_bytes()?),
+            order: KeyedHash::new(&data_set.hash_key),
+            next_id: data_set.next_id,
+            balances: [0; BALANCES],
+            run: Run::default(),
+            last_key: Vec::new(),
+            words: Vec::new(),
+        })
+    }
+
+    /// Takes the next rows.
+    ///
+    /// # Errors
+    /// A row is not what it claims to be, or does not come after the one before.
+    pub(in crate::storage) fn take<'a>(
+        &mut self,
+        rows: impl Iterator<Item = std::result::Result<(&'a [u8], &'a [u8]), Corrupt>>,
+    ) -> Result<()> {
+        let before = std::mem::take(&mut self.last_key);
+        let mut last = before.as_slice();
+        for row in rows {
+            let (key, value) = row?;
+            if key <= last {
+                return Err(Corrupt("snapshot order").into());
+            }
+            last = key;
+            self.row(key, value)?;
+        }
+        self.last_key = last.to_vec();
+        Ok(())
+    }
+
+    fn row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let (tag, place) = key.split_first().ok_or(Corrupt("empty key"))?;
+        match *tag {
+            tag::META => return self.meta(place, value),
+            tag::TTL => {
+                let (expire_ms, user_key) = keys::split_ttl(key)?;
+                self.found(tag::TTL, &[&expire_ms.to_be_bytes(), user_key]);
+                return Ok(());
+            }
+            tag::RECLAIM => {
+                keys::split_reclaim(key)?;
+                return Ok(decode_reclaim(value).map(drop)?);
+            }
+            tag::FRAGMENT => return Ok(keys::split_indexed(key).map(drop)?),
+            tag::HASH_FIELD | tag::SET_MEMBER => self.hashed(key)?,
+            tag::ZSET_MEMBER => {
+                self.hashed(key)?;
+                let (id, _) = split(place, OF_COLLECTION)?;
+                let score: [u8; 8] = value.try_into().map_err(|_| Corrupt("zset score"))?;
+                let member = keys::split_hashed(key)?.1;
+                self.found(tag::ZSET_SCORE, &[PAIR, id, &score, member]);
+            }
+            tag::ZSET_SCORE => {
+                keys::split_by_score(key)?;
+                self.stated(tag::ZSET_SCORE, &[PAIR, place]);
+            }
+            tag::STREAM_GROUP => self.group(place, value)?,
+            tag::STREAM_CONSUMER => self.consumer(place, value)?,
+            tag::STREAM_CONSUMER_NAME => {
+                let (group, name) = split(place, OF_GROUP)?;
+                let number = decode_number(value)?.to_be_bytes();
+                self.found(tag::STREAM_CONSUMER_NAME, &[PAIR, group, &number, name]);
+            }
+            tag::STREAM_PENDING => {
+                let (group, entry) = split(place, OF_GROUP)?;
+                let owner = PendingRow::decode(value)?.consumer.to_be_bytes();
+                self.stated(tag::STREAM_OWNED, &[PAIR, group, &owner, entry]);
+            }
+            tag::STREAM_OWNED => self.found(tag::STREAM_OWNED, &[PAIR, place]),
+            _ => {}
+        }
+        self.count(*tag, key, place)
+    }
+
+    fn meta(&mut self, user_key: &[u8], row: &[u8]) -> Result<()> {
+        let found = MetaView::decode(row)?;
+        let expire_ms = found.meta.expire_ms;
+        if expire_ms != 0 {
+            self.stated(tag::TTL, &[&expire_ms.to_be_bytes(), user_key]);
+        }
+        if !found.meta.rows {
+            return Ok(());
+        }
+        let id = found.id()?;
+        if id.0 >= self.next_id {
+            return Err(Corrupt("collection id").into());
+        }
+        let id = id.0.to_be_bytes();
+        match found.meta.kind {
+            Kind::String => {}
+            Kind::List => {
+                let span = ListSpan::decode(found.body)?;
+                self.stated_count(tag::LIST_ITEM, &[&id], span.len(), span.head);
+            }
+            Kind::Stream => {
+                let body = StreamBody::decode(found.body)?;
+                self.stated_count(tag::STREAM_ENTRY, &[&id], body.length, 0);
+                self.stated_count(tag::STREAM_GROUP, &[&id], body.groups, 0);
+            }
+            kind @ (Kind::Hash | Kind::Set | Kind::Zset) => {
+                let count = Counted::decode(found.body)?.count;
+                for &tag in kind.element_tags() {
+                    self.stated_count(tag, &[&id], count, 0);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A row stands where the hash of its member says.
+    fn hashed(&self, key: &[u8]) -> Result<()> {
+        let (hash, member) = keys::split_hashed(key)?;
+        match self.order.hash(member) == hash {
+            true => Ok(()),
+            false => Err(Corrupt("member position").into()),
+        }
+    }
+
+    fn group(&mut self, place: &[u8], value: &[u8]) -> Result<()> {
+        let group = GroupRow::decode(value)?;
+        let (id, number) = (split(place, OF_COLLECTION)?.0, group.number.to_be_bytes());
+        for (tag, rows) in [
+            (tag::STREAM_CONSUMER, group.consumers),
+            (tag::STREAM_CONSUMER_NAME, group.consumers),
+            (tag::STREAM_PENDING, group.pending),
+        ] {
+            self.stated_count(tag, &[id, &number], rows, 0);
+        }
+        Ok(())
+    }
+
+    fn consumer(&mut self, place: &[u8], value: &[u8]) -> Result<()> {
+        let consumer = ConsumerRow::decode(value)?;
+        let (group, number) = split(place, OF_GROUP)?;
+        self.stated_count(tag::STREAM_OWNED, &[group, number], consumer.pending, 0);
+        let words = [PAIR, group, number, &consumer.name];
+        self.stated(tag::STREAM_CONSUMER_NAME, &words);
+        Ok(())
+    }
+
+    fn count(&mut self, tag: u8, key: &[u8], place: &[u8]) -> Result<()> {
+        let of = match tag {
+            tag::STREAM_CONSUMER | tag::STREAM_CONSUMER_NAME | tag::STREAM_PENDING => OF_GROUP,
+            tag::STREAM_OWNED => OF_CONSUMER,
+            _ => OF_COLLECTION,
+        };
+        let (prefix, _) = split(place, of)?;
+        let index = match tag {
+            tag::LIST_ITEM => keys::split_indexed(key)?,
+            _ => 0,
+        };
+        if self.run.tag != tag || self.run.prefix.as_slice() != prefix {
+            self.end_run();
+            self.run = Run {
+                tag,
+                prefix: SmallVec::from_slice(prefix),
+                rows: 0,
+                head: index,
+            };
+        }
+        if tag == tag::LIST_ITEM && index.abs_diff(self.run.head) != self.run.rows {
+            return Err(Corrupt("list position").into());
+        }
+        self.run.rows += 1;
+        Ok(())
+    }
+
+    fn end_run(&mut self) {
+        let run = std::mem::take(&mut self.run);
+        if run.rows > 0 {
+            let (rows, head) = (run.rows.to_be_bytes(), run.head.to_be_bytes());
+            self.found(run.tag, &[COUNT, &run.prefix, &rows, &head]);
+        }
+    }
+
+    /// A row says that so many rows begin with `tag` and `prefix`, a list's at index `head`.
+    fn stated_count(&mut self, tag: u8, prefix: &[&[u8]], rows: u64, head: i64) {
+        if rows > 0 {
+            let prefix = prefix.concat();
+            let (rows, head) = (rows.to_be_bytes(), head.to_be_bytes());
+            self.stated(tag, &[COUNT, &prefix, &rows, &head]);
+        }
+    }
+
+    fn stated(&mut self, tag: u8, words: &[&[u8]]) {
+        let hash = self.hash_of(words);
+        if let Some(balance) = self.balances.get_mut(usize::from(tag)) {
+            *balance = balance.wrapping_add(hash);
+        }
+    }
+
+    fn found(&mut self, tag: u8, words: &[&[u8]]) {
+        let hash = self.hash_of(words);
+        if let Some(balance) = self.balances.get_mut(usize::from(tag)) {
+            *balance = balance.wrapping_sub(hash);
+        }
+    }
+
+    fn hash_of(&mut self, words: &[&[u8]]) -> u64 {
+        self.words.clear();
+        for word in words {
+            self.words.extend_from_slice(word);
+        }
+        let hash = self.hash.hash(&self.words);
+        self.words.clear();
+        self.words.shrink_to(WORDS_KEPT);
+        hash
+    }
+
+    /// Ends it, with all rows taken, which are in `keyspace` by now.
+    ///
+    /// # Errors
+    /// [`StorageError::Disagrees`]: what rows say of each other is not so.
+    pub(in crate::storage) fn finish(
+        mut self,
+        engine: &Engine,
+        db: DbIndex,
+        keyspace: &Keyspace,
+    ) -> Result<()> {
+        self.end_run();
+        let dead = self.take_dead(engine, keyspace)?;
+        for (tag, (balance, dead)) in self.balances.into_iter().zip(dead).enumerate() {
+            if balance != dead {
+                return Err(StorageError::Disagrees {
+                    db: db.0,
+                    what: about(tag as u8),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The balances of the dead collections that wait for removal: no key states what they
+    /// have.
+    fn take_dead(&self, engine: &Engine, keyspace: &Keyspace) -> Result<[u64; BALANCES]> {
+        let mut dead = Audit {
+            hash: self.hash.clone(),
+            order: self.order.clone(),
+            next_id: self.next_id,
+            balances: [0; BALANCES],
+            run: Run::default(),
+            last_key: Vec::new(),
+            words: Vec::new(),
+        };
+        let mut queue = rows_in(engine, keyspace, &[tag::RECLAIM], &[tag::RECLAIM + 1]);
+        while let Some((key, value)) = queue.item() {
+            let id = keys::split_reclaim(key)?;
+            for &tag in decode_reclaim(value)?.0.element_tags() {
+                let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
+                let mut rows = rows_in(engine, keyspace, &from, &to);
+                while let Some((key, value)) = rows.item() {
+                    dead.row(key, value)?;
+                    rows.next();
+                }
+                rows.status()?;
+                dead.end_run();
+            }
+            queue.next();
+        }
+        queue.status()?;
+        Ok(dead.balances)
+    }
+}
+
+/// What a hash is about: how many rows there are, or that a row says the same as another
+/// one in another order.
+const COUNT: &[u8] = b"c";
+const PAIR: &[u8] = b"p";
+
+/// Bytes of the buffer of words that are kept from row to row.
+const WORDS_KEPT: usize = 4096;
+
+fn split(place: &[u8], at: usize) -> Result<(&[u8], &[u8])> {
+    Ok(place.split_at_checked(at).ok_or(Corrupt("element"))?)
+}
+
+/// What the rows of a tag are, in words.
+fn about(tag: u8) -> &'static str {
+    match tag {
+        tag::HASH_FIELD => "fields of hashes",
+        tag::LIST_ITEM => "items of lists",
+        tag::SET_MEMBER => "members of sets",
+        tag::ZSET_MEMBER | tag::ZSET_SCORE => "members of sorted sets",
+        tag::TTL => "keys with an expiry",
+        tag::STREAM_ENTRY => "entries of streams",
+        tag::STREAM_GROUP => "groups of streams",
+        tag::STREAM_CONSUMER | tag::STREAM_CONSUMER_NAME => "consumers of streams",
+        _ => "pending entries of streams",
+    }
+}
+
+fn rows_in<'e>(
+    engine: &'e Engine,
+    keyspace: &Keyspace,
+    from: &[u8],
+    to: &[u8],
+) -> rocksdb::DBRawIteratorWithThreadMode<'e, Db> {
+    let mut read = ReadOptions::default();
+    read.set_total_order_seek(true);
+    read.fill_cache(false);
+    read.set_iterate_upper_bound(to);
+    let mut rows = engine.db.raw_iterator_cf_opt(&keyspace.cf, read);
+    rows.seek(from);
+    rows
+}

@@ -1,0 +1,236 @@
+//! All rows as they are at one binlog position, for a replica that must begin
+//! anew. Writers go on meanwhile.
+//!
+//! Rows go out as they stand on disk, in chunks of a bounded size: so a
+//! collection may be larger than memory, and a type needs nothing of its own to
+//! be replicated. The other side must read the same version of rows; it takes
+//! over the key of the hash that orders members (see [`crate::storage::staging`]).
+//!
+//! ```text
+//! chunk  key length (4) ‖ key ‖ value length (4) ‖ value ‖ next row …
+//! ```
+
+use crate::encoding::Corrupt;
+use crate::encoding::own::{self, Counts, State};
+use crate::encoding::reader::Reader;
+use crate::storage::engine::{Db, Engine, Keyspace, read_counts};
+use crate::storage::{DbIndex, Result, StorageError};
+use rocksdb::{ReadOptions, SnapshotWithThreadMode};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A chunk is full when it has so many bytes; one row may be longer.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Bytes that an iterator reads ahead.
+const READAHEAD_BYTES: usize = 2 << 20;
+
+/// What belongs to a data set besides its rows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DataSet {
+    /// The history that it is a point of.
+    pub history_id: String,
+    /// That point: the position of the next row of the binlog.
+    pub position: u64,
+    /// The number of the next entry of the binlog.
+    pub entry: u64,
+    /// No collection has this id or a higher one.
+    pub next_id: u64,
+    /// Key of the hash that orders members.
+    pub hash_key: [u8; 16],
+}
+
+/// See the module.
+pub struct Snapshot<'e> {
+    engine: &'e Engine,
+    rows: SnapshotWithThreadMode<'e, Db>,
+    /// What belongs to it.
+    pub data_set: DataSet,
+    dbs: Vec<(DbIndex, Arc<Keyspace>)>,
+    counts: BTreeMap<u32, Counts>,
+    /// All its keys.
+    pub keys: u64,
+    /// Libraries of functions: names and texts.
+    pub libraries: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Keeps table files from being dropped while it lives.
+struct KeepFiles<'e>(&'e Engine);
+
+impl<'e> KeepFiles<'e> {
+    fn new(engine: &'e Engine) -> Self {
+        *engine.snapshots.lock() += 1;
+        KeepFiles(engine)
+    }
+}
+
+impl Drop for KeepFiles<'_> {
+    fn drop(&mut self) {
+        *self.0.snapshots.lock() -= 1;
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        *self.engine.snapshots.lock() -= 1;
+    }
+}
+
+impl Engine {
+    /// The rows as they are now.
+    pub fn snapshot(&self) -> Result<Snapshot<'_>> {
+        let keep = KeepFiles::new(self);
+        let rows = self.db.snapshot();
+        let own = |key: &[u8]| rows.get_cf(&self.own_cf, key);
+        let state = match own(own::STATE)? {
+            Some(row) => State::decode(&row)?,
+            // Nothing was ever committed.
+            None => self.commit.lock().state.clone(),
+        };
+        let id = own(own::REPLICATION_ID)?.ok_or(Corrupt("replication id"))?;
+        let hash_key = own(own::HASH_KEY)?.ok_or(Corrupt("hash key"))?;
+        let data_set = DataSet {
+            history_id: String::from_utf8_lossy(&id).into_owned(),
+            position: state.binlog_position,
+            entry: state.binlog_entry,
+            next_id: state.next_id,
+            hash_key: hash_key.try_into().map_err(|_| Corrupt("hash key"))?,
+        };
+        let known = self.all_keyspaces();
+        let mut dbs = Vec::new();
+        let mut libraries = Vec::new();
+        let mut map = rows.raw_iterator_cf(&self.own_cf);
+        map.seek([own::LIBRARY_TAG]);
+        while let Some((key, value)) = map.item()
+            && let Some(name) = key.strip_prefix(&[own::LIBRARY_TAG])
+        {
+            libraries.push((name.to_vec(), value.to_vec()));
+            map.next();
+        }
+        map.status()?;
+        map.seek([own::DB_TAG]);
+        while let Some((key, value)) = map.item()
+            && key.first() == Some(&own::DB_TAG)
+        {
+            let db = DbIndex(own::split_db_row(key)?);
+            let id = Reader::new(value, "DB map").u32()?;
+            let keyspace = known.iter().find(|(_, keyspace)| keyspace.id.0 == id);
+            match keyspace {
+                Some((_, keyspace)) => dbs.push((db, keyspace.clone())),
+                None => return Err(StorageError::Detached),
+            }
+            map.next();
+        }
+        map.status()?;
+        drop(map);
+        let counts = read_counts(&state, rows.raw_iterator_cf(&self.own_cf))?;
+        // Of DBs: counts of a keyspace that is gone may still stand there.
+        let of_dbs = dbs.iter().filter_map(|(_, ks)| counts.get(&ks.id.0));
+        let keys = of_dbs.map(|counts| counts.keys).sum();
+        // From here on the snapshot itself keeps the files.
+        std::mem::forget(keep);
+        Ok(Snapshot {
+            engine: self,
+            rows,
+            data_set,
+            dbs,
+            counts,
+            keys,
+            libraries,
+        })
+    }
+}
+
+impl Snapshot<'_> {
+    /// The DBs that anything was ever written to, with what they have.
+    pub fn dbs(&self) -> impl Iterator<Item = (DbIndex, Counts)> {
+        self.dbs.iter().map(|(db, keyspace)| {
+            let counts = self.counts.get(&keyspace.id.0);
+            (*db, counts.copied().unwrap_or_default())
+        })
+    }
+
+    /// Calls `each` with the rows of a DB in `[from, to)`, in order, until it fails.
+    pub fn scan<E: From<StorageError>>(
+        &self,
+        db: DbIndex,
+        from: &[u8],
+        to: &[u8],
+        mut each: impl FnMut(&[u8], &[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let Some((_, keyspace)) = self.dbs.iter().find(|(known, _)| *known == db) else {
+            return Ok(());
+        };
+        let mut read = ReadOptions::default();
+        read.set_total_order_seek(true);
+        read.fill_cache(false);
+        read.set_iterate_upper_bound(to);
+        let mut rows = self.rows.raw_iterator_cf_opt(&keyspace.cf, read);
+        rows.seek(from);
+        while let Some((key, value)) = rows.item() {
+            each(key, value)?;
+            rows.next();
+        }
+        Ok(rows.status().map_err(StorageError::from)?)
+    }
+
+    /// Calls `each` with one chunk of rows after the other, until it fails.
+    pub fn chunks<E: From<StorageError>>(
+        &self,
+        mut each: impl FnMut(DbIndex, &[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES + 4096);
+        for (db, keyspace) in &self.dbs {
+            let mut read = ReadOptions::default();
+            read.set_total_order_seek(true);
+            read.fill_cache(false);
+            read.set_readahead_size(READAHEAD_BYTES);
+            let mut rows = self.rows.raw_iterator_cf_opt(&keyspace.cf, read);
+            rows.seek_to_first();
+            while let Some((key, value)) = rows.item() {
+                for part in [key, value] {
+                    let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
+                    chunk.extend_from_slice(&len.to_be_bytes());
+                    chunk.extend_from_slice(part);
+                }
+                if chunk.len() >= CHUNK_BYTES {
+                    each(*db, &chunk)?;
+                    chunk.clear();
+                    chunk.shrink_to(2 * CHUNK_BYTES);
+                }
+                rows.next();
+            }
+            rows.status().map_err(StorageError::from)?;
+            if !chunk.is_empty() {
+                each(*db, &chunk)?;
+                chunk.clear();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rows of a chunk.
+pub(in crate::storage) struct ChunkRows<'a>(Reader<'a>);
+
+impl<'a> ChunkRows<'a> {
+    pub(in crate::storage) fn new(chunk: &'a [u8]) -> Self {
+        ChunkRows(Reader::new(chunk, "snapshot"))
+    }
+
+    fn part(&mut self) -> std::result::Result<&'a [u8], Corrupt> {
+        let len = self.0.u32()?;
+        self.0.take(len as usize)
+    }
+}
+
+impl<'a> Iterator for ChunkRows<'a> {
+    type Item = std::result::Result<(&'a [u8], &'a [u8]), Corrupt>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let key = self.part();
+        Some(key.and_then(|key| Ok((key, self.part()?))))
+    }
+}

@@ -1,0 +1,256 @@
+//! A data set that arrives beside the one in use, and takes its place in one batch
+//! once it is complete.
+//!
+//! A Kedis master sends its rows ([`Staging::put`]), and they are not installed unless they
+//! agree with each other ([`Audit`]). What another master sends is
+//! built by a transaction that writes to the staged data set alone ([`Txn::staged`]):
+//! it takes no locks, logs nothing, tells nobody, and keys do not expire by its clock.
+//!
+//! Each DB of it is a column family that no DB of the map has. What is staged
+//! is not in the WAL: it is flushed before the batch that installs it, and if
+//! that batch never comes (the link breaks, the process dies), the families are
+//! dropped, at the latest by the next start. I2 holds over the whole: map,
+//! counts, position, replication id, libraries of functions and the key of the
+//! hash change together.
+
+use crate::encoding::own::{self, Upstream};
+use crate::encoding::{Corrupt, MetaView, tag};
+use crate::storage::engine::history::{Following, History};
+use crate::storage::engine::lineage;
+use crate::storage::engine::{Engine, Keyspace, fail_point};
+use crate::storage::full_sync::audit::Audit;
+use crate::storage::full_sync::snapshot::{ChunkRows, DataSet};
+use crate::storage::{DbIndex, Result, StorageError};
+use rocksdb::{WriteBatch, WriteOptions};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// See the module.
+pub struct Staging {
+    /// Handles drop before the engine.
+    parts: BTreeMap<DbIndex, Arc<Keyspace>>,
+    /// Of the DBs that a master sent as rows.
+    audits: BTreeMap<DbIndex, Audit>,
+    pub(in crate::storage) engine: Arc<Engine>,
+    /// Bytes of rows taken.
+    pub bytes: u64,
+    /// Libraries of functions: names and texts.
+    pub libraries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Where its Redis master's stream goes on.
+    pub upstream: Option<Upstream>,
+}
+
+impl Staging {
+    /// An empty data set beside the one in use.
+    pub fn new(engine: Arc<Engine>) -> Staging {
+        Staging {
+            parts: BTreeMap::new(),
+            audits: BTreeMap::new(),
+            engine,
+            bytes: 0,
+            libraries: Vec::new(),
+            upstream: None,
+        }
+    }
+
+    /// Keys taken.
+    pub fn keys(&self) -> u64 {
+        self.parts.values().map(|part| part.counts().keys).sum()
+    }
+
+    /// Adds a chunk of rows to a DB. The chunks of a DB come in the order of their rows.
+    pub fn put(&mut self, data_set: &DataSet, db: DbIndex, chunk: &[u8]) -> Result<()> {
+        let part = self.keyspace(db)?;
+        let audit = match self.audits.entry(db) {
+            Entry::Occupied(audit) => audit.into_mut(),
+            Entry::Vacant(place) => place.insert(Audit::new(data_set)?),
+        };
+        audit.take(ChunkRows::new(chunk))?;
+        let mut counts = part.counts();
+        let mut batch = WriteBatch::with_capacity_bytes(chunk.len() + 64);
+        for row in ChunkRows::new(chunk) {
+            let (key, value) = row?;
+            match key.first() {
+                Some(&tag::META) => {
+                    let found = MetaView::decode(value)?;
+                    counts.keys += 1;
+                    counts.expires += u64::from(found.meta.expire_ms != 0);
+                }
+                Some(tag) if tag::ALL.contains(tag) => {}
+                _ => return Err(Corrupt("snapshot").into()),
+            }
+            batch.put_cf(&part.cf, key, value);
+        }
+        self.write(batch)?;
+        part.set_counts(counts);
+        self.bytes += chunk.len() as u64;
+        Ok(())
+    }
+
+    pub(in crate::storage) fn write(&self, batch: WriteBatch) -> Result<()> {
+        if !self.engine.takes_data() {
+            return Err(StorageError::NoRoom);
+        }
+        let _in_flight = self.engine.disk.took(batch.size_in_bytes());
+        let mut unlogged = WriteOptions::default();
+        unlogged.disable_wal(true);
+        self.engine.db.write_opt(batch, &unlogged)?;
+        fail_point("staging")
+    }
+
+    /// What holds a DB of it, made if there is none yet.
+    pub(in crate::storage) fn keyspace(&mut self, db: DbIndex) -> Result<Arc<Keyspace>> {
+        if db.0 >= self.engine.config.databases {
+            return Err(StorageError::Format(format!(
+                "the master has keys in DB {}, but `databases` is {} here",
+                db.0, self.engine.config.databases
+            )));
+        }
+        let engine = &self.engine;
+        match self.parts.entry(db) {
+            Entry::Occupied(part) => Ok(part.get().clone()),
+            Entry::Vacant(place) => {
+                // Numbers are given away under the map's lock.
+                let _map = engine.families.keyspaces.write();
+                let (id, cf) = engine.create_family()?;
+                Ok(place.insert(Arc::new(Keyspace::new(id, cf))).clone())
+            }
+        }
+    }
+
+    /// Ends the taking of rows that a master sends.
+    ///
+    /// # Errors
+    /// [`StorageError::Disagrees`] if they do not agree with each other.
+    pub fn check(&mut self) -> Result<()> {
+        for (db, audit) in std::mem::take(&mut self.audits) {
+            if let Some(part) = self.parts.get(&db) {
+                audit.finish(&self.engine, db, part)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::storage) fn flush(&self) -> Result<()> {
+        let cfs: Vec<_> = self.parts.values().map(|part| part.cf.clone()).collect();
+        self.engine.flush_families(&cfs)
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        for part in self.parts.values() {
+            self.engine.ahead.lock().retain(|(id, _)| *id != part.id);
+            self.engine.drop_family(part.id);
+        }
+    }
+}
+
+impl Engine {
+    /// What belongs to a data set that begins a history here, as a Redis master's does:
+    /// the binlog goes on at the position where it is.
+    pub fn new_data_set(&self) -> Result<DataSet> {
+        let range = self.binlog.range();
+        Ok(DataSet {
+            history_id: lineage::new_id()?,
+            position: range.next_position,
+            entry: range.next_entry,
+            next_id: self.next_id.load(Ordering::Relaxed),
+            hash_key: self.hash.key(),
+        })
+    }
+
+    /// The caller holds the gate exclusively. Leaves the old data set in `staging`.
+    pub(in crate::storage) fn install(
+        &self,
+        staging: &mut Staging,
+        data_set: &DataSet,
+        following: Following,
+    ) -> Result<()> {
+        let _no_trim = self.binlog.trim.lock();
+        let mut commit = self.commit.lock();
+        if !self.is_current(following) {
+            return Err(StorageError::Detached);
+        }
+        let history = History {
+            id: data_set.history_id.clone(),
+            ancestors: Vec::new(),
+        };
+        let mut state = commit.state.clone();
+        state.next_id = data_set.next_id.max(self.next_id.load(Ordering::Relaxed));
+        state.binlog_position = data_set.position;
+        state.binlog_entry = data_set.entry;
+        state.counts.clear();
+        let mut batch = WriteBatch::default();
+        for part in staging.parts.values() {
+            match own::counts_row(part.id) {
+                Some(row) => batch.put_cf(&self.own_cf, row, part.counts().encode()),
+                None => state.set_counts(part.id, part.counts()),
+            }
+        }
+        for db in 0..self.config.databases {
+            match staging.parts.get(&DbIndex(db)) {
+                Some(part) => {
+                    batch.put_cf(&self.own_cf, own::db_row(db), part.id.0.to_be_bytes());
+                }
+                None => batch.delete_cf(&self.own_cf, own::db_row(db)),
+            }
+        }
+        let mut row = Vec::new();
+        state.encode(&mut row);
+        batch.put_cf(&self.own_cf, own::STATE, &row);
+        batch.put_cf(&self.own_cf, own::HASH_KEY, data_set.hash_key);
+        self.own_rows(own::LIBRARY_TAG, |name, _| {
+            batch.delete_cf(&self.own_cf, own::library_row(name));
+        })?;
+        for (name, text) in &staging.libraries {
+            batch.put_cf(&self.own_cf, own::library_row(name), text);
+        }
+        self.add_history(&history, &mut batch);
+        match &staging.upstream {
+            Some(upstream) => {
+                let row = upstream.encode(&history.id, data_set.position);
+                batch.put_cf(&self.own_cf, own::UPSTREAM, row);
+            }
+            None => batch.delete_cf(&self.own_cf, own::UPSTREAM),
+        }
+        batch.delete_range_cf(&self.binlog_cf, [0u8; 8], [0xFFu8; 8]);
+        batch.delete_cf(&self.own_cf, own::TRIMMED);
+        if let Err(error) = self.write(batch) {
+            self.fail(&error);
+            return Err(error);
+        }
+        let synced = fail_point("install-written").and_then(|()| Ok(self.db.flush_wal(true)?));
+        // It is committed. What the disk may lack is written anew once it takes writes.
+        if let Err(error) = &synced {
+            self.fail(error);
+        }
+        self.next_id.fetch_max(state.next_id, Ordering::Relaxed);
+        commit.state = state;
+        commit.upstream = staging.upstream.clone();
+        self.binlog.restart(&commit.state);
+        self.note_data_set(match synced {
+            Ok(()) => data_set.position,
+            Err(_) => 0,
+        });
+        self.hash.set_key(&data_set.hash_key);
+        self.show_history(history);
+        let mut map = self.families.keyspaces.write();
+        for (db, slot) in map.iter_mut().enumerate() {
+            let db = DbIndex(db as u16);
+            // Nobody has looked at its rows yet.
+            let new = staging.parts.remove(&db).map(|part| {
+                let keyspace = Keyspace::new(part.id, part.cf.clone());
+                keyspace.set_counts(part.counts());
+                Arc::new(keyspace)
+            });
+            if let Some(old) = std::mem::replace(slot, new) {
+                staging.parts.insert(db, old);
+            }
+        }
+        self.families.map_version.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+}

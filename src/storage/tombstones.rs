@@ -1,0 +1,147 @@
+//! The traces that deleted keys leave until compaction has removed them.
+//!
+//! Every read of a range passes them one by one. So after many deletions a
+//! background thread writes the memtable of the DB out ([`Engine::tidy`]):
+//! compaction takes table files that are full of traces first. Until that is
+//! done there may be a million traces to every key; RANDOMKEY then falls back on
+//! landmarks, some keys of the DB that lived lately. They are only a hint: who
+//! takes one makes sure that it lives.
+
+use crate::encoding::{keys, tag};
+use crate::storage::engine::removals::{LANDMARK_BYTES, LANDMARKS, Removals};
+use crate::storage::engine::{Engine, Keyspace};
+use crate::storage::txn::View;
+use crate::storage::{DbIndex, Result};
+use std::sync::atomic::Ordering;
+
+/// Fewer deletions than this are not worth a look while more go on.
+const REMOVED_MIN: u64 = 16_384;
+
+/// Fewer than this are not worth one afterwards.
+const REMOVED_AT_REST_MIN: u64 = 1024;
+
+/// Ranges that wait for a compaction; more are forgotten.
+const WISHES: usize = 256;
+
+/// Rows between two looks at whether to stop.
+const ROWS_AT_ONCE: u32 = 4096;
+
+impl View {
+    /// Up to `max` different landmarks of a DB in random order.
+    pub fn landmarks(&self, db: DbIndex, max: usize) -> Vec<Vec<u8>> {
+        let Some(keyspace) = self.keyspace(db) else {
+            return Vec::new();
+        };
+        let landmarks = keyspace.removals.landmarks.lock();
+        let mut order: Vec<usize> = (0..landmarks.len()).collect();
+        fastrand::shuffle(&mut order);
+        let chosen = order.into_iter().take(max);
+        chosen.map(|at| landmarks[at].to_vec()).collect()
+    }
+
+    /// Asks for a compaction of the rows in `[from, to)` in the background: there
+    /// are many traces among them.
+    pub fn wish_compacted(&self, db: DbIndex, from: &[u8], to: &[u8]) {
+        if let Some(keyspace) = self.keyspace(db) {
+            let mut wishes = keyspace.removals.wishes.lock();
+            if wishes.len() < WISHES {
+                wishes.push((from.into(), to.into()));
+            }
+        }
+    }
+
+    /// Makes a key that lives a landmark, perhaps in place of another one.
+    pub fn note_landmark(&self, db: DbIndex, key: &[u8]) {
+        if let Some(keyspace) = self.keyspace(db) {
+            keyspace.removals.note_landmark(key);
+        }
+    }
+}
+
+impl Engine {
+    /// Looks for DBs that have lost at least as many keys as they have left, and
+    /// many, since the last time; chooses new landmarks there and gives the
+    /// traces to compaction. Compacts what was wished. Takes long; `stop` is asked now and then.
+    pub fn tidy(&self, stop: impl Fn() -> bool) -> Result<()> {
+        for (_, keyspace) in self.all_keyspaces() {
+            let wishes = std::mem::take(&mut *keyspace.removals.wishes.lock());
+            for (from, to) in wishes {
+                if stop() {
+                    return Ok(());
+                }
+                self.compact_rows(&keyspace, &from, &to);
+            }
+            let Removals { removed, seen, .. } = &keyspace.removals;
+            let now = removed.load(Ordering::Relaxed);
+            let at_rest = seen.swap(now, Ordering::Relaxed) == now;
+            let enough = match at_rest {
+                true => REMOVED_AT_REST_MIN,
+                false => REMOVED_MIN,
+            };
+            if now < enough.max(keyspace.counts().keys) {
+                continue;
+            }
+            if self.choose_landmarks(&keyspace, &stop)? {
+                return Ok(());
+            }
+            removed.fetch_sub(now, Ordering::Relaxed);
+            self.flush_keyspace(&keyspace)?;
+        }
+        Ok(())
+    }
+
+    /// Draws landmarks from all keys, each as likely as the others; returns
+    /// whether it was stopped.
+    fn choose_landmarks(&self, keyspace: &Keyspace, stop: &impl Fn() -> bool) -> Result<bool> {
+        let mut read = rocksdb::ReadOptions::default();
+        read.set_total_order_seek(true);
+        read.fill_cache(false);
+        read.set_iterate_upper_bound([tag::META + 1]);
+        let mut rows = self.db.raw_iterator_cf_opt(&keyspace.cf, read);
+        rows.seek([tag::META]);
+        let mut chosen: Vec<Box<[u8]>> = Vec::new();
+        let (mut seen, mut until_look) = (0usize, ROWS_AT_ONCE);
+        while let Some(row_key) = rows.key() {
+            let key = keys::user_key_of_meta(row_key)?;
+            if key.len() <= LANDMARK_BYTES {
+                let place = fastrand::usize(..=seen);
+                match chosen.get_mut(place) {
+                    _ if seen < LANDMARKS => chosen.push(key.into()),
+                    Some(other) => *other = key.into(),
+                    None => {}
+                }
+                seen += 1;
+            }
+            until_look -= 1;
+            if until_look == 0 {
+                if stop() {
+                    return Ok(true);
+                }
+                until_look = ROWS_AT_ONCE;
+            }
+            rows.next();
+        }
+        rows.status()?;
+        *keyspace.removals.landmarks.lock() = chosen;
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn landmarks_are_bounded_and_differ() {
+        let removals = Removals::default();
+        removals.note_landmark(&[b'k'; LANDMARK_BYTES + 1]);
+        for n in 0..10_000u32 {
+            removals.note_landmark(&(n % 1000).to_be_bytes());
+        }
+        let mut landmarks = removals.landmarks.lock().clone();
+        assert_eq!(landmarks.len(), LANDMARKS);
+        landmarks.sort_unstable();
+        landmarks.dedup();
+        assert_eq!(landmarks.len(), LANDMARKS);
+    }
+}

@@ -1,0 +1,175 @@
+//! Which keys commands change, told to whoever wants to know: WATCH, clients
+//! that wait for a key, client-side caches.
+//!
+//! The one hook is here, below everything that changes a key. Rows that a key's
+//! existence, type, expiry or packed value stand in pass through
+//! [`crate::storage::keyspace`], which notes them exactly; a command that wrote element
+//! rows alone is noted by its declared keys ([`Txn::has_unnoted_rows`]); whole
+//! DBs are noted as such. What a savepoint takes back is no change.
+//!
+//! Who wants to know of a key says so in [`Interest`] first and looks at the
+//! key, under its lock, after that. A writer looks at `Interest` while it holds
+//! the lock: so either it sees the interest, or what it wrote is seen by the
+//! look. While nobody is interested a change costs one relaxed load, and while
+//! others are interested in other keys a hash of the key more.
+//!
+//! Every [`Listener`] hears of a change twice: when the command is done, while its
+//! thread holds the keys' locks and before anything is committed, and again
+//! after the commit.
+
+use crate::storage::DbIndex;
+use crate::storage::Result;
+use crate::storage::engine::listeners::{Change, How, Keys};
+use crate::storage::txn::{Txn, View};
+
+/// The changes of a turn that somebody wants to know of.
+#[derive(Default)]
+pub(in crate::storage) struct Changes {
+    list: Vec<Change>,
+    /// How many of them the listeners have heard of.
+    announced: usize,
+    /// Changes noted since the command began, wanted or not.
+    noted: u32,
+    /// Element rows written since the command began.
+    rows: u32,
+    origin: u64,
+    /// Committed changes, kept for who takes them; see [`Txn::keep_changes`].
+    kept: Vec<Change>,
+    keeps: bool,
+}
+
+impl Changes {
+    pub(in crate::storage) fn start_command(&mut self) {
+        self.noted = 0;
+        self.rows = 0;
+    }
+
+    pub(in crate::storage) fn count_row(&mut self) {
+        self.rows = self.rows.saturating_add(1);
+    }
+
+    pub(in crate::storage) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(in crate::storage) fn truncate(&mut self, len: usize) {
+        self.list.truncate(len);
+        self.announced = self.announced.min(len);
+    }
+}
+
+impl View {
+    #[inline]
+    pub(in crate::storage) fn note_change(&mut self, db: DbIndex, key: &[u8], how: How) {
+        self.changes.noted = self.changes.noted.saturating_add(1);
+        if self.engine.listeners.interest.any() {
+            self.keep_change(db, key, how);
+        }
+    }
+
+    #[cold]
+    fn keep_change(&mut self, db: DbIndex, key: &[u8], how: How) {
+        if !self.engine.listeners.interest.wants(self.key_hash(db, key)) {
+            return;
+        }
+        let by = self.changes.origin;
+        let key = key.into();
+        self.changes.list.push(Change::Key { db, key, how, by });
+    }
+
+    /// Notes that a DB was cleared, also of one that had no keys.
+    pub fn note_clear(&mut self, db: DbIndex) {
+        self.changes.noted = self.changes.noted.saturating_add(1);
+        let by = self.changes.origin;
+        if self.engine.listeners.interest.any() {
+            self.changes.list.push(Change::Cleared { db, by });
+        }
+    }
+
+    pub(in crate::storage) fn note_swap(&mut self, a: DbIndex, b: DbIndex) {
+        self.changes.noted = self.changes.noted.saturating_add(1);
+        let by = self.changes.origin;
+        if self.engine.listeners.interest.any() {
+            self.changes.list.push(Change::Swapped { a, b, by });
+        }
+    }
+
+    /// The changes since the last commit that somebody wants to know of.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes.list
+    }
+}
+
+impl Keys for View {
+    fn hash(&self, db: DbIndex, key: &[u8]) -> u64 {
+        self.key_hash(db, key)
+    }
+
+    fn exists(&self, db: DbIndex, key: &[u8]) -> Result<bool> {
+        Ok(self.meta_of(db, key)?.is_some())
+    }
+}
+
+impl Txn {
+    /// Says on whose behalf commands run from now on: a client's number, or 0.
+    pub fn set_origin(&mut self, client: u64) {
+        self.changes.origin = client;
+    }
+
+    /// Whether the command wrote element rows and nothing that told whose they are.
+    pub fn has_unnoted_rows(&self) -> bool {
+        self.changes.rows > 0 && self.changes.noted == 0
+    }
+
+    /// Notes that the command changed a key, for rows that do not say so.
+    pub fn note_written(&mut self, db: DbIndex, key: &[u8]) {
+        self.note_change(db, key, How::Written);
+    }
+
+    /// Tells the listeners of what they have not heard yet. The commands must be
+    /// done: what they heard is not taken back. Returns the news.
+    pub fn announce_changes(&mut self) -> &[Change] {
+        let before = self.changes.announced;
+        if before == self.changes.list.len() {
+            return &[];
+        }
+        let news = &self.changes.list[before..];
+        self.engine
+            .listeners
+            .each(|listener| listener.changing(&**self, news));
+        self.changes.announced = self.changes.list.len();
+        &self.changes.list[before..]
+    }
+
+    /// Keeps committed changes from now on; whoever asks for that must take them.
+    pub fn keep_changes(&mut self) {
+        self.changes.keeps = true;
+    }
+
+    /// The changes that were committed since the last call.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes.kept)
+    }
+
+    /// Whether there are changes that somebody wants to know of, committed or not.
+    pub fn has_changes(&self) -> bool {
+        !self.changes.list.is_empty() || !self.changes.kept.is_empty()
+    }
+
+    /// Ends the list; tells the listeners that it is committed, if it is.
+    pub(in crate::storage) fn end_changes(&mut self, committed: bool) {
+        if self.changes.list.is_empty() {
+            return;
+        }
+        if committed {
+            let all = &self.changes.list;
+            self.engine.listeners.each(|listener| listener.changed(all));
+        }
+        let changes = &mut self.changes;
+        match committed && changes.keeps {
+            true => changes.kept.append(&mut changes.list),
+            false => changes.list.clear(),
+        }
+        changes.announced = 0;
+    }
+}

@@ -1,0 +1,315 @@
+//! The commit of a turn: one batch of rows, binlog, counts and state, and what is shown to
+//! others once it is written.
+
+use super::{Txn, ahead};
+use crate::encoding::CollectionId;
+use crate::encoding::keys::element;
+use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN};
+use crate::encoding::own::KeyspaceId;
+use crate::encoding::tag;
+use crate::storage::cache::ranges;
+use crate::storage::cache::rows::is_cacheable;
+use crate::storage::engine::Keyspace;
+use crate::storage::engine::ahead::Place;
+use crate::storage::memtable::ExpectedRows;
+use crate::storage::txn::overlay::Step;
+use crate::storage::{Result, StorageError, fail_point};
+use rocksdb::WriteBatch;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Room in a batch for what stands beside the pending rows and the commands: its head,
+/// and the state with the counts of some dozens of DBs.
+const OTHER_ROWS_BYTES: usize = 1024;
+
+/// The map whose runs were brought up to date last.
+#[derive(Default)]
+struct LastMap {
+    keyspace: Option<KeyspaceId>,
+    hash: u64,
+    names: [keys::RowKey; 2],
+}
+
+impl Txn {
+    /// Writes everything pending in one batch and lets all locks go. Nothing is
+    /// durable before [`Engine::make_durable`].
+    ///
+    /// # Errors
+    /// Nothing of the batch is written. But for [`StorageError::NoRoom`] the engine refuses
+    /// writes until it has [healed](Engine::heal).
+    pub fn commit(&mut self) -> Result<()> {
+        if self.staging.is_some() {
+            return self.commit_staged();
+        }
+        let nothing = self.batch.overlay.is_empty()
+            && self.batch.log.is_empty()
+            && self.batch.swaps.is_empty()
+            && self.batch.own.is_empty()
+            && self.batch.early.is_empty();
+        let done = if nothing { Ok(()) } else { self.write() };
+        if !self.batch.cleared.is_empty() {
+            // What was written since must not go with the files.
+            let view = &mut self.view;
+            let overlay = &view.batch.overlay;
+            view.batch
+                .cleared
+                .retain(|keyspace| !overlay.puts_into(*keyspace));
+        }
+        if done.is_ok()
+            && !self.batch.cleared.is_empty()
+            && let Err(error) = self.drop_cleared_files()
+        {
+            // It is committed; compactions drop what is in the files.
+            self.engine.fail(&error);
+        }
+        if let Err(error) = &done {
+            self.engine.fail_unless_refused(error);
+            self.undo_swaps(0);
+            self.engine.memory.tallies.forget_all_of(&self.batch.moves);
+        }
+        // The locks are still held: see `crate::storage::changes`.
+        self.announce_changes();
+        self.batch.overlay.clear();
+        self.batch.log.clear();
+        self.batch.deltas.clear();
+        self.batch.swaps.clear();
+        self.batch.own.clear();
+        self.batch.cleared.clear();
+        self.batch.early.clear();
+        self.batch.moves.truncate(0);
+        self.batch.new_ids.get_mut().clear();
+        self.let_go();
+        self.end_changes(done.is_ok());
+        done
+    }
+
+    /// What was written is what everybody reads once the key locks are let go.
+    pub(super) fn refresh_hot_rows(&self) {
+        let tallies = &self.engine.memory.tallies;
+        tallies.count(&self.batch.moves);
+        for &id in &self.batch.cleared {
+            if let Some(keyspace) = self.by_id(id) {
+                keyspace.forget_hot_rows();
+            }
+        }
+        let hot = &self.engine.memory.hot;
+        for (id, from, to) in self.batch.overlay.deleted_ranges() {
+            tallies.forget_range(id, from, to);
+            if let (Some(keyspace), Some(map)) = (self.by_id(id), ranges::map_of(from, to)) {
+                let hash = self.batch.overlay.hash(id, map);
+                hot.forget_runs(keyspace.hot_hash(hash), &ranges::names(map));
+            }
+        }
+        // Most rows are of the keyspace of the row before.
+        let of = |last: &mut Option<_>, id| {
+            if last.is_none_or(|keyspace: &Arc<Keyspace>| keyspace.id != id) {
+                *last = self.by_id(id);
+            }
+            *last
+        };
+        let (mut expected, mut last) = (None, None);
+        let expect = |id, hash, key: &[u8]| {
+            if is_cacheable(key)
+                && let Some(keyspace) = of(&mut expected, id)
+            {
+                hot.prefetch_set(keyspace.hot_hash(hash));
+            }
+        };
+        let retired = self.retired();
+        let mut map = LastMap::default();
+        self.batch
+            .overlay
+            .for_each_row(expect, |id, hash, key, value| {
+                let (mut of_run, cacheable) = (ranges::is_of_run(key), is_cacheable(key));
+                if !of_run && !cacheable {
+                    return;
+                }
+                let Some(keyspace) = of(&mut last, id) else {
+                    return;
+                };
+                let is_retired = !retired.is_empty()
+                    && element(key)
+                        .is_some_and(|(element_of, _)| retired.contains(&(id, element_of)));
+                let value = value.filter(|_| !is_retired);
+                of_run &= !is_retired;
+                if cacheable {
+                    hot.update(keyspace.hot_hash(hash), key, value);
+                }
+                if !of_run {
+                    return;
+                }
+                let prefix = &key[..ELEMENT_PREFIX_LEN];
+                if map.keyspace != Some(id) || map.names[0][..ELEMENT_PREFIX_LEN] != *prefix {
+                    map = LastMap {
+                        keyspace: Some(id),
+                        hash: keyspace.hot_hash(self.batch.overlay.hash(id, prefix)),
+                        names: ranges::names(prefix),
+                    };
+                }
+                hot.update_runs(map.hash, &map.names, key, value);
+            });
+        for (id, dead) in retired {
+            let Some(keyspace) = self.by_id(id) else {
+                continue;
+            };
+            for prefix in ranges::TAGS.map(|tag| keys::element_prefix(tag, dead)) {
+                let hash = self.batch.overlay.hash(id, &prefix);
+                hot.forget_runs(keyspace.hot_hash(hash), &ranges::names(&prefix));
+            }
+        }
+    }
+
+    /// The collections that this turn leaves to the reclaim passes. One of those may have
+    /// removed the rows already, so nothing of them may come into memory any more.
+    fn retired(&self) -> BTreeSet<Place> {
+        if self
+            .batch
+            .deltas
+            .iter()
+            .all(|delta| delta.reclaim == u64::MAX)
+        {
+            return BTreeSet::new();
+        }
+        let queued = self.batch.overlay.puts_under(tag::RECLAIM);
+        let retired = queued.filter_map(|(id, key)| Some((id, keys::split_reclaim(key).ok()?)));
+        retired.collect()
+    }
+
+    /// The space of cleared DBs is free at once. The turn is still an exclusive one.
+    fn drop_cleared_files(&self) -> Result<()> {
+        debug_assert!(self.is_exclusive());
+        self.engine.make_durable()?;
+        for &id in &self.batch.cleared {
+            // What was written after the clearing may stand in a file by now.
+            if !self.batch.overlay.writes_to(id)
+                && let Some(keyspace) = self.by_id(id)
+            {
+                self.engine.drop_files(keyspace)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let loads = self.view.loads_to_send();
+        let sent: ahead::Sent = loads.keys().copied().collect();
+        let mut unqueued = self.batch.early.clone();
+        unqueued.extend(&sent);
+        let engine = self.engine.clone();
+        let room = engine.disk.reserve(self.pending_bytes());
+        let written = room.and_then(|_kept| {
+            fail_point("before-commit")?;
+            self.view.send_ahead(&loads)?;
+            self.write_batch(&sent, &unqueued)
+        });
+        if !unqueued.is_empty() {
+            self.engine.ahead.remove_all(&unqueued);
+            for (keyspace, id) in unqueued.iter().filter(|_| written.is_err()) {
+                self.announce_reclaim(*keyspace, *id);
+            }
+        }
+        written
+    }
+
+    /// A collection waits to be reclaimed, in a keyspace that may be gone.
+    pub(super) fn announce_reclaim(&self, keyspace: KeyspaceId, id: CollectionId) {
+        if let Some(keyspace) = self.by_id(keyspace) {
+            keyspace.reclaim_low.announce(id.0);
+        }
+    }
+
+    /// Writes all but the rows that were `sent` ahead of it.
+    fn write_batch(&mut self, sent: &ahead::Sent, unqueued: &[Place]) -> Result<()> {
+        let view = &self.view;
+        // One that grows copies what it has.
+        let bytes =
+            view.batch.overlay.batch_bytes() + view.batch.log.batch_bytes() + OTHER_ROWS_BYTES;
+        let mut batch = WriteBatch::with_capacity_bytes(bytes);
+        let mut last: Option<&Arc<Keyspace>> = None;
+        let mut cf_of = |id: KeyspaceId| match last {
+            Some(ks) if ks.id == id => Ok(ks),
+            _ => {
+                last = view.by_id(id);
+                last.ok_or_else(|| StorageError::Format(format!("keyspace {} is gone", id.0)))
+            }
+        };
+        let mut expected = ExpectedRows::begin();
+        for (keyspace, id) in unqueued {
+            let key = keys::reclaim(*id);
+            expected.push(keyspace.0.into(), &key);
+            batch.delete_cf(&cf_of(*keyspace)?.cf, key);
+        }
+        for step in view.batch.overlay.steps() {
+            match step {
+                Step::Put(id, key, _) if ahead::went(sent, id, key) => {}
+                Step::Put(id, key, value) => {
+                    expected.push(id.0.into(), key);
+                    batch.put_cf(&cf_of(id)?.cf, key, value);
+                }
+                Step::Delete(id, key) => {
+                    expected.push(id.0.into(), key);
+                    batch.delete_cf(&cf_of(id)?.cf, key);
+                }
+                Step::DeleteRange(id, from, to) => batch.delete_range_cf(&cf_of(id)?.cf, from, to),
+            }
+        }
+        for (key, value) in &view.batch.own {
+            view.engine.put_own_row(key, value.as_deref(), &mut batch);
+        }
+        for (a, b) in &view.batch.swaps {
+            view.engine.put_map_rows(&[*a, *b], &mut batch);
+        }
+        let engine = &self.view.engine;
+        let mut commit = engine.commit.lock();
+        let (log, now_ms) = (&mut self.view.batch.log, self.view.turn.now_ms);
+        if let Err(error) = engine.put_log(&mut commit, log, now_ms, &mut batch) {
+            engine.forget_commit(&mut commit);
+            return Err(error);
+        }
+        let view = &self.view;
+        for delta in &view.batch.deltas {
+            if let Some(keyspace) = view.by_id(delta.keyspace) {
+                engine.put_counts(&mut commit, keyspace, delta.keys, delta.expires, &mut batch);
+            }
+        }
+        engine.put_state(&mut commit, &mut batch);
+        // The storage engine is about to copy what the batch has.
+        self.view.batch.log.cut();
+        self.view.batch.overlay.cut_long_rows();
+        let view = &self.view;
+        let written = expected.during(|| engine.write(batch));
+        if let Err(error) = &written {
+            // Under the lock: the next commit finds it failed.
+            engine.fail(error);
+            engine.forget_commit(&mut commit);
+            for delta in &view.batch.deltas {
+                if let Some(keyspace) = view.by_id(delta.keyspace) {
+                    engine.forget_counts(&mut commit, keyspace);
+                }
+            }
+            return written;
+        }
+        let all = self.is_exclusive();
+        engine.durability.note_changed(&view.turn.held, all);
+        // Before its first row: see the feeders of replicas.
+        if let Some(history) = commit.history.take() {
+            engine.show_history(history);
+        }
+        engine.publish_log(&commit.state);
+        for delta in &view.batch.deltas {
+            if let Some(keyspace) = view.by_id(delta.keyspace) {
+                keyspace.add(delta.keys, delta.expires);
+            }
+        }
+        drop(commit);
+        fail_point("before-refresh")?;
+        self.refresh_hot_rows();
+        for delta in &view.batch.deltas {
+            if let Some(keyspace) = view.by_id(delta.keyspace) {
+                keyspace.ttl_low_ms.announce(delta.ttl_ms);
+                keyspace.reclaim_low.announce(delta.reclaim);
+            }
+        }
+        fail_point("after-commit")
+    }
+}

@@ -1,0 +1,141 @@
+//! What happens to keys, for `notify-keyspace-events`: a list that belongs to the
+//! pending batch. A savepoint takes back what it took back of the rows; whoever
+//! commits takes the list and tells of it once the commit is durable.
+//!
+//! While nobody wants events ([`View::want_events`]) one costs a load.
+//!
+//! Deletions, expiry, new keys and misses are noted below the commands, where
+//! all of them pass; what else a command does it says itself.
+
+use crate::storage::DbIndex;
+use crate::storage::txn::{Savepoint, Txn, View};
+
+bitflags::bitflags! {
+    /// The classes of events, as `notify-keyspace-events` has them.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Class: u16 {
+        /// Commands of no one type.
+        const GENERIC = 1;
+        /// Strings.
+        const STRING = 1 << 1;
+        /// Lists.
+        const LIST = 1 << 2;
+        /// Sets.
+        const SET = 1 << 3;
+        /// Hashes.
+        const HASH = 1 << 4;
+        /// Sorted sets.
+        const ZSET = 1 << 5;
+        /// A key expired.
+        const EXPIRED = 1 << 6;
+        /// A key was evicted, which never happens here.
+        const EVICTED = 1 << 7;
+        /// Streams.
+        const STREAM = 1 << 8;
+        /// Keys of a module's type; here JSON.
+        const MODULE = 1 << 9;
+        /// A key came to be.
+        const NEW = 1 << 10;
+        /// A key was asked for that is not there.
+        const KEY_MISS = 1 << 13;
+    }
+}
+
+/// The name of the event of [`Class::KEY_MISS`].
+pub(in crate::storage) const MISS: &str = "keymiss";
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The DB of the key.
+    pub db: DbIndex,
+    /// The name: `set`, `expired` …
+    pub name: &'static str,
+    /// The key.
+    pub key: Box<[u8]>,
+}
+
+/// The events of a turn that somebody wants.
+#[derive(Debug, Default)]
+pub(in crate::storage) struct Events {
+    wanted: Class,
+    list: Vec<Event>,
+}
+
+impl Events {
+    pub(in crate::storage) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(in crate::storage) fn truncate(&mut self, len: usize) {
+        self.list.truncate(len);
+    }
+}
+
+impl View {
+    /// Says which events are kept from now on.
+    pub fn want_events(&mut self, wanted: Class) {
+        self.events.wanted = wanted;
+    }
+
+    /// Which events are kept.
+    pub fn wanted_events(&self) -> Class {
+        self.events.wanted
+    }
+
+    /// Something happened to a key.
+    #[inline]
+    pub fn event(&mut self, class: Class, name: &'static str, db: DbIndex, key: &[u8]) {
+        if self.events.wanted.intersects(class) {
+            self.keep_event(name, db, key);
+        }
+    }
+
+    #[cold]
+    fn keep_event(&mut self, name: &'static str, db: DbIndex, key: &[u8]) {
+        let key = key.into();
+        self.events.list.push(Event { db, name, key });
+    }
+
+    /// Looks at keys without telling of it.
+    pub fn quietly<R>(&mut self, look: impl FnOnce(&mut View) -> R) -> R {
+        let wanted = std::mem::take(&mut self.events.wanted);
+        let done = look(self);
+        self.events.wanted = wanted;
+        done
+    }
+
+    /// Whether there are events.
+    pub fn has_events(&self) -> bool {
+        !self.events.list.is_empty()
+    }
+
+    /// How many there are.
+    pub fn events(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Forgets all but the first `len` events.
+    pub fn forget_events(&mut self, len: usize) {
+        self.events.truncate(len);
+    }
+
+    /// The events since the last call. If the commit fails they have not happened.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events.list)
+    }
+}
+
+impl Txn {
+    /// Takes back what a command did that has failed, but not that it asked for keys that
+    /// are not there.
+    pub fn rollback_failed(&mut self, to: &Savepoint) {
+        let mut misses = Vec::new();
+        if to.events < self.events.len() {
+            misses = self.events.list.split_off(to.events);
+            misses.retain(|event| event.name == MISS);
+        }
+        self.rollback(to);
+        self.events.list.append(&mut misses);
+    }
+}

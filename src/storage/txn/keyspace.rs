@@ -1,0 +1,334 @@
+//! Keys as such, whatever their type: look-up with expiry, replacement,
+//! removal, counts, and the queue of dead collections.
+//!
+//! I5: all changes of a key's existence or expiry go through [`Txn::put_key`]
+//! and [`Txn::remove_key`], which change counts and TTL index with the row.
+//! I6: what a removed or replaced key had in element rows stays where it is,
+//! under an id that nobody will look up again, and goes to the reclaim queue.
+//!
+//! A look-up in a writing turn deletes an expired key and logs the deletion
+//! before anything else of the command: so a replica, which does not expire by
+//! its own clock, sees the same state when it runs the command.
+
+use crate::encoding::meta::encode_reclaim;
+use crate::encoding::meta::{Counted, MetaView};
+use crate::encoding::own::KeyspaceId;
+use crate::encoding::reader::Reader;
+use crate::encoding::{CollectionId, Kind, Meta, keys};
+use crate::storage::engine::listeners::How;
+use crate::storage::txn::events::{Class, MISS};
+use crate::storage::txn::{Row, Txn, View};
+use crate::storage::{DbIndex, Result};
+use smallvec::SmallVec;
+
+/// The body of a meta row, copied out.
+pub type Value = SmallVec<[u8; 128]>;
+
+/// A key as a look-up found it.
+#[derive(Debug, Clone)]
+pub struct KeyMeta {
+    /// Type, form and expiry.
+    pub meta: Meta,
+    /// The rest of the meta row, by type.
+    pub body: Value,
+}
+
+impl KeyMeta {
+    /// Id and count of a value in rows (not for lists, whose body differs).
+    pub fn counted(&self) -> Result<Counted> {
+        Ok(Counted::decode(&self.body)?)
+    }
+
+    fn view(&self) -> MetaView<'_> {
+        MetaView {
+            meta: self.meta,
+            body: &self.body,
+        }
+    }
+}
+
+/// What a look-up met.
+enum Found<R> {
+    Alive(R),
+    /// With the key if it is to be deleted.
+    Expired(Option<KeyMeta>),
+}
+
+impl View {
+    /// The key, unless its time is over. Copies the body; see [`View::peek`].
+    pub fn lookup(&mut self, db: DbIndex, key: &[u8]) -> Result<Option<KeyMeta>> {
+        self.peek(db, key, |found| KeyMeta {
+            meta: found.meta,
+            body: Value::from_slice(found.body),
+        })
+    }
+
+    /// Calls `look` with the key, unless its time is over.
+    pub fn peek<R>(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        look: impl FnOnce(MetaView<'_>) -> R,
+    ) -> Result<Option<R>> {
+        let found = self.find(db, key, look)?;
+        if self.command.counting {
+            self.command.lookups.hits += u64::from(found.is_some());
+            self.command.lookups.misses += u64::from(found.is_none());
+            if found.is_none() {
+                self.event(Class::KEY_MISS, MISS, db, key);
+            }
+        }
+        Ok(found)
+    }
+
+    fn find<R>(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        look: impl FnOnce(MetaView<'_>) -> R,
+    ) -> Result<Option<R>> {
+        let found = self.look_at_row(db, &keys::meta(key), |row| -> Result<_> {
+            let found = MetaView::decode(row)?;
+            if !self.command.expires || !found.meta.is_expired(self.now_ms()) {
+                return Ok(Found::Alive(look(found)));
+            }
+            Ok(Found::Expired(self.command.reaps.then(|| KeyMeta {
+                meta: found.meta,
+                body: Value::from_slice(found.body),
+            })))
+        })?;
+        match found.transpose()? {
+            Some(Found::Alive(result)) => Ok(Some(result)),
+            Some(Found::Expired(Some(old))) => {
+                self.reap(db, key, &old)?;
+                Ok(None)
+            }
+            Some(Found::Expired(None)) | None => Ok(None),
+        }
+    }
+
+    /// Type, form and expiry of a key, if it lives. Not for the commands of
+    /// clients: it neither counts as a look-up nor deletes what has expired.
+    pub fn meta_of(&self, db: DbIndex, key: &[u8]) -> Result<Option<Meta>> {
+        let Some(row) = self.meta_row(db, key)? else {
+            return Ok(None);
+        };
+        let meta = MetaView::decode(&row)?.meta;
+        Ok((!meta.is_expired(self.expiry_now_ms())).then_some(meta))
+    }
+
+    /// The raw meta row, expired or not.
+    pub fn meta_row(&self, db: DbIndex, key: &[u8]) -> Result<Option<Row<'_>>> {
+        self.row(db, &keys::meta(key))
+    }
+
+    /// Deletes a key whose time is over and logs that, without counting as a
+    /// change made by the command that met it.
+    pub(in crate::storage) fn reap(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        old: &KeyMeta,
+    ) -> Result<()> {
+        let dirty = self.command.dirty;
+        self.batch.log.append(db, &[b"DEL", key]);
+        self.remove(db, key, old, How::Expired)?;
+        self.event(Class::EXPIRED, "expired", db, key);
+        self.command.dirty = dirty;
+        self.command.expired += 1;
+        Ok(())
+    }
+
+    fn remove(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta, how: How) -> Result<()> {
+        let Some(keyspace) = self.keyspace(db).map(|ks| ks.id) else {
+            return Ok(());
+        };
+        self.delete(keyspace, &keys::meta(key));
+        self.note_change(db, key, how);
+        let mut expires = 0;
+        if old.meta.expire_ms != 0 {
+            self.delete(keyspace, &keys::ttl(old.meta.expire_ms, key));
+            expires = -1;
+        }
+        self.change_counts(keyspace, -1, expires);
+        self.retire(keyspace, old)
+    }
+
+    /// Queues the element rows of a value for removal.
+    fn retire(&mut self, keyspace: KeyspaceId, old: &KeyMeta) -> Result<()> {
+        if !old.meta.rows {
+            return Ok(());
+        }
+        let id = old.view().id()?;
+        self.queue(keyspace, old.meta.kind, id, rows_of(old)?);
+        Ok(())
+    }
+
+    fn queue(&mut self, keyspace: KeyspaceId, kind: Kind, id: CollectionId, rows: u64) {
+        let value = encode_reclaim(kind, rows);
+        self.put(keyspace, &keys::reclaim(id), &value);
+        self.note_reclaim(keyspace, id);
+    }
+}
+
+/// How many rows a value in rows has at the most under each of its tags; of a
+/// stream: how many entries.
+fn rows_of(old: &KeyMeta) -> Result<u64> {
+    let mut r = Reader::new(&old.body, "meta rows");
+    r.u64()?;
+    Ok(match old.meta.kind {
+        Kind::List => {
+            let (head, tail) = (r.u64()?, r.u64()?);
+            tail.wrapping_sub(head)
+        }
+        Kind::String => r.u64()?.div_ceil(1 << 12),
+        Kind::Hash | Kind::Set | Kind::Zset | Kind::Stream => r.u64()?,
+    })
+}
+
+impl Txn {
+    /// Writes the meta row of a key. `old` is what the key was before (`None`:
+    /// it did not exist); a value in rows that `new` does not keep must be
+    /// replaced with [`Txn::replace_key`] instead.
+    pub fn put_key(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        old: Option<&Meta>,
+        new: Meta,
+        body: &[u8],
+    ) -> Result<()> {
+        let keyspace = self.keyspace_for_write(db)?;
+        self.put_parts(keyspace, &keys::meta(key), [&new.encode(), body]);
+        self.note_change(db, key, How::Written);
+        let old_expire_ms = old.map_or(0, |m| m.expire_ms);
+        if old_expire_ms != new.expire_ms {
+            if old_expire_ms != 0 {
+                self.delete(keyspace, &keys::ttl(old_expire_ms, key));
+            }
+            if new.expire_ms != 0 {
+                self.put(keyspace, &keys::ttl(new.expire_ms, key), &[new.kind as u8]);
+                self.note_ttl(keyspace, new.expire_ms);
+            }
+        } else if old.is_some_and(|m| m.kind != new.kind) && new.expire_ms != 0 {
+            self.put(keyspace, &keys::ttl(new.expire_ms, key), &[new.kind as u8]);
+        }
+        let keys = i64::from(old.is_none());
+        let expires = i64::from(new.expire_ms != 0) - i64::from(old_expire_ms != 0);
+        if keys != 0 || expires != 0 {
+            self.change_counts(keyspace, keys, expires);
+        }
+        if old.is_none() {
+            self.event(Class::NEW, "new", db, key);
+        }
+        Ok(())
+    }
+
+    /// Like [`Txn::put_key`], and lets the old value's rows go.
+    pub fn replace_key(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        old: Option<&KeyMeta>,
+        new: Meta,
+        body: &[u8],
+    ) -> Result<()> {
+        if let Some(old) = old {
+            let keyspace = self.keyspace_for_write(db)?;
+            self.retire(keyspace, old)?;
+        }
+        self.put_key(db, key, old.map(|o| &o.meta), new, body)
+    }
+
+    /// Removes a key that a look-up found.
+    pub fn remove_key(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
+        self.remove(db, key, old, How::Removed)?;
+        self.event(Class::GENERIC, "del", db, key);
+        Ok(())
+    }
+
+    /// Removes a key whose element rows are gone already.
+    pub fn unlink_key(&mut self, db: DbIndex, key: &[u8], old: &KeyMeta) -> Result<()> {
+        let mut bare = old.clone();
+        bare.meta.rows = false;
+        self.remove_key(db, key, &bare)
+    }
+
+    /// Removes a key to make room, or because its value goes elsewhere: that is
+    /// no deletion to tell of. `keeps_rows`: its element rows go with the value.
+    pub fn vacate_key(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        old: &KeyMeta,
+        keeps_rows: bool,
+    ) -> Result<()> {
+        let mut bare = old.clone();
+        bare.meta.rows &= !keeps_rows;
+        self.remove(db, key, &bare, How::Removed)
+    }
+
+    /// Looks up and removes a key; says whether there was one.
+    pub fn delete_key(&mut self, db: DbIndex, key: &[u8]) -> Result<bool> {
+        match self.lookup(db, key)? {
+            Some(old) => {
+                self.remove_key(db, key, &old)?;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Gives a key another expiry (0: none).
+    pub fn set_expiry(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        old: &KeyMeta,
+        expire_ms: u64,
+    ) -> Result<()> {
+        let new = Meta {
+            expire_ms,
+            ..old.meta
+        };
+        self.put_key(db, key, Some(&old.meta), new, &old.body)
+    }
+
+    /// An id for a new collection or long string.
+    pub fn new_id(&self) -> CollectionId {
+        let id = self.engine.new_id();
+        self.batch.new_ids.borrow_mut().insert(id);
+        id
+    }
+
+    /// Queues a collection that has no key for removal, with about so many rows.
+    pub fn queue_reclaim(
+        &mut self,
+        db: DbIndex,
+        kind: Kind,
+        id: CollectionId,
+        rows: u64,
+    ) -> Result<()> {
+        let keyspace = self.keyspace_for_write(db)?;
+        self.queue(keyspace, kind, id, rows);
+        Ok(())
+    }
+
+    /// Takes a collection that gets a key after all from the queue.
+    pub fn unqueue_reclaim(&mut self, db: DbIndex, id: CollectionId) -> Result<()> {
+        self.delete_row(db, &keys::reclaim(id))
+    }
+
+    /// Removes all keys of a DB. Needs an exclusive turn.
+    pub fn clear_db(&mut self, db: DbIndex) -> Result<()> {
+        let Some(keyspace) = self.keyspace(db).map(|ks| ks.id) else {
+            return Ok(());
+        };
+        let counts = self.counts(db);
+        self.delete_rows(db, &[0x00], &[0xFF])?;
+        self.note_clear(db);
+        self.batch.cleared.push(keyspace);
+        self.change_counts(keyspace, -(counts.keys as i64), -(counts.expires as i64));
+        Ok(())
+    }
+}

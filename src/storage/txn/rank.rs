@@ -1,0 +1,146 @@
+//! How a turn asks for the rank of rows, and says which rows come and go: see
+//! [`crate::storage::rank`].
+
+use super::{Txn, View};
+use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
+use crate::storage::Direction;
+use crate::storage::engine::rows::open_rows;
+use crate::storage::rank::{At, Kept, LONG_STRETCH_ROWS, Place, Start, Tally, split};
+use crate::storage::{DbIndex, Engine, Result, StorageError};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+impl Txn {
+    /// Says that the row under `key` comes into its map, or goes: called with each
+    /// row of a map that may have a tally.
+    pub fn tally(&mut self, db: DbIndex, key: &[u8], came: bool) -> Result<()> {
+        if !self.engine.memory.tallies.any.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let keyspace = self.keyspace_for_write(db)?;
+        if let Some((map, place)) = split(keyspace, key)
+            && self.engine.memory.tallies.get(&map).is_some()
+        {
+            self.batch.moves.push(map, place, came);
+        }
+        Ok(())
+    }
+}
+
+impl View {
+    /// Whether the map of the row under `key` has a tally.
+    pub fn has_tally(&self, db: DbIndex, key: &[u8]) -> bool {
+        let keyspace = self.keyspace(db);
+        let map = keyspace.and_then(|keyspace| split(keyspace.id, key));
+        map.is_some_and(|(map, _)| self.engine.memory.tallies.get(&map).is_some())
+    }
+
+    /// A place at or before the row under `key`, few rows away from it, and how
+    /// many rows of the map stand before that place. The map gets a tally if it has
+    /// none; `None`: not now.
+    pub fn tallied_before(&mut self, db: DbIndex, key: &[u8]) -> Result<Option<Start>> {
+        self.ask_tally(db, key, |tally, _, place| tally.find(place))
+    }
+
+    /// A place at or before the row that has `n` others before it in the map of the
+    /// row under `key`, as [`View::tallied_before`].
+    pub fn tallied_at(&mut self, db: DbIndex, key: &[u8], n: u64) -> Result<Option<Start>> {
+        self.ask_tally(db, key, |tally, pending, _| tally.nth(n, pending))
+    }
+
+    fn ask_tally(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        find: impl Fn(&Tally, &dyn Fn(&[u8]) -> i64, &[u8]) -> At,
+    ) -> Result<Option<Start>> {
+        if self.reads.snapshot.is_some() {
+            // It counts what is there now.
+            return Err(StorageError::TakesLong);
+        }
+        let Some(keyspace) = self.keyspace(db).cloned() else {
+            return Ok(None);
+        };
+        let Some((map, place)) = split(keyspace.id, key) else {
+            return Ok(None);
+        };
+        let prefix = map.1.as_slice();
+        let Some(end) = keys::after_prefix(prefix) else {
+            return Ok(None);
+        };
+        let nothing_pending = self.batch.overlay.is_empty()
+            || (!self.batch.overlay.deletes_ranges()
+                && self
+                    .batch
+                    .overlay
+                    .sorted_range(keyspace.id, prefix, &end)
+                    .is_empty());
+        let engine: &Engine = &self.engine;
+        let tallies = &engine.memory.tallies;
+        let (kept, mut grown) = match tallies.get(&map) {
+            Some(kept) => (kept, false),
+            None if !nothing_pending => return Ok(None),
+            None => {
+                let kept = Kept {
+                    asked: AtomicU64::new(0),
+                    bytes: AtomicU64::new(0),
+                    tally: Mutex::new(Tally::new()),
+                };
+                (Arc::new(kept), true)
+            }
+        };
+        if self.batch.overlay.deletes_ranges() {
+            return Ok(None);
+        }
+        let asked = tallies.questions.fetch_add(1, Ordering::Relaxed);
+        kept.asked.store(asked, Ordering::Relaxed);
+        let pending = |place: &[u8]| self.batch.moves.before(&map, place);
+        let mut tally = kept.tally.lock();
+        let mut at = if grown {
+            (0, 0)
+        } else {
+            find(&tally, &pending, place)
+        };
+        if nothing_pending && (grown || tally.stretch(at).rows > LONG_STRETCH_ROWS) {
+            let row_key = |place: &Place| {
+                let mut key = RowKey::from_slice(prefix);
+                key.extend_from_slice(place);
+                key
+            };
+            let from = row_key(&tally.stretch(at).from);
+            let to = tally.end_of(at).map_or_else(|| end.clone(), row_key);
+            let mut rows = open_rows(
+                engine,
+                None,
+                &keyspace,
+                &from,
+                &to,
+                Direction::Forward,
+                None,
+            );
+            tally.recount(at, || {
+                self.reads.patience.spend(0)?;
+                let found = rows.key().and_then(|key| key.get(ELEMENT_PREFIX_LEN..));
+                let found = found.map(Place::from_slice);
+                match found {
+                    Some(_) => rows.next(),
+                    None => rows.status()?,
+                }
+                Ok(found)
+            })?;
+            grown = true;
+            at = find(&tally, &pending, place);
+        }
+        let place = tally.stretch(at).from.clone();
+        let before = tally.before(at).saturating_add_signed(pending(&place));
+        if grown {
+            kept.bytes.store(tally.bytes, Ordering::Relaxed);
+            drop(tally);
+            tallies.any.store(true, Ordering::Relaxed);
+            tallies.kept.write().insert(map, kept);
+            tallies.make_room();
+        }
+        Ok(Some(Start { before, place }))
+    }
+}

@@ -1,0 +1,45 @@
+//! Transactions that apply what a master sends.
+
+use super::Txn;
+use crate::storage::DbIndex;
+use crate::storage::engine::history::Following;
+use crate::storage::engine::upstream::Stream;
+
+impl Txn {
+    /// From now on this transaction applies the stream of a Redis master with this
+    /// replication id: keys do not expire by its clock, and it logs the effects of
+    /// its commands.
+    pub fn receive_stream(&mut self, following: Following, id: Option<String>) {
+        self.batch.log.receive_stream(Stream {
+            following,
+            id,
+            reached: None,
+        });
+        self.command.expires = false;
+    }
+
+    /// Notes that what is pending applies the stream up to the offset before `next`,
+    /// and in which DB it goes on.
+    pub fn note_reached(&mut self, next: u64, db: DbIndex) {
+        if let Some(stream) = &mut self.batch.log.stream {
+            stream.reached = Some((next, db));
+        }
+    }
+
+    /// From now on this transaction only applies what a master has logged: keys
+    /// do not expire by its clock, and it logs received rows.
+    pub fn receive(&mut self, following: Following) {
+        self.view.batch.log.receive(following);
+        self.view.command.expires = false;
+    }
+
+    /// Whether it only applies what a master has logged.
+    pub fn is_received(&self) -> bool {
+        self.batch.log.is_received()
+    }
+
+    /// Logs a row of the master's binlog, whose commands this transaction has run.
+    pub fn log_received(&mut self, position: u64, row: &[u8]) {
+        self.view.batch.log.push_received(position, row);
+    }
+}

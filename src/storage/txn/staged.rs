@@ -1,0 +1,131 @@
+//! Transactions that fill a staged data set, and the one that installs it: see
+//! [`crate::storage::full_sync::staging`].
+
+use super::Txn;
+use crate::encoding::{keys, own};
+use crate::storage::engine::history::Following;
+use crate::storage::full_sync::snapshot::DataSet;
+use crate::storage::full_sync::staging::Staging;
+use crate::storage::txn::overlay::Step;
+use crate::storage::{DbIndex, Engine, Result, fail_point};
+use rocksdb::WriteBatch;
+
+impl Txn {
+    /// A transaction that fills a data set beside the one in use.
+    pub fn staged(staging: Staging) -> Txn {
+        let mut txn = Txn::new(staging.engine.clone());
+        let databases = usize::from(txn.engine.config.databases);
+        txn.keyspaces.resize(databases, None);
+        txn.staging = Some(Box::new(staging));
+        txn.command.expires = false;
+        txn
+    }
+
+    /// The data set that it has filled, with all that was committed.
+    pub fn into_staging(mut self) -> Option<Staging> {
+        self.staging.take().map(|staging| *staging)
+    }
+
+    /// As [`Txn::commit`], to the staged data set.
+    pub(in crate::storage) fn commit_staged(&mut self) -> Result<()> {
+        let done = self.write_staged();
+        let reachable = if done.is_ok() {
+            self.batch.early.len()
+        } else {
+            0
+        };
+        self.give_up_early(reachable);
+        self.engine.ahead.remove_all(&self.batch.early);
+        self.batch.early.clear();
+        self.batch.overlay.clear();
+        self.batch.log.clear();
+        self.batch.deltas.clear();
+        self.batch.own.clear();
+        self.batch.moves.truncate(0);
+        self.changes.truncate(0);
+        self.batch.new_ids.get_mut().clear();
+        done
+    }
+
+    fn write_staged(&mut self) -> Result<()> {
+        let mut batch = WriteBatch::with_capacity_bytes(self.batch.overlay.batch_bytes());
+        for step in self.batch.overlay.steps() {
+            match step {
+                Step::Put(id, key, value) => batch.put_cf(&self.column_family(id)?, key, value),
+                Step::Delete(id, key) => batch.delete_cf(&self.column_family(id)?, key),
+                Step::DeleteRange(id, from, to) => {
+                    batch.delete_range_cf(&self.column_family(id)?, from, to);
+                }
+            }
+        }
+        // What went ahead of it can be reached now.
+        for (keyspace, id) in &self.batch.early {
+            batch.delete_cf(&self.column_family(*keyspace)?, keys::reclaim(*id));
+        }
+        let libraries = std::mem::take(&mut self.batch.own);
+        if let Some(staging) = &mut self.staging {
+            staging.write(batch)?;
+            for (row, text) in libraries {
+                let name = row.strip_prefix(&[own::LIBRARY_TAG]);
+                staging.libraries.extend(name.map(<[u8]>::to_vec).zip(text));
+            }
+        }
+        for delta in &self.batch.deltas {
+            if let Some(keyspace) = self.by_id(delta.keyspace) {
+                keyspace.add(delta.keys, delta.expires);
+            }
+        }
+        self.refresh_hot_rows();
+        Ok(())
+    }
+
+    /// Begins to follow a master, if `begin` does so with [`Engine::begin_following`]
+    /// once nobody else reads or writes keys.
+    pub fn begin_following(
+        &mut self,
+        now_ms: u64,
+        begin: impl FnOnce(&Engine) -> Option<Following>,
+    ) -> Result<Option<Following>> {
+        self.begin_exclusive(now_ms)?;
+        let following = begin(&self.engine);
+        self.commit()?;
+        if let Some(following) = following {
+            self.receive(following);
+        }
+        Ok(following)
+    }
+
+    /// Puts a complete data set in the place of the one in use, and calls `then`
+    /// before anybody sees it.
+    ///
+    /// # Errors
+    /// [`StorageError::Detached`] if this server does not follow that master any
+    /// more; [`StorageError::Disagrees`] if its rows do not agree. Nothing has changed then, nor if anything else fails.
+    pub fn install(
+        &mut self,
+        mut staging: Staging,
+        data_set: &DataSet,
+        following: Following,
+        now_ms: u64,
+        then: impl FnOnce(),
+    ) -> Result<()> {
+        staging.check()?;
+        staging.flush()?;
+        fail_point("staged")?;
+        self.begin_exclusive(now_ms)?;
+        let installed = self.engine.install(&mut staging, data_set, following);
+        if installed.is_ok() {
+            then();
+            // Whoever watches a key sees that all are others now.
+            self.begin(now_ms)?;
+            for db in 0..self.engine.config.databases {
+                self.note_clear(DbIndex(db));
+            }
+        }
+        self.commit()?;
+        fail_point("installed")?;
+        // What is in `staging` now is the old data set, or the refused new one.
+        drop(staging);
+        installed
+    }
+}

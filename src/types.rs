@@ -1,0 +1,81 @@
+//! The data types: operations on a transaction. No RESP here, and no RocksDB.
+//!
+//! A type's module has reads as functions over `&mut View` and writes over
+//! `&mut Txn` (a `Txn` derefs to its `View`). Collections are loaded from the
+//! meta row, changed, and saved; whether the elements are packed into the meta
+//! row or stand in rows of their own is known inside the module only.
+
+pub mod bits;
+pub mod dump;
+pub mod export;
+pub mod hashed;
+pub mod hll;
+pub mod import;
+pub mod inspect;
+pub mod keyspace;
+pub mod list;
+pub mod members;
+pub mod object;
+pub mod random_key;
+pub mod restore;
+pub mod set;
+pub mod sort;
+pub mod stream;
+pub mod string;
+pub mod zset;
+
+#[cfg(test)]
+mod testing;
+
+use crate::encoding::Kind;
+use crate::storage::{DbIndex, KeyMeta, StorageError, View};
+
+/// Why an operation on a value cannot be done. The wire texts are in
+/// [`crate::commands::Error`].
+#[derive(Debug, thiserror::Error)]
+pub enum OpError {
+    /// The key holds another type.
+    #[error("the key holds another type")]
+    WrongType,
+    /// The value is not an integer of 64 bits.
+    #[error("not an integer")]
+    NotInteger,
+    /// The value is not a floating point number.
+    #[error("not a float")]
+    NotFloat,
+    /// The result does not fit an integer of 64 bits.
+    #[error("overflow")]
+    Overflow,
+    /// The result is not a finite number.
+    #[error("not a finite number")]
+    NotFinite,
+    /// The string would get longer than `proto-max-bulk-len`.
+    #[error("string too long")]
+    TooLong,
+    /// There is no element at this index.
+    #[error("index out of range")]
+    IndexOutOfRange,
+    /// There is no such key.
+    #[error("no such key")]
+    NoSuchKey,
+    /// Storage failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl From<crate::encoding::Corrupt> for OpError {
+    fn from(corrupt: crate::encoding::Corrupt) -> Self {
+        OpError::Storage(corrupt.into())
+    }
+}
+
+/// The result of an operation on a value.
+pub type OpResult<T> = Result<T, OpError>;
+
+/// Looks a key up that must be of type `kind` if it exists.
+pub fn lookup(view: &mut View, db: DbIndex, key: &[u8], kind: Kind) -> OpResult<Option<KeyMeta>> {
+    match view.lookup(db, key)? {
+        Some(found) if found.meta.kind != kind => Err(OpError::WrongType),
+        found => Ok(found),
+    }
+}

@@ -1,0 +1,343 @@
+//! House rules that a compiler does not know: which module may name which, who may name
+//! RocksDB, where `unsafe` stands, how long files and functions may get, what tests may not
+//! do.
+
+mod circles;
+mod source;
+
+use source::{Graph, Source, named, sources};
+use std::collections::BTreeSet;
+use syn::spanned::Spanned;
+use syn::visit::Visit;
+
+/// Each module under `src`, and the modules that it may name.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("manual", &[]),
+    ("resp", &["base"]),
+    ("lua", &["resp", "base"]),
+    ("encoding", &["base"]),
+    ("rdb", &["encoding", "base"]),
+    ("storage", &["resp", "encoding", "base"]),
+    ("types", &["storage", "rdb", "encoding", "base"]),
+    ("state", &["storage", "encoding", "lua", "resp", "base"]),
+    (
+        "commands",
+        &[
+            "types", "state", "lua", "resp", "rdb", "storage", "encoding", "base",
+        ],
+    ),
+    (
+        "exec",
+        &[
+            "commands", "types", "state", "lua", "resp", "storage", "encoding", "base",
+        ],
+    ),
+    (
+        "net",
+        &["exec", "commands", "state", "resp", "storage", "base"],
+    ),
+    (
+        "replication",
+        &[
+            "exec", "commands", "types", "state", "resp", "storage", "encoding", "base",
+        ],
+    ),
+    ("migrate", &["commands", "rdb", "resp", "encoding", "base"]),
+    (
+        "jobs",
+        &[
+            "exec", "commands", "types", "rdb", "state", "resp", "storage", "encoding", "base",
+        ],
+    ),
+];
+
+/// Files that may use `unsafe`, each for a reason written there.
+const UNSAFE: &[&str] = &[
+    "src/base/daemon.rs",
+    "src/base/huge_pages.rs",
+    "src/base/prefetch.rs",
+    "src/lua.rs",
+    "src/lua/patterns.rs",
+    "src/lua/raw.rs",
+    "src/storage/engine/disk.rs",
+    "src/storage/engine.rs",
+    "src/storage/engine/heal.rs",
+    "src/storage/engine/snapshot.rs",
+    "src/storage/memtable.rs",
+    "src/storage/memtable/expected.rs",
+    "src/storage/memtable/filter.rs",
+    "src/storage/memtable/index.rs",
+    "src/storage/memtable/row.rs",
+    "src/storage/memtable/segments.rs",
+    "src/storage/rot.rs",
+    "src/storage/engine/wal.rs",
+    "src/storage/engine/wal/marks.rs",
+    "src/storage/engine/reserve.rs",
+];
+
+/// Lines that a source file may have, its tests included.
+const MAX_LINES: usize = 850;
+
+/// Lines that a function may have.
+const MAX_FUNCTION_LINES: usize = 80;
+
+#[test]
+fn arrows_between_modules_go_one_way() {
+    let mut wrong = BTreeSet::new();
+    for source in sources(&["src"]) {
+        let module = source.module[0].as_str();
+        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == module) else {
+            assert!(
+                ["lib", "main", "server"].contains(&module),
+                "{}: a module without a layer",
+                source.path
+            );
+            continue;
+        };
+        for name in named(&source.product) {
+            let [root, to, ..] = name.path.as_slice() else {
+                continue;
+            };
+            if root == "crate" && to != module && !allowed.contains(&to.as_str()) {
+                wrong.insert(format!("{}: {}", source.path, name.path.join("::")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn no_circle_of_files_inside_a_folder() {
+    let circles = circles::circles(&Graph::of(&sources(&["src"])));
+    assert!(circles.is_empty(), "{circles:#?}");
+}
+
+#[test]
+fn only_storage_names_rocksdb() {
+    for source in sources(&["src"]) {
+        if source.module[0] == "storage" {
+            continue;
+        }
+        for name in named(&source.file) {
+            assert!(
+                name.path[0] != "rocksdb",
+                "{}: {}",
+                source.path,
+                name.path.join("::")
+            );
+        }
+    }
+}
+
+#[test]
+fn unsafe_stands_where_it_is_known_to() {
+    let mut listed: BTreeSet<&str> = UNSAFE.iter().copied().collect();
+    for source in sources(&["src", "tools", "tests"]) {
+        let mut found = Unsafe::default();
+        found.visit_file(&source.file);
+        assert!(
+            !found.0 || listed.remove(source.path.as_str()),
+            "{}: name it in the list, with a reason in the file",
+            source.path
+        );
+    }
+    assert!(listed.is_empty(), "no `unsafe` any more: {listed:?}");
+}
+
+/// Whether something is unsafe, in whatever form.
+#[derive(Default)]
+struct Unsafe(bool);
+
+impl<'ast> Visit<'ast> for Unsafe {
+    fn visit_expr_unsafe(&mut self, _: &'ast syn::ExprUnsafe) {
+        self.0 = true;
+    }
+
+    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
+        self.0 |= signature.unsafety.is_some();
+        syn::visit::visit_signature(self, signature);
+    }
+
+    fn visit_item_impl(&mut self, block: &'ast syn::ItemImpl) {
+        self.0 |= block.unsafety.is_some();
+        syn::visit::visit_item_impl(self, block);
+    }
+
+    fn visit_item_foreign_mod(&mut self, _: &'ast syn::ItemForeignMod) {
+        self.0 = true;
+    }
+}
+
+#[test]
+fn files_stay_readable() {
+    for source in sources(&["src", "tests", "tools"]) {
+        assert!(
+            source.lines <= MAX_LINES,
+            "{}: {} lines; split it by meaning",
+            source.path,
+            source.lines
+        );
+    }
+}
+
+#[test]
+fn functions_stay_readable() {
+    let mut long = Vec::new();
+    for source in sources(&["src", "tests", "tools"]) {
+        let mut functions = Functions::default();
+        functions.visit_file(&source.file);
+        for (name, lines) in functions.0 {
+            if lines > MAX_FUNCTION_LINES {
+                long.push(format!("{}: {name}, {lines} lines", source.path));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+/// Functions with their lines.
+#[derive(Default)]
+struct Functions(Vec<(String, usize)>);
+
+impl Functions {
+    fn note(&mut self, signature: &syn::Signature, block: &syn::Block) {
+        let lines = block.span().end().line - signature.span().start().line + 1;
+        self.0.push((signature.ident.to_string(), lines));
+    }
+}
+
+impl<'ast> Visit<'ast> for Functions {
+    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
+        self.note(&function.sig, &function.block);
+        syn::visit::visit_item_fn(self, function);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
+        self.note(&function.sig, &function.block);
+        syn::visit::visit_impl_item_fn(self, function);
+    }
+}
+
+/// A new type is not taken for another one without a word: no `match` over types of values
+/// has an arm for all the rest.
+#[test]
+fn every_type_of_value_is_named() {
+    let mut wrong = Vec::new();
+    for source in sources(&["src"]) {
+        let mut matches = Wildcards::default();
+        matches.visit_file(&source.product);
+        let lines = matches.0.into_iter();
+        wrong.extend(lines.map(|line| format!("{}:{line}", source.path)));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Lines of matches over the type of a value that have an arm for all the rest.
+#[derive(Default)]
+struct Wildcards(Vec<usize>);
+
+impl<'ast> Visit<'ast> for Wildcards {
+    fn visit_expr_match(&mut self, found: &'ast syn::ExprMatch) {
+        let names_types = found.arms.iter().any(|arm| {
+            let mut names = TypesOfValues::default();
+            names.visit_pat(&arm.pat);
+            names.0
+        });
+        let takes_rest = |arm: &syn::Arm| {
+            arm.guard.is_none() && matches!(arm.pat, syn::Pat::Wild(_) | syn::Pat::Ident(_))
+        };
+        if names_types && found.arms.iter().any(takes_rest) {
+            self.0.push(found.span().start().line);
+        }
+        syn::visit::visit_expr_match(self, found);
+    }
+}
+
+/// Whether a pattern names a type of value.
+#[derive(Default)]
+struct TypesOfValues(bool);
+
+impl<'ast> Visit<'ast> for TypesOfValues {
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let mut parts = path.segments.iter().map(|part| part.ident.to_string());
+        let of_type = parts.any(|part| part == "ValueType");
+        self.0 |= of_type;
+    }
+}
+
+/// A test that sleeps for a fixed time is slow where that is too long, and fails at random
+/// where it is too short: it waits for a condition.
+#[test]
+fn tests_wait_for_conditions() {
+    let mut wrong = Vec::new();
+    for source in sources(&["src", "tests"]) {
+        if source.module.first().is_some_and(|first| first == "it")
+            && source
+                .module
+                .get(1)
+                .is_some_and(|folder| folder == "support")
+        {
+            continue;
+        }
+        let mut sleeps = Sleeps {
+            in_tests: source.is_test,
+            ..Sleeps::default()
+        };
+        sleeps.visit_file(&source.file);
+        let lines = sleeps.lines.into_iter();
+        wrong.extend(lines.map(|line| format!("{}:{line}", source.path)));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Lines of tests that sleep for a time that is written there.
+#[derive(Default)]
+struct Sleeps {
+    in_tests: bool,
+    lines: Vec<usize>,
+}
+
+impl<'ast> Visit<'ast> for Sleeps {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        let before = self.in_tests;
+        self.in_tests |= source::is_for_tests(source::attributes(item));
+        syn::visit::visit_item(self, item);
+        self.in_tests = before;
+    }
+
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        if let syn::Expr::Path(function) = &*call.func
+            && let Some(name) = function.path.segments.last()
+            && name.ident == "sleep"
+            && self.in_tests
+            && call.args.iter().any(is_written_time)
+        {
+            self.lines.push(call.span().start().line);
+        }
+        syn::visit::visit_expr_call(self, call);
+    }
+}
+
+/// Whether an expression is a time that does not depend on anything.
+fn is_written_time(time: &syn::Expr) -> bool {
+    match time {
+        syn::Expr::Call(call) => call.args.iter().all(|arg| matches!(arg, syn::Expr::Lit(_))),
+        syn::Expr::Path(_) => true,
+        _ => false,
+    }
+}
+
+/// Modules have one form: `name.rs`, with what is below it in `name/`.
+#[test]
+fn modules_have_one_form() {
+    let mut wrong: Vec<String> = Vec::new();
+    for Source { path, .. } in sources(&["src", "tests"]) {
+        let is_own_name = !path.ends_with("/mod.rs");
+        let is_tests = path.ends_with("_tests.rs");
+        if !is_own_name || is_tests {
+            wrong.push(path);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
