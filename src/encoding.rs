@@ -25,6 +25,8 @@
 //! database's keyed hash.
 //!
 //! The numbers are on people's disks: append, never change. A test pins them.
+//!
+#![doc = include_str!("../images/encodings.svg")]
 #![deny(clippy::indexing_slicing)]
 
 pub mod binlog;

@@ -1,11 +1,15 @@
-//! Kedis: a persistent key-value server that speaks the Redis protocol and
-//! keeps its data in RocksDB.
+//! Kedis: a persistent key-value server that speaks the Redis protocol and keeps its data in
+//! RocksDB.
+//!
+//! The [manual] is for people who run the server. This page is for people who read or
+//! change its code: the modules, the invariants, the threads, the locks, the way of a SET
+//! through the code, and a glossary. Each module describes its own part at its head.
 //!
 //! # Code map
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`base`] | clock, numbers, globs, hashes: knows neither Redis nor RocksDB |
+//! | [`base`] | clock, numbers, globs, hashes, operating system: knows neither Redis nor RocksDB |
 //! | [`resp`] | request parser, reply writer and decoder |
 //! | [`lua`] | the interpreter of scripts, its sandbox and libraries |
 //! | [`encoding`] | the disk format as pure functions |
@@ -14,16 +18,191 @@
 //! | [`types`] | string, hash, list, set, zset, stream: operations on a transaction |
 //! | [`state`] | what threads share: configuration, clients, counters |
 //! | [`commands`] | one file per family, each ends with its command table |
-//! | [`exec`] | from a request to a reply: the dispatch ladder and the tick |
+//! | [`exec`] | from a request to a reply: checks, locks, handler, commit |
 //! | [`net`] | accept loop, IO threads, connections |
-//! | [`jobs`] | threads: expire, binlog-trim, tidy, fsync, lanes, migrate; loading files of Redis |
+//! | [`jobs`] | background threads; loading files of Redis |
 //! | [`replication`] | one thread per replica that is fed, one that follows a master |
 //! | [`migrate`] | what the tools do that move data between servers |
 //! | [`server`] | start and stop |
+//! | [`manual`] | the manual, no code |
 //!
-//! Arrows go one way: net, jobs, replication → exec → commands → types, lua, state →
-//! storage, rdb → encoding, resp → base. `migrate` talks to servers from outside and
-//! names only commands, rdb, encoding, resp, base. A test holds the direction.
+//! A module names only modules below it: net, jobs, replication → exec → commands → types,
+//! lua, state → storage, rdb → encoding, resp → base. `migrate` talks to servers from
+//! outside and names only commands, rdb, encoding, resp, base. A test holds the direction
+//! (`tests/it/tidy.rs`), and that `rocksdb::` is named in `storage` alone.
+//!
+#![doc = include_str!("../images/architecture.svg")]
+//!
+//! # Invariants
+//!
+//! Comments and tests cite these numbers.
+//!
+//! | | holds always | kept by |
+//! |---|---|---|
+//! | I1 | No client, replica or tool is told anything that a crash of the process could take back; with `appendfsync always`, a crash of the machine. This includes replies to reads of what another thread has just written. | replies wait for [`storage::Engine::make_durable`] |
+//! | I2 | Data, expiry index, key counts and binlog row of a commit are one RocksDB batch. `EXEC` and a script are one commit. | [`storage::Txn::commit`] |
+//! | I3 | Binlog positions follow one another without holes, in the order of the commits. A row holds effects with absolute values, which mean the same on every replica at any time. | the commit lock; [`storage::Txn::effect`] |
+//! | I4 | A replica removes nothing that a client can see by its own clock. Expiry and reclaim of what is visible come from the master. | [`replication`], `exec/apply.rs` |
+//! | I5 | A collection's count is the number of its elements, and `DBSIZE` the number of keys, also after `kill -9`, without a scan. | counts are written by the batch that changes what they count |
+//! | I6 | Deleting, overwriting, expiring or renaming a key takes constant time for the command, whatever the key holds. | element rows stand under a collection id that is never used again; the expire thread reclaims them |
+//! | I7 | Bytes from outside (requests, replies of peers, files, payloads, values that clients wrote) lead to an error at worst: no panic, no unbounded memory. | parsers grow with received bytes, never with announced lengths |
+//! | I8 | Clients, `EXEC`, scripts, expiry, `RESTORE`, `MIGRATE` and the rows of a master write through the same transaction and commit, so WATCH, blocking commands, caches and replicas learn of every change. | [`storage::Txn`] |
+//!
+//! # Threads
+//!
+#![doc = include_str!("../images/thread_model.svg")]
+//!
+//! | thread | number | what it does |
+//! |---|---|---|
+//! | main | 1 | accepts connections and deals them out to IO threads in turn; signals; once a second, figures and limits |
+//! | `io-N` | `io-threads`; by default one fewer than processors, at least 1 | owns connections for their life: reads requests, runs them, commits, replies |
+//! | `lane-N` | `io-threads`; by default one per processor | slow-command worker: scripts that take long, reads of thousands of rows, requests of thousands of words |
+//! | `migrate-N` | 4 | `MIGRATE` |
+//! | `expire` | 1 | deletes keys whose time is over; reclaims rows of deleted collections |
+//! | `binlog-trim` | 1 | keeps the binlog within its bounds |
+//! | `tidy` | 1 | has memtables and tables with many tombstones compacted |
+//! | `fsync` | 1 | syncs the write-ahead log for IO threads (`appendfsync always`) |
+//! | `everysec` | 1 | syncs it once a second (`appendfsync everysec`) |
+//! | `disk` | 1 | watches free space and the reserve; takes writes again after errors |
+//! | `memory` | 1 | keeps the process within `maxmemory` |
+//! | `link` | 1 | follows the master, if there is one |
+//! | `feeder-N` | one per replica | sends the data set and the binlog to one replica |
+//! | `resolver` | as needed | looks up names of hosts |
+//! | `load` | 1, at the start | `--load-rdb` |
+//! | `signals` | 1 | turns signals into a wake-up of the main thread |
+//! | RocksDB's | `rocksdb.max-background-jobs` | flushes and compactions, at a lower priority (`rocksdb.background-nice`) |
+//!
+//! IO threads and workers each have one [`exec::Executor`] with one
+//! [`storage::Txn`] for life. What an IO thread runs between two polls of its sockets is a
+//! *tick*: one pending batch, one commit, then the replies. A request that takes too long for
+//! an IO thread (5 ms of a script, 4,096 rows or as many KiB of a read) is taken back and runs
+//! on a worker; what only reads runs there from a snapshot, without the locks of its keys.
+//!
+//! An IO thread reads sixteen connections before the first of them has its turn, and looks eight
+//! requests of a pipeline ahead, so that the processor fetches from memory what they will look up
+//! (`net/look_ahead.rs`). A tick costs about 4 µs besides its requests. A thread that many clients keep
+//! busy with two to sixteen requests in a tick that writes waits up to 15 µs (`tick-gather-us`) for more
+//! of them before it polls (`net/gather.rs`). Threads reach each other through [`state::Mailbox`]es, which
+//! are bounded channels with a waker.
+//!
+//! # Order of locks
+//!
+//! A thread takes a lock only if every lock that it holds stands above it in this table, and only
+//! under those that the last column names. Locks that no table names are leaves: their holder takes
+//! no other lock and does not wait.
+//!
+//! | | lock | guards | taken under |
+//! |---|---|---|---|
+//! | 1 | gate ([`storage::engine::gate`]): shared by a turn that reads or writes keys, exclusive for commands that concern whole DBs | access to keys as such | nothing. A thread commits and lets go of everything before it waits here |
+//! | 2 | key stripes ([`storage::engine::locks`]): 131,072 words, found by the hash of a key | the keys' rows until the commit | 1. A thread waits for a stripe only while all stripes that it holds have lower numbers, and only while it collects those of one command; it commits before that. A shared stripe is held for one reading command, and its holder waits for none |
+//! | 3 | `Replication::desired` | which master to follow | 1, 2. Under it also the list of replicas and the link's socket |
+//! | 4 | `SharedConfig::changing` | one change of the configuration at a time | 1, 2. `CONFIG SET` holds it while the main thread binds other addresses, and while the log is synced |
+//! | 5 | `Binlog::trim` | the front of the binlog | 1 (installation of a data set), or nothing |
+//! | 6 | `Durability::flush` | one sync of the write-ahead log at a time | 1 (before files of a cleared DB are dropped), or nothing |
+//! | 7 | commit lock (`Engine::commit`) | the next binlog position, the counts, the order of batches | 1 to 6. The holder writes one batch to RocksDB |
+//! | 8 | `Engine::snapshots` | whether files may be dropped | 1, or nothing. Held while the log is synced before files of a cleared DB are dropped |
+//! | 9 | `Engine::unstalled` | which DBs have no write stalls | nothing: the disk thread alone takes it |
+//! | 10 | `Families::keyspaces` | which column family is which DB | 1, 2, 7, 9 |
+//! | 11 | `Families::new` | numbers of column families | 10, or nothing |
+//! | 12 | list of collections that are written before their commit (`Ahead`) | what reclaim must leave alone | 1, 2 |
+//! | 13 | rank indexes: the map of them, then one index | how many rows stand in each stretch of a sorted set | 1, 2 |
+//! | 14 | sets of the row cache | copies of rows | 1, 2, 12, 13 |
+//! | 15 | list of [`storage::engine::listeners`] | the listeners for changes of keys | 1, 2. Under it the shards of `Watchers` |
+//! | 16 | `Lineage`'s history, watchers and holds of the binlog, `Durability::synced`, the engine's health, the reservation for clients in the block cache | a few words each | any of the above |
+//! | 17 | `Disk::turn`, marks of the write-ahead log, list of unreadable tables | the reserve, how far files are written | any of the above, and RocksDB's own mutex: RocksDB calls back into them, so their holder does not call RocksDB |
+//!
+//! In [`state`], where each is a leaf unless this says otherwise:
+//!
+//! | lock | guards | taken under | takes |
+//! |---|---|---|---|
+//! | shards of `Watchers`, `Waiters` and `Tracking`, `Migrations` | clients that watch, wait for or have read a key; keys that MIGRATE moves | the key's stripe, when keys are entered or changed | `Tracking`: the table of clients |
+//! | `PubSub::tables` | subscriptions | 1, 2 | the queue of a mailbox, the list of replicas and their messages, the table of clients |
+//! | `Replication::waits` | clients in WAIT and WAITAOF | 1, 2 | a waiter's phase, then the shards of `Waiters`, one after the other |
+//! | `Lanes::all` | the workers | 1, 2 | what a worker runs now |
+//! | `SharedConfig::current` | the configuration in force | `changing` | |
+//!
+//! # The life of a SET
+//!
+//! 1. [`net::IoThread`] polls; a [`net::connection`] reads what its socket has into its buffer.
+//!    [`resp::Parser`] finds the arguments there without a copy. While earlier requests run, the
+//!    processor prefetches the places of the keys of later ones ([`exec::Executor::prefetch_place`]).
+//! 2. [`exec::Executor::run`] looks the name up in the [registry](mod@commands::registry) and checks arity,
+//!    password, role, disk and memory. Inside MULTI the request is queued, and in a
+//!    pause, or while MIGRATE moves its key, it is tried again later.
+//! 3. The row of SET in [`commands`]' table of strings says where the key is. The executor enters
+//!    the gate ([`storage::Txn::begin`]), once per tick, and locks the key ([`storage::Txn::lock`]).
+//!    If another thread holds the stripe, the pending batch is committed before the wait.
+//! 4. A savepoint ([`storage::Txn::savepoint`]), then the handler: it parses the options and calls
+//!    [`types::string::set_over`], which looks the old row up (pending batch, row cache, RocksDB) and
+//!    writes the new one to the pending batch ([`storage::Txn::put_key`]: row, expiry index,
+//!    counts, reclaim of what the key held). It states its effect for the binlog if the request
+//!    depends on time ([`storage::Txn::effect`]: `EX 10` becomes `PXAT`). An error rolls back to
+//!    the savepoint.
+//! 5. [`storage::Txn::finish_command`] adds the request, or the stated effects, to the binlog row.
+//!    Clients that watch the key are marked; clients that wait for it are served now, in the same tick.
+//!    The reply stands in the connection's output and is not sent.
+//! 6. The tick ends when the sockets are read or [`exec::Executor::is_full`]:
+//!    [`exec::Executor::end_tick`] calls [`storage::Txn::commit`]. Under the commit lock the binlog
+//!    row gets its position, counts and state row join the batch, and RocksDB writes it: to the
+//!    write-ahead log first, then to the memtable. The row cache is brought up to date, and the key
+//!    is let go.
+//! 7. The commit is durable now, or with `appendfsync always` once a sync has passed it. **This is
+//!    where a SET becomes durable**: [`storage::engine::durability`]. Until then the tick is
+//!    [parked](exec::Parked), and the thread goes on with others.
+//! 8. The replies go out; invalidations, messages and replies to clients that waited go to the
+//!    mailboxes of their threads; feeders wake and send the binlog row to replicas.
+//!
+//! What a handler may not do: take a lock, write the binlog, name `rocksdb::`, sleep or wait for a
+//! peer. The type of its [context](commands::context) decides what it can reach.
+//!
+//! # Rows
+//!
+//! Each DB is a column family. A key is one *meta row*, which holds small values; a larger
+//! collection has one row for each element, under a collection id that is never used twice.
+//! Deleting or renaming a key touches the meta row alone. [`encoding`] draws all rows.
+//!
+//! # Memory and disk
+//!
+//! The memtables of DBs are Kedis' own: RocksDB's would make a search for the place of a row
+//! wait for memory that no cache of the processor holds. Rows stand in segments of 32,768 or
+//! more rows (the first one is small), each with a B-tree; a Bloom filter per segment says
+//! whether a look-up must search it. Segments are merged when the memtable is written out, so
+//! a memtable can be large, and what is written again and again goes to a file once.
+//! The row cache holds copies of rows that were used lately, and of the first rows of ranges
+//! that were read lately (range cache). [`state::eviction`] lends memory to requests and
+//! replies; the [manual's page](manual::memory) says how the budget is divided.
+//!
+//! # Glossary
+//!
+//! The [manual's glossary](manual::glossary) has the words that users meet. These are the words
+//! of the code; some older names and comments use the word that the second column adds.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | effect | a command with absolute values, as the binlog holds it |
+//! | executor | runs the commands of one thread |
+//! | handler | the function of a command; its table row declares everything else |
+//! | fair queue | requests that a slow-command worker turned away, which go before its next one; in the code also *wishes* |
+//! | keyspace | a DB's column family with its counts |
+//! | meta row | the row that says that a key exists, its type, expiry and small value |
+//! | overlay, pending batch | rows that a tick has written and not yet committed |
+//! | owner | the holder of a stripe: one number per transaction. A *long* owner may hold it for seconds |
+//! | packed | a small collection inside its meta row |
+//! | range cache | copies of rows at which range reads began; in the code also *runs* |
+//! | rank index | rows per stretch of a sorted set; in the code also *tally* |
+//! | read budget | how many rows a command may read on an IO thread; in the code also *patience* |
+//! | reclaim | removal of rows of dead collections |
+//! | row cache | copies of rows used lately; in the code also *hot rows* |
+//! | slow-command worker | a thread for what takes long; in the code also *lane* |
+//! | staged data set | what a full sync has brought and not yet installed |
+//! | stretch | consecutive rows that a rank index counts together |
+//! | stripe | one of the key locks |
+//! | system rows | the server's own rows, in the column family `default`; in the code also *own rows* |
+//! | tick | what an IO thread runs between two polls: one commit |
+//! | tombstone | what a deletion leaves until compaction; in the code also *trace* |
+//! | turn | what a transaction does from its begin to its commit |
+//! | unit | several commands as one: EXEC, a script |
+//! | upstream | the Redis master that is followed, and the offset in its stream |
 
 pub mod base;
 pub mod commands;
@@ -31,6 +210,7 @@ pub mod encoding;
 pub mod exec;
 pub mod jobs;
 pub mod lua;
+pub mod manual;
 pub mod migrate;
 pub mod net;
 pub mod rdb;

@@ -14,6 +14,10 @@
 //!
 //! What others see of it, and what commands want of it, is in
 //! [`crate::state::replication`].
+//!
+//! The states of a link:
+//!
+#![doc = include_str!("../images/replication-state.svg")]
 
 mod databases;
 mod failover;

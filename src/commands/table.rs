@@ -8,11 +8,11 @@
 //! | [`names`] | what clients call commands: `rename-command` |
 //! | [`secrets`] | which arguments nobody else may see |
 //! | [`help`] | the replies of HELP |
-//! | [`readme`] | the command list of the README |
+//! | [`manual`] | the command list of the manual |
 
 pub mod help;
+pub mod manual;
 pub mod names;
-pub mod readme;
 pub mod registry;
 pub mod secrets;
 pub mod spec;

@@ -4,7 +4,7 @@
 //! - `params` holds the one table of parameters; everything else reads it.
 //! - `table` says what a row is; `value`, `types` and `events` what values are.
 //! - `lex` splits lines into words, `file` reads files, `args` the command line.
-//! - `rewrite` writes a file back; `docs` writes `--help` and the README's table.
+//! - `rewrite` writes a file back; `docs` writes `--help` and the manual's table.
 //! - `shared` hands the configuration to the threads; `memory` is the budget.
 //!
 //! Invariants: a `Config` holds only values within their bounds, whoever set

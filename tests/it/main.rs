@@ -35,6 +35,7 @@
 //! - `unread`: replies that their clients do not read
 //! - `lanes`: what takes long, beside clients that write
 //! - `tidy`: house rules of the sources
+//! - `docs`: documents and their links
 #![allow(clippy::unwrap_used)]
 
 mod blocking;
@@ -44,6 +45,7 @@ mod crash;
 mod damage;
 mod differential;
 mod disk;
+mod docs;
 mod durability;
 mod failure;
 mod hostile;

@@ -13,6 +13,7 @@ use syn::visit::Visit;
 /// Each module under `src`, and the modules that it may name.
 const LAYERS: &[(&str, &[&str])] = &[
     ("base", &[]),
+    ("manual", &[]),
     ("resp", &["base"]),
     ("lua", &["resp", "base"]),
     ("encoding", &["base"]),

@@ -128,23 +128,23 @@ def source_text():
 
 
 def what_is_here():
-    """The commands, as `ACL` and `ACL|SETUSER`, and parameters of the README's lists, which tests of ours
+    """The commands, as `ACL` and `ACL|SETUSER`, and parameters of the manual's lists, which tests of ours
     hold to the server."""
-    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
-        text = file.read()
     here = set()
-    for name, subcommands in re.findall(r"`([A-Z-]+)`(?: \(([^)]*)\))?", listed(text, "commands")):
+    for name, subcommands in re.findall(r"`([A-Z-]+)`(?: \(([^)]*)\))?", listed("commands.md", "commands")):
         here.add(name)
         here.update(f"{name}|{sub}" for sub in re.findall(r"`([^`]+)`", subcommands))
-    here.update(re.findall(r"`([a-z-]+)`", listed(text, "config")))
+    here.update(re.findall(r"`([a-z-]+)`", listed("configuration.md", "config")))
     return here
 
 
-def listed(text, what):
-    """A list of the README."""
+def listed(page, what):
+    """A list of a page of the manual."""
+    with open(os.path.join(ROOT, "src", "manual", page), encoding="utf-8") as file:
+        text = file.read()
     found = text.partition(f"<!-- {what}:begin -->")[2].partition(f"<!-- {what}:end -->")[0]
     if not found:
-        raise SystemExit(f"README.md: the list of {what} is not where the runner knows it")
+        raise SystemExit(f"{page}: the list of {what} is not where the runner knows it")
     return found
 
 

@@ -1,5 +1,5 @@
 //! What a row of a command table says: name, arity, flags, where the keys are,
-//! and the handler. Dispatch, locking, COMMAND and the README's list read it.
+//! and the handler. Dispatch, locking, COMMAND and the manual's list read it.
 
 use crate::commands::{CmdResult, ReadCtx, SessionCtx, WriteCtx};
 use crate::encoding::Kind;

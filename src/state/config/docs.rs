@@ -1,4 +1,4 @@
-//! What the table says to people: `--help`, and the README's table of parameters.
+//! What the table says to people: `--help`, and the manual's table of parameters.
 
 use std::fmt::Write;
 
@@ -75,7 +75,7 @@ fn listed(param: &Param) -> bool {
     !param.has(Flag::Inert) && !param.has(Flag::Hidden)
 }
 
-/// The README's table of parameters, in Markdown, and the names of those without effect.
+/// The manual's table of parameters, in Markdown, and the names of those without effect.
 pub fn markdown_table() -> String {
     let defaults = Config::default();
     let mut out = String::from(

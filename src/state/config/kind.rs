@@ -44,7 +44,7 @@ impl ParamKind {
         )
     }
 
-    /// The values taken, in words for `--help` and the README.
+    /// The values taken, in words for `--help` and the manual.
     pub fn describe(&self) -> String {
         match self {
             ParamKind::Bool => "yes, no".into(),

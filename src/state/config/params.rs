@@ -2,7 +2,7 @@
 //!
 //! A row is a field of [`Config`], its default, its names, the values it takes
 //! and what sets it apart; files, the command line, CONFIG GET, SET and REWRITE,
-//! `--help` and the README's table all come from it. A new parameter is a row.
+//! `--help` and the manual's table all come from it. A new parameter is a row.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! The command list of the README, made from the registry.
+//! The command list of the manual, made from the registry. A test holds the generated
+//! parts of the manual, this list and the table of parameters, to what the server has.
 
 use crate::commands::table::registry::{Registered, registry};
 use crate::commands::table::spec::Group;
@@ -38,7 +39,7 @@ fn entry(command: &Registered) -> String {
     }
 }
 
-/// The README's list of commands, in Markdown.
+/// The manual's list of commands, in Markdown.
 pub fn markdown_list() -> String {
     let mut text = String::from("| Group | Commands |\n|---|---|\n");
     let mut total = 0;
@@ -65,8 +66,8 @@ mod tests {
     use super::*;
     use crate::state::config;
 
-    /// Set to write the generated parts into the README.
-    const UPDATE: &str = "KEDIS_UPDATE_README";
+    /// Set to write the generated parts into the manual.
+    const UPDATE: &str = "KEDIS_UPDATE_MANUAL";
 
     /// `text` with what stands between a part's markers replaced.
     fn with_part(text: &str, part: &str, content: &str) -> String {
@@ -79,20 +80,26 @@ mod tests {
         format!("{head}{begin}\n{}\n{end}{tail}", content.trim_end())
     }
 
-    #[test]
-    fn the_readme_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
-        let old = std::fs::read_to_string(path).unwrap();
-        let new = with_part(&old, "commands", &markdown_list());
-        let new = with_part(&new, "config", &config::markdown_table());
+    fn check(page: &str, part: &str, content: &str) {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let path = root.join("src/manual").join(page);
+        let old = std::fs::read_to_string(&path).unwrap();
+        let new = with_part(&old, part, content);
         if std::env::var_os(UPDATE).is_some() {
-            std::fs::write(path, &new).unwrap();
+            std::fs::write(&path, &new).unwrap();
         } else {
             assert!(
                 old == new,
-                "README.md is out of date: run the tests once with {UPDATE}=1"
+                "{} is out of date: run the tests once with {UPDATE}=1",
+                path.display()
             );
         }
+    }
+
+    #[test]
+    fn the_lists_of_the_manual_are_up_to_date() {
+        check("commands.md", "commands", &markdown_list());
+        check("configuration.md", "config", &config::markdown_table());
     }
 
     #[test]

@@ -1,0 +1,44 @@
+//! The manual: for people who run a server or write clients for it. How the server works
+//! inside is described at the head of the [`crate`] and of its modules.
+//!
+//! Each page is a Markdown file in `src/manual`, which reads as well without rustdoc. The
+//! table of parameters and the list of commands are generated (see
+//! [`crate::commands::manual`]).
+
+/// Pages and the files that they are in. Links between pages are written as `[text][page]`,
+/// with the definition of `page` at the foot of the file. Markdown takes the first
+/// definition of a link, so the ones here lead to modules where rustdoc renders the page.
+macro_rules! pages {
+    ($($page:ident = $file:literal;)*) => { $(
+        #[doc = "[changelog]: crate::manual::changelog\n"]
+        #[doc = "[commands]: crate::manual::commands\n"]
+        #[doc = "[configuration]: crate::manual::configuration\n"]
+        #[doc = "[differences]: crate::manual::differences\n"]
+        #[doc = "[durability]: crate::manual::durability\n"]
+        #[doc = "[damaged-files]: crate::manual::durability#damaged-files\n"]
+        #[doc = "[full-disk]: crate::manual::durability#a-disk-that-is-full-or-fails\n"]
+        #[doc = "[glossary]: crate::manual::glossary\n"]
+        #[doc = "[memory]: crate::manual::memory\n"]
+        #[doc = "[moving-data]: crate::manual::moving_data\n"]
+        #[doc = "[operations]: crate::manual::operations\n"]
+        #[doc = "[replication]: crate::manual::replication\n"]
+        #[doc = "[scripts]: crate::manual::scripts\n"]
+        #[doc = "\n"]
+        #[doc = include_str!(concat!("manual/", $file))]
+        pub mod $page {}
+    )* };
+}
+
+pages! {
+    changelog = "changelog.md";
+    commands = "commands.md";
+    configuration = "configuration.md";
+    differences = "differences.md";
+    durability = "durability.md";
+    glossary = "glossary.md";
+    memory = "memory.md";
+    moving_data = "moving-data.md";
+    operations = "operations.md";
+    replication = "replication.md";
+    scripts = "scripts.md";
+}
