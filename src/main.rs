@@ -57,30 +57,8 @@ fn start(config: Config, given: Given) -> ExitCode {
     }
 }
 
-fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
-    // The log file may stand in it.
-    let made_dir = match config.make_dir() {
-        Ok(made) => made,
-        Err(error) => {
-            let text = format!(
-                "cannot make the directory {}: {error}",
-                config.dir.display()
-            );
-            eprintln!("{}", given.places.explain(&text, "dir", None));
-            return ExitCode::FAILURE;
-        }
-    };
-    let reopen = match start_log(&config) {
-        Ok(reopen) => reopen,
-        Err(error) => {
-            let path = config.path(&config.logfile).unwrap_or_default();
-            let text = format!("cannot write to the log file {}: {error}", path.display());
-            eprintln!("{}", given.places.explain(&text, "logfile", None));
-            return ExitCode::FAILURE;
-        }
-    };
-    crash::log_traces(config.crash_log_enabled);
-    crash::abort_on_panic();
+/// Says in the log what the configuration makes of this start.
+fn tell_of_start(config: &Config, given: &Given, made_dir: bool) {
     log::info!(
         "Kedis {} starts, pid {}, data in {}",
         env!("CARGO_PKG_VERSION"),
@@ -111,9 +89,36 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
             without_effect.join(", ")
         );
     }
-    if let Some(warning) = no_eviction(&config) {
+    if let Some(warning) = no_eviction(config) {
         log::warn!("{warning}");
     }
+}
+
+fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
+    // The log file may stand in it.
+    let made_dir = match config.make_dir() {
+        Ok(made) => made,
+        Err(error) => {
+            let text = format!(
+                "cannot make the directory {}: {error}",
+                config.dir.display()
+            );
+            eprintln!("{}", given.places.explain(&text, "dir", None));
+            return ExitCode::FAILURE;
+        }
+    };
+    let reopen = match start_log(&config) {
+        Ok(reopen) => reopen,
+        Err(error) => {
+            let path = config.path(&config.logfile).unwrap_or_default();
+            let text = format!("cannot write to the log file {}: {error}", path.display());
+            eprintln!("{}", given.places.explain(&text, "logfile", None));
+            return ExitCode::FAILURE;
+        }
+    };
+    crash::log_traces(config.crash_log_enabled);
+    crash::abort_on_panic();
+    tell_of_start(&config, &given, made_dir);
     let log_is_file = config.path(&config.logfile).is_some();
     if detached.is_some() && !log_is_file {
         log::warn!("in the background without `logfile` there is no log");

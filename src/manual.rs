@@ -3,7 +3,7 @@
 //!
 //! Each page is a Markdown file in `src/manual`, which reads as well without rustdoc. The
 //! table of parameters and the list of commands are generated (see
-//! [`crate::commands::manual`]).
+//! [`crate::commands::table::manual`]).
 
 /// Pages and the files that they are in. Links between pages are written as `[text][page]`,
 /// with the definition of `page` at the foot of the file. Markdown takes the first

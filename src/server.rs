@@ -123,17 +123,7 @@ pub fn run(
         begin_history(&engine, &config);
     }
     let io_threads = config.io_thread_count();
-    let port = u64::from(config.port);
-    let run_id = run_id()?;
-    let commands = registry().len();
-    let server = Server::new(engine, config, given.file.clone(), run_id, commands);
-    let server = Arc::new(server);
-    server.port.store(port, Ordering::Relaxed);
-    let reserved = &server.reserved_descriptors;
-    reserved.store(shares.reserved, Ordering::Relaxed);
-    if given.load_rdb.is_some() {
-        server.loading.begin();
-    }
+    let server = share(engine, config, given, &shares)?;
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
     let signals = Signals::watch(&waker)?;
@@ -179,6 +169,25 @@ pub fn run(
     while !main.turn()? {}
     log::info!("stopping");
     main.stop(threads, Some((jobs, links)))
+}
+
+/// What the threads of the server share.
+fn share(
+    engine: Arc<Engine>,
+    config: Config,
+    given: &Given,
+    shares: &Shares,
+) -> Result<Arc<Server>, ServerError> {
+    let port = u64::from(config.port);
+    let commands = registry().len();
+    let server = Server::new(engine, config, given.file.clone(), run_id()?, commands);
+    server.port.store(port, Ordering::Relaxed);
+    let reserved = &server.reserved_descriptors;
+    reserved.store(shares.reserved, Ordering::Relaxed);
+    if given.load_rdb.is_some() {
+        server.loading.begin();
+    }
+    Ok(Arc::new(server))
 }
 
 /// What is written from here on is this server's own history, or its master's.

@@ -33,6 +33,7 @@ use crate::resp::{FREE_BYTES, Reply};
 use crate::state::lanes::{Lane, Running};
 use crate::state::scripts::{BRIEF_TEXT, Known, Library, Script};
 use crate::state::{Server, Session};
+use crate::storage::txn::Savepoint;
 use crate::types::OpError;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -403,6 +404,41 @@ impl Executor {
         Ok(known.clone())
     }
 
+    /// A script was stopped: takes back what it did. Returns if it is to be run again,
+    /// alone; else why not. `spared`: what stands before it, in a transaction that goes on
+    /// if it was killed.
+    fn take_back_stopped(
+        &mut self,
+        code: &Code,
+        why: Trip,
+        place: &[u8],
+        spared: Option<&Savepoint>,
+        reads_long: bool,
+    ) -> Result<(), Stop> {
+        if why == Trip::Killed
+            && let Some(before) = spared
+            && !self.server.lanes.are_stopping()
+        {
+            // The transaction that it is a part of goes on without it.
+            self.txn.rollback(before);
+            self.end_unit()?;
+            return Err(killed(place).into());
+        }
+        self.roll_back_unit()?;
+        let inside = self.in_unit();
+        if why == Trip::Time || reads_long {
+            code.is_slow().store(true, Ordering::Relaxed);
+            return Err(Stop::Slow);
+        }
+        if why == Trip::Killed {
+            return Err(match inside {
+                true => Stop::Conflict,
+                false => killed(place).into(),
+            });
+        }
+        Ok(())
+    }
+
     fn run_script(
         &mut self,
         scripts: &mut ThreadScripts,
@@ -474,27 +510,8 @@ impl Executor {
                 }
                 Err(Failure::Stopped { why, place }) => {
                     self.tick.outbox.truncate(published);
-                    if why == Trip::Killed
-                        && running.is_some()
-                        && let Some(before) = &before
-                        && !self.server.lanes.are_stopping()
-                    {
-                        // The transaction that it is a part of goes on without it.
-                        self.txn.rollback(before);
-                        self.end_unit()?;
-                        return Err(killed(&place).into());
-                    }
-                    self.roll_back_unit()?;
-                    if why == Trip::Time || reads_long {
-                        code.is_slow().store(true, Ordering::Relaxed);
-                        return Err(Stop::Slow);
-                    }
-                    if why == Trip::Killed {
-                        return Err(match inside {
-                            true => Stop::Conflict,
-                            false => killed(&place).into(),
-                        });
-                    }
+                    let spared = before.as_ref().filter(|_| running.is_some());
+                    self.take_back_stopped(code, why, &place, spared, reads_long)?;
                     code.runs_alone().store(true, Ordering::Relaxed);
                     if inside || alone {
                         return Err(Stop::Conflict);

@@ -196,30 +196,9 @@ pub fn call_host(
     if values.is_empty() {
         return fail(b"ERR Please specify at least one argument for this redis lib call");
     }
-    let mut strings: smallvec::SmallVec<[mlua::String; 8]> = smallvec::SmallVec::new();
-    let mut copies: Vec<Vec<u8>> = Vec::new();
-    let mut whole = true;
-    match many {
-        Some(table) => {
-            for i in 1..=table.raw_len() {
-                match argument(lua, table.raw_get(i)?)? {
-                    Some(string) => copies.push(string.as_bytes().to_vec()),
-                    None => whole = false,
-                }
-            }
-        }
-        None => {
-            for value in values {
-                match argument(lua, value)? {
-                    Some(string) => strings.push(string),
-                    None => whole = false,
-                }
-            }
-        }
-    }
-    if !whole {
+    let Some((strings, copies)) = arguments(lua, values, many)? else {
         return fail(b"ERR Lua redis lib command arguments must be strings or integers");
-    }
+    };
     let bytes: smallvec::SmallVec<[_; 8]> = strings.iter().map(|s| s.as_bytes()).collect();
     let args = bytes.iter().map(|bytes| &**bytes);
     let args = args.chain(copies.iter().map(Vec::as_slice));
@@ -242,6 +221,38 @@ pub fn call_host(
         Some(b'-') if tag == CALL => answer::<Value>(lua, Err(Raise::Value(value))),
         _ => answer(lua, Ok(value)),
     }
+}
+
+/// The words of a command as a script gives them: strings that Lua holds and, of more than
+/// a call can take, copies. `None`: one of them is neither a string nor a number.
+type Words = (smallvec::SmallVec<[mlua::String; 8]>, Vec<Vec<u8>>);
+
+fn arguments(
+    lua: &Lua,
+    values: MultiValue,
+    many: Option<mlua::Table>,
+) -> mlua::Result<Option<Words>> {
+    let (mut strings, mut copies) = Words::default();
+    let mut whole = true;
+    match many {
+        Some(table) => {
+            for i in 1..=table.raw_len() {
+                match argument(lua, table.raw_get(i)?)? {
+                    Some(string) => copies.push(string.as_bytes().to_vec()),
+                    None => whole = false,
+                }
+            }
+        }
+        None => {
+            for value in values {
+                match argument(lua, value)? {
+                    Some(string) => strings.push(string),
+                    None => whole = false,
+                }
+            }
+        }
+    }
+    Ok(whole.then_some((strings, copies)))
 }
 
 fn argument(lua: &Lua, value: Value) -> mlua::Result<Option<mlua::String>> {

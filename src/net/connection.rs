@@ -6,7 +6,7 @@ mod room;
 use super::backlog::Backlog;
 use super::look_ahead::{LookAhead, next_key};
 use crate::exec::{Executor, Outcome};
-use crate::resp::{FREE_BYTES, Limits, Parser, Progress, Reply};
+use crate::resp::{FREE_BYTES, Limits, Parser, Progress, ProtocolError, Reply};
 use crate::state::clients::ClientFlags;
 use crate::state::eviction::{Loan, Refusal};
 use crate::state::lanes::{Done, Job};
@@ -580,17 +580,22 @@ impl Connection {
                     }
                 }
                 Err(error) => {
-                    let text = format!("ERR {error}");
-                    executor.server().stats.error(&text);
-                    self.reply.error(&text);
-                    self.tick_replies += 1;
-                    self.ended = true;
-                    log::debug!("client {}: {error}", self.session.info.id.0);
+                    self.end_for(&error, executor);
                     return (input.len(), Turn::Idle);
                 }
             }
         }
         (used, Turn::Idle)
+    }
+
+    /// Ends the connection of a client that does not keep to the protocol.
+    fn end_for(&mut self, error: &ProtocolError, executor: &Executor) {
+        let text = format!("ERR {error}");
+        executor.server().stats.error(&text);
+        self.reply.error(&text);
+        self.tick_replies += 1;
+        self.ended = true;
+        log::debug!("client {}: {error}", self.session.info.id.0);
     }
 
     /// Whether the client has not said the password yet.

@@ -165,28 +165,7 @@ impl<'s> Follower<'s> {
         let next = server.engine.upstream().map_or(0, |upstream| upstream.next);
         link.stream_next.store(next, Ordering::Relaxed);
         link.stream_read.store(next, Ordering::Relaxed);
-        let info = ClientInfo::new(
-            server.clients.new_id(),
-            format!("{}:{}", master.host, master.port),
-            String::new(),
-            -1,
-            usize::MAX,
-            clock::unix_ms(),
-            ClientFlags::MASTER,
-        );
-        let info = Arc::new(info);
-        let mut follower = Follower {
-            server,
-            desired,
-            master,
-            executor,
-            session: Session::new(info, true),
-            following,
-            distrusted: false,
-            holds_back: false,
-            relays: false,
-            no_room: NoRoom::default(),
-        };
+        let mut follower = Follower::new(server, desired, master, executor, following);
         let mut told = Recurring::default();
         while follower.is_wanted() {
             let end = match follower.follow() {
@@ -205,51 +184,101 @@ impl<'s> Follower<'s> {
             if !follower.is_wanted() {
                 break;
             }
-            let no_room = matches!(end, End::NotStored { .. });
-            // What the master sends and is not taken here comes again with each attempt.
-            let is_told = matches!(end, End::Apply(_)) && !told.is_news(&end);
-            let level = match is_told || no_room && follower.no_room.pause > Duration::ZERO {
-                // It was said when it began.
-                true => log::Level::Debug,
-                false => log::Level::Warn,
-            };
-            log::log!(level, "link to {}:{}: {end}", master.host, master.port);
-            if server.replication.desired().failover.is_some() {
-                end_failover(server)?;
+            if !follower.go_on_after(&end, pending.err(), &mut told)? {
                 break;
-            }
-            if let Err(error) = pending {
-                log::debug!("link to {}:{}: {error}", master.host, master.port);
-            }
-            follower.wait_for_the_disk();
-            if no_room {
-                follower.wait_for_room();
-                continue;
-            }
-            let diverged = matches!(
-                end,
-                End::Apply(ApplyError::Diverged { .. } | ApplyError::Malformed(_))
-            );
-            follower.distrusted |= diverged;
-            // Who cannot take what the master has must not ask for it all the time.
-            let pause = match end {
-                End::Storage(StorageError::Failed) => RETRY,
-                End::Apply(_)
-                | End::Storage(_)
-                | End::Import(_)
-                | End::Databases(_)
-                | End::Transaction(_)
-                | End::Malformed
-                | End::Library(_) => RETRY_UNFIT,
-                _ => RETRY,
-            };
-            // It may differ from what it was at the beginning: a failover has ended.
-            let now = server.replication.desired().clone();
-            if now.is_still(desired) {
-                server.replication.wait_for_change(&now, pause);
             }
         }
         Ok(())
+    }
+
+    fn new(
+        server: &'s Arc<Server>,
+        desired: &'s Desired,
+        master: &'s MasterAddr,
+        executor: Executor,
+        following: Following,
+    ) -> Follower<'s> {
+        let info = ClientInfo::new(
+            server.clients.new_id(),
+            format!("{}:{}", master.host, master.port),
+            String::new(),
+            -1,
+            usize::MAX,
+            clock::unix_ms(),
+            ClientFlags::MASTER,
+        );
+        let info = Arc::new(info);
+        Follower {
+            server,
+            desired,
+            master,
+            executor,
+            session: Session::new(info, true),
+            following,
+            distrusted: false,
+            holds_back: false,
+            relays: false,
+            no_room: NoRoom::default(),
+        }
+    }
+
+    /// A link has ended while it is still wanted: says so in the log, and waits until it is
+    /// time for the next. Returns whether there is to be one.
+    fn go_on_after(
+        &mut self,
+        end: &End,
+        pending: Option<Error>,
+        told: &mut Recurring,
+    ) -> Result<bool, StorageError> {
+        let no_room = matches!(end, End::NotStored { .. });
+        // What the master sends and is not taken here comes again with each attempt.
+        let is_told = matches!(end, End::Apply(_)) && !told.is_news(end);
+        let level = match is_told || no_room && self.no_room.pause > Duration::ZERO {
+            // It was said when it began.
+            true => log::Level::Debug,
+            false => log::Level::Warn,
+        };
+        log::log!(
+            level,
+            "link to {}:{}: {end}",
+            self.master.host,
+            self.master.port
+        );
+        if self.server.replication.desired().failover.is_some() {
+            end_failover(self.server)?;
+            return Ok(false);
+        }
+        if let Some(error) = pending {
+            log::debug!("link to {}:{}: {error}", self.master.host, self.master.port);
+        }
+        self.wait_for_the_disk();
+        if no_room {
+            self.wait_for_room();
+            return Ok(true);
+        }
+        let diverged = matches!(
+            end,
+            End::Apply(ApplyError::Diverged { .. } | ApplyError::Malformed(_))
+        );
+        self.distrusted |= diverged;
+        // Who cannot take what the master has must not ask for it all the time.
+        let pause = match end {
+            End::Storage(StorageError::Failed) => RETRY,
+            End::Apply(_)
+            | End::Storage(_)
+            | End::Import(_)
+            | End::Databases(_)
+            | End::Transaction(_)
+            | End::Malformed
+            | End::Library(_) => RETRY_UNFIT,
+            _ => RETRY,
+        };
+        // It may differ from what it was at the beginning: a failover has ended.
+        let now = self.server.replication.desired().clone();
+        if now.is_still(self.desired) {
+            self.server.replication.wait_for_change(&now, pause);
+        }
+        Ok(true)
     }
 
     fn is_wanted(&self) -> bool {
@@ -698,28 +727,40 @@ impl<'s> Follower<'s> {
                 Ok(())
             }
             (FromMaster::Complete { position, keys }, Some(_)) => {
-                match incoming.take() {
-                    Some(Incoming {
-                        staging,
-                        libraries,
-                        set: Some(set),
-                        ..
-                    }) if staging.keys() == keys && set.position == position => {
-                        let (following, bytes) = (self.following, staging.bytes);
-                        self.executor
-                            .install(staging, &set, libraries, following)
-                            .map_err(|error| not_stored(bytes, error))?;
-                    }
-                    _ => return Err(End::Malformed),
-                }
-                self.distrusted = false;
-                self.no_room = NoRoom::default();
-                log::info!("link to {}: full sync done", self.session.info.addr);
-                self.enter(LinkPhase::Connected);
-                Ok(())
+                self.complete(incoming.take(), position, keys)
             }
             _ => Err(End::Malformed),
         }
+    }
+
+    /// The data set has arrived: it takes the place of the one in use.
+    fn complete(
+        &mut self,
+        incoming: Option<Incoming>,
+        position: u64,
+        keys: u64,
+    ) -> Result<(), End> {
+        let Some(Incoming {
+            staging,
+            libraries,
+            set: Some(set),
+            ..
+        }) = incoming
+        else {
+            return Err(End::Malformed);
+        };
+        if staging.keys() != keys || set.position != position {
+            return Err(End::Malformed);
+        }
+        let bytes = staging.bytes;
+        self.executor
+            .install(staging, &set, libraries, self.following)
+            .map_err(|error| not_stored(bytes, error))?;
+        self.distrusted = false;
+        self.no_room = NoRoom::default();
+        log::info!("link to {}: full sync done", self.session.info.addr);
+        self.enter(LinkPhase::Connected);
+        Ok(())
     }
 
     /// Says how far this is; while a data set arrives: nowhere. The old one's

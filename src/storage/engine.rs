@@ -90,6 +90,17 @@ pub(super) struct Access {
     next_owner: AtomicU32,
 }
 
+impl Default for Access {
+    fn default() -> Self {
+        Access {
+            locks: Locks::default(),
+            queue: Wishes::default(),
+            gate: Gate::default(),
+            next_owner: AtomicU32::new(1),
+        }
+    }
+}
+
 /// What stands in memory, and how much may.
 pub(super) struct Memory {
     pub(super) hot: HotRows,
@@ -101,6 +112,20 @@ pub(super) struct Memory {
     cache_limit: AtomicU64,
     /// How much the block cache keeps for clients.
     pub(super) reserved_for_clients: Reservation,
+}
+
+impl Memory {
+    fn new(config: &StorageConfig, options: &RocksOptions) -> Memory {
+        let budget = config.memory_budget;
+        Memory {
+            hot: HotRows::new(config.hot_bytes(budget)),
+            tallies: Tallies::new(config.tally_bytes(budget)),
+            row_hasher: RowHasher::default(),
+            budget: AtomicU64::new(budget),
+            cache_limit: AtomicU64::new(config.cache_bytes(budget)),
+            reserved_for_clients: Reservation::new(&options.own_rows()),
+        }
+    }
 }
 
 /// The open database. Shared by all threads.
@@ -212,20 +237,8 @@ impl Engine {
             binlog_cf,
             db,
             marks,
-            access: Access {
-                locks: Locks::default(),
-                queue: Wishes::default(),
-                gate: Gate::default(),
-                next_owner: AtomicU32::new(1),
-            },
-            memory: Memory {
-                hot: HotRows::new(config.hot_bytes(config.memory_budget)),
-                tallies: Tallies::new(config.tally_bytes(config.memory_budget)),
-                row_hasher: RowHasher::default(),
-                budget: AtomicU64::new(config.memory_budget),
-                cache_limit: AtomicU64::new(config.cache_bytes(config.memory_budget)),
-                reserved_for_clients: Reservation::new(&options.own_rows()),
-            },
+            access: Access::default(),
+            memory: Memory::new(&config, &options),
             durability: Durability::new(state.binlog_position),
             ahead: Ahead::default(),
             next_id: AtomicU64::new(state.next_id),

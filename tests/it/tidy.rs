@@ -14,6 +14,7 @@ use syn::visit::Visit;
 const LAYERS: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("manual", &[]),
+    ("manual", &[]),
     ("resp", &["base"]),
     ("lua", &["resp", "base"]),
     ("encoding", &["base"]),
@@ -79,8 +80,9 @@ const UNSAFE: &[&str] = &[
 /// Lines that a source file may have, its tests included.
 const MAX_LINES: usize = 850;
 
-/// Lines that a function may have.
+/// Lines that a function may have; tests have tables of cases.
 const MAX_FUNCTION_LINES: usize = 80;
+const MAX_TEST_LINES: usize = 120;
 
 #[test]
 fn arrows_between_modules_go_one_way() {
@@ -185,12 +187,15 @@ fn files_stay_readable() {
 fn functions_stay_readable() {
     let mut long = Vec::new();
     for source in sources(&["src", "tests", "tools"]) {
-        let mut functions = Functions::default();
-        functions.visit_file(&source.file);
-        for (name, lines) in functions.0 {
-            if lines > MAX_FUNCTION_LINES {
-                long.push(format!("{}: {name}, {lines} lines", source.path));
-            }
+        let parts = [
+            (&source.file, MAX_TEST_LINES),
+            (&source.product, MAX_FUNCTION_LINES),
+        ];
+        for (part, most) in parts {
+            let mut functions = Functions::default();
+            functions.visit_file(part);
+            let too_long = functions.0.into_iter().filter(|(_, lines)| *lines > most);
+            long.extend(too_long.map(|(name, lines)| format!("{}: {name}, {lines}", source.path)));
         }
     }
     assert!(long.is_empty(), "{long:#?}");

@@ -13,7 +13,7 @@
 //! counts, position, replication id, libraries of functions and the key of the
 //! hash change together.
 
-use crate::encoding::own::{self, Upstream};
+use crate::encoding::own::{self, State, Upstream};
 use crate::encoding::{Corrupt, MetaView, tag};
 use crate::storage::engine::history::{Following, History};
 use crate::storage::engine::lineage;
@@ -162,27 +162,15 @@ impl Engine {
         })
     }
 
-    /// The caller holds the gate exclusively. Leaves the old data set in `staging`.
-    pub(in crate::storage) fn install(
+    /// What puts a staged data set in the place of the one in use; `state`: as it is to be
+    /// after it, but for the counts, which come here.
+    fn batch_of_install(
         &self,
-        staging: &mut Staging,
+        staging: &Staging,
         data_set: &DataSet,
-        following: Following,
-    ) -> Result<()> {
-        let _no_trim = self.binlog.trim.lock();
-        let mut commit = self.commit.lock();
-        if !self.is_current(following) {
-            return Err(StorageError::Detached);
-        }
-        let history = History {
-            id: data_set.history_id.clone(),
-            ancestors: Vec::new(),
-        };
-        let mut state = commit.state.clone();
-        state.next_id = data_set.next_id.max(self.next_id.load(Ordering::Relaxed));
-        state.binlog_position = data_set.position;
-        state.binlog_entry = data_set.entry;
-        state.counts.clear();
+        history: &History,
+        state: &mut State,
+    ) -> Result<WriteBatch> {
         let mut batch = WriteBatch::default();
         for part in staging.parts.values() {
             match own::counts_row(part.id) {
@@ -208,7 +196,7 @@ impl Engine {
         for (name, text) in &staging.libraries {
             batch.put_cf(&self.own_cf, own::library_row(name), text);
         }
-        self.add_history(&history, &mut batch);
+        self.add_history(history, &mut batch);
         match &staging.upstream {
             Some(upstream) => {
                 let row = upstream.encode(&history.id, data_set.position);
@@ -218,6 +206,31 @@ impl Engine {
         }
         batch.delete_range_cf(&self.binlog_cf, [0u8; 8], [0xFFu8; 8]);
         batch.delete_cf(&self.own_cf, own::TRIMMED);
+        Ok(batch)
+    }
+
+    /// The caller holds the gate exclusively. Leaves the old data set in `staging`.
+    pub(in crate::storage) fn install(
+        &self,
+        staging: &mut Staging,
+        data_set: &DataSet,
+        following: Following,
+    ) -> Result<()> {
+        let _no_trim = self.binlog.trim.lock();
+        let mut commit = self.commit.lock();
+        if !self.is_current(following) {
+            return Err(StorageError::Detached);
+        }
+        let history = History {
+            id: data_set.history_id.clone(),
+            ancestors: Vec::new(),
+        };
+        let mut state = commit.state.clone();
+        state.next_id = data_set.next_id.max(self.next_id.load(Ordering::Relaxed));
+        state.binlog_position = data_set.position;
+        state.binlog_entry = data_set.entry;
+        state.counts.clear();
+        let batch = self.batch_of_install(staging, data_set, &history, &mut state)?;
         if let Err(error) = self.write(batch) {
             self.fail(&error);
             return Err(error);

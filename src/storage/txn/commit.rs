@@ -218,8 +218,14 @@ impl Txn {
         }
     }
 
-    /// Writes all but the rows that were `sent` ahead of it.
-    fn write_batch(&mut self, sent: &ahead::Sent, unqueued: &[Place]) -> Result<()> {
+    /// The batch with all rows of DBs and of the server itself, but for those that were
+    /// `sent` ahead of it.
+    fn rows_of_batch(
+        &self,
+        sent: &ahead::Sent,
+        unqueued: &[Place],
+        expected: &mut ExpectedRows,
+    ) -> Result<WriteBatch> {
         let view = &self.view;
         // One that grows copies what it has.
         let bytes =
@@ -233,7 +239,6 @@ impl Txn {
                 last.ok_or_else(|| StorageError::Format(format!("keyspace {} is gone", id.0)))
             }
         };
-        let mut expected = ExpectedRows::begin();
         for (keyspace, id) in unqueued {
             let key = keys::reclaim(*id);
             expected.push(keyspace.0.into(), &key);
@@ -259,6 +264,13 @@ impl Txn {
         for (a, b) in &view.batch.swaps {
             view.engine.put_map_rows(&[*a, *b], &mut batch);
         }
+        Ok(batch)
+    }
+
+    /// Writes all but the rows that were `sent` ahead of it.
+    fn write_batch(&mut self, sent: &ahead::Sent, unqueued: &[Place]) -> Result<()> {
+        let mut expected = ExpectedRows::begin();
+        let mut batch = self.rows_of_batch(sent, unqueued, &mut expected)?;
         let engine = &self.view.engine;
         let mut commit = engine.commit.lock();
         let (log, now_ms) = (&mut self.view.batch.log, self.view.turn.now_ms);

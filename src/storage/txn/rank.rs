@@ -4,6 +4,7 @@
 use super::{Txn, View};
 use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
 use crate::storage::Direction;
+use crate::storage::engine::Keyspace;
 use crate::storage::engine::rows::open_rows;
 use crate::storage::rank::{At, Kept, LONG_STRETCH_ROWS, Place, Start, Tally, split};
 use crate::storage::{DbIndex, Engine, Result, StorageError};
@@ -103,32 +104,7 @@ impl View {
             find(&tally, &pending, place)
         };
         if nothing_pending && (grown || tally.stretch(at).rows > LONG_STRETCH_ROWS) {
-            let row_key = |place: &Place| {
-                let mut key = RowKey::from_slice(prefix);
-                key.extend_from_slice(place);
-                key
-            };
-            let from = row_key(&tally.stretch(at).from);
-            let to = tally.end_of(at).map_or_else(|| end.clone(), row_key);
-            let mut rows = open_rows(
-                engine,
-                None,
-                &keyspace,
-                &from,
-                &to,
-                Direction::Forward,
-                None,
-            );
-            tally.recount(at, || {
-                self.reads.patience.spend(0)?;
-                let found = rows.key().and_then(|key| key.get(ELEMENT_PREFIX_LEN..));
-                let found = found.map(Place::from_slice);
-                match found {
-                    Some(_) => rows.next(),
-                    None => rows.status()?,
-                }
-                Ok(found)
-            })?;
+            self.recount(&keyspace, prefix, &end, &mut tally, at)?;
             grown = true;
             at = find(&tally, &pending, place);
         }
@@ -142,5 +118,37 @@ impl View {
             tallies.make_room();
         }
         Ok(Some(Start { before, place }))
+    }
+
+    /// Walks over the rows of a stretch, and counts and cuts it anew. `prefix` and `end`:
+    /// what all rows of its map begin with, and what follows on that.
+    fn recount(
+        &self,
+        keyspace: &Keyspace,
+        prefix: &[u8],
+        end: &RowKey,
+        tally: &mut Tally,
+        at: At,
+    ) -> Result<()> {
+        let row_key = |place: &Place| {
+            let mut key = RowKey::from_slice(prefix);
+            key.extend_from_slice(place);
+            key
+        };
+        let engine: &Engine = &self.engine;
+        let from = row_key(&tally.stretch(at).from);
+        let to = tally.end_of(at).map_or_else(|| end.clone(), row_key);
+        let forward = Direction::Forward;
+        let mut rows = open_rows(engine, None, keyspace, &from, &to, forward, None);
+        tally.recount(at, || {
+            self.reads.patience.spend(0)?;
+            let found = rows.key().and_then(|key| key.get(ELEMENT_PREFIX_LEN..));
+            let found = found.map(Place::from_slice);
+            match found {
+                Some(_) => rows.next(),
+                None => rows.status()?,
+            }
+            Ok(found)
+        })
     }
 }

@@ -81,21 +81,7 @@ impl<'k> Build<'k> {
                 read,
                 pending,
             } => {
-                if self.state.is_none() {
-                    return Err(ORDER.into());
-                }
-                self.end_group(txn)?;
-                if self.stream.group(txn, name)?.is_some() {
-                    return Err(TWICE.into());
-                }
-                let read = read.unwrap_or_else(|| lag::read_at(self.stream.body(), last));
-                self.group = Some(BuildGroup {
-                    group: self.stream.create_group(name, last, read),
-                    pending,
-                    unowned: 0,
-                    consumers: 0,
-                    consumer: (0, 0),
-                });
+                self.begin_group(txn, name, last, read, pending)?;
             }
             StreamPart::Pending {
                 id,
@@ -132,6 +118,32 @@ impl<'k> Build<'k> {
                 building.own(txn, id)?;
             }
         }
+        Ok(())
+    }
+
+    fn begin_group(
+        &mut self,
+        txn: &mut Txn,
+        name: &[u8],
+        last: StreamId,
+        read: Option<i64>,
+        pending: u64,
+    ) -> Result<(), RestoreError> {
+        if self.state.is_none() {
+            return Err(ORDER.into());
+        }
+        self.end_group(txn)?;
+        if self.stream.group(txn, name)?.is_some() {
+            return Err(TWICE.into());
+        }
+        let read = read.unwrap_or_else(|| lag::read_at(self.stream.body(), last));
+        self.group = Some(BuildGroup {
+            group: self.stream.create_group(name, last, read),
+            pending,
+            unowned: 0,
+            consumers: 0,
+            consumer: (0, 0),
+        });
         Ok(())
     }
 
