@@ -415,7 +415,7 @@ impl Replication {
 
     /// Whether a wait is over already.
     pub fn is_over(&self, wait: &AckWait, synced_here: u64) -> bool {
-        look(&wait, &self.replicas.read(), synced_here)
+        look(wait, &self.replicas.read(), synced_here)
     }
 
     /// From now on [`Replication::end_waits`] looks after a client's wait, for as
