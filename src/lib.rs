@@ -9,7 +9,8 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`base`] | clock, numbers, globs, hashes, operating system: knows neither Redis nor RocksDB |
+//! | [`base`] | numbers, globs, hashes: pure, and knows neither Redis nor RocksDB |
+//! | [`sys`] | clocks, files, names of hosts, huge pages: what is asked of the operating system |
 //! | [`resp`] | request parser, reply writer and decoder |
 //! | [`lua`] | the interpreter of scripts, its sandbox and libraries |
 //! | [`encoding`] | the disk format as pure functions |
@@ -27,7 +28,7 @@
 //! | [`manual`] | the manual, no code |
 //!
 //! A module names only modules below it: net, jobs, replication → exec → commands → types,
-//! lua, state → storage, rdb → encoding, resp → base. `migrate` talks to servers from
+//! lua, state → storage, rdb → encoding, resp → base, sys. `migrate` talks to servers from
 //! outside and names only commands, rdb, encoding, resp, base. A test holds the direction
 //! (`tests/it/tidy.rs`), and that `rocksdb::` is named in `storage` alone.
 //!
@@ -219,4 +220,5 @@ pub mod resp;
 pub mod server;
 pub mod state;
 pub mod storage;
+pub mod sys;
 pub mod types;

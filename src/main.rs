@@ -1,13 +1,13 @@
 //! `kedis-server [config-file] [--key value …]`.
 
-use kedis::base::crash;
-use kedis::base::daemon::{self, Detached, Side};
-use kedis::base::log_file::{LogFile, Reopen};
 use kedis::base::one_line::OneLine;
-use kedis::base::supervisor::Supervisor;
 use kedis::commands::memory::no_eviction;
 use kedis::server;
 use kedis::state::config::{Config, Given, LogLevel, Startup, help_text};
+use kedis::sys::crash;
+use kedis::sys::daemon::{self, Detached, Side};
+use kedis::sys::log_file::{LogFile, Reopen};
+use kedis::sys::supervisor::Supervisor;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// What jemalloc looks for by this name when it starts: what is freed will soon be
 /// wanted again, but is not kept for so long that it adds up. Huge pages only where
-/// [they stay](kedis::base::huge_pages): what is given back of one breaks it.
+/// [they stay](kedis::sys::huge_pages): what is given back of one breaks it.
 #[allow(unsafe_code)] // a name that no other symbol of the program has
 #[unsafe(export_name = "malloc_conf")]
 static MALLOC_CONF: &[u8; 37] = b"dirty_decay_ms:3000,muzzy_decay_ms:0\0";

@@ -12,8 +12,6 @@
 
 mod signals;
 
-use crate::base::clock;
-use crate::base::supervisor::Supervisor;
 use crate::commands::table::names;
 use crate::commands::{load_libraries, registry};
 use crate::jobs::{self, Jobs, LoadError};
@@ -29,6 +27,8 @@ use crate::state::descriptors::{self, Shares};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::storage::engine::options::{Compression, StorageConfig};
 use crate::storage::{self, Engine, StorageError};
+use crate::sys::clock;
+use crate::sys::supervisor::Supervisor;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use mio::{Events, Poll, Token, Waker};
 use signals::Signals;

@@ -70,9 +70,9 @@ pub use clients::{ClientInfo, Clients};
 pub use mailbox::{Mailbox, Message};
 pub use session::Session;
 
-use crate::base::clock;
 use crate::storage::Engine;
 use crate::storage::engine::listeners::Change;
+use crate::sys::clock;
 use access::Accesses;
 use client_memory::ClientMemory;
 use config::{Config, SharedConfig};

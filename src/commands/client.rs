@@ -7,7 +7,7 @@ mod tracking;
 use super::args;
 use super::connection::{is_plain, set_name};
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
-use crate::base::{clock, num};
+use crate::base::num;
 use crate::commands::table::help;
 use crate::commands::table::spec::Group;
 use crate::state::ClientId;
@@ -16,6 +16,7 @@ use crate::state::clients::ClientFlags;
 use crate::state::session::ReplyMode;
 use crate::state::waiters::Verdict;
 use crate::state::{Pause, PauseMode};
+use crate::sys::clock;
 
 /// The classes that LIST and KILL tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,13 +6,13 @@
 
 use super::memory::no_eviction;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
-use crate::base::crash;
 use crate::commands::table::help;
 use crate::commands::table::secrets;
 use crate::commands::table::spec::Group;
 use crate::state::Server;
 use crate::state::config::{AppendFsync, Config, memory_budget};
 use crate::state::descriptors;
+use crate::sys::crash;
 use std::sync::atomic::Ordering;
 
 fn get(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {

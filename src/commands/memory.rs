@@ -3,13 +3,13 @@
 use super::args::Options;
 use super::info::human_bytes;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, SessionCtx};
-use crate::base::huge_pages;
 use crate::commands::table::help;
 use crate::commands::table::spec::Group;
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::config::{Config, MaxmemoryPolicy};
 use crate::state::memory;
+use crate::sys::huge_pages;
 use crate::types::inspect;
 
 /// How many entries USAGE looks at unless told.

@@ -340,7 +340,7 @@ fn failover(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             port: found.port,
         });
     }
-    let now_ms = crate::base::clock::unix_ms();
+    let now_ms = crate::sys::clock::unix_ms();
     desired.failover = Some(Failover {
         target: chosen,
         deadline_ms: timeout_ms.map(|ms| now_ms.saturating_add(ms)),
@@ -433,7 +433,7 @@ fn wait_for_acks(
         timeout_ms,
         acks: Some(wait.clone()),
     };
-    let now_ms = crate::base::clock::unix_ms();
+    let now_ms = crate::sys::clock::unix_ms();
     let request = Request::new(args);
     let info = &ctx.session.info;
     let waiter = server.waiters.enter(info, client, request, wanted, now_ms);

@@ -10,12 +10,12 @@
 use super::args::Options;
 use super::info::{KEDIS_VERSION, REDIS_VERSION};
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
-use crate::base::clock;
-use crate::base::files::sync_dir;
 use crate::commands::table::spec::Group;
 use crate::state::config::Config;
 use crate::state::saves::Turn;
 use crate::storage::{Engine, StorageError, fail_point, is_copy};
+use crate::sys::clock;
+use crate::sys::files::sync_dir;
 use crate::types::OpError;
 use crate::types::export::{ExportOptions, export};
 use std::fs::File;

@@ -3,11 +3,11 @@
 use super::args::{self, Options};
 use super::info::{KEDIS_VERSION, REDIS_VERSION};
 use super::{CmdResult, Command, Error, Flags, ReadCtx, SessionCtx};
-use crate::base::clock;
 use crate::commands::table::spec::Group;
 use crate::state::Shutdown;
 use crate::state::clients::ClientFlags;
 use crate::state::session::ReplyMode;
+use crate::sys::clock;
 
 fn monitor(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     if ctx.session.deny_blocking {

@@ -98,7 +98,7 @@ impl Executor {
         &mut self,
         begin: impl FnOnce(&Engine) -> Option<Following>,
     ) -> Result<Option<Following>, StorageError> {
-        let now_ms = crate::base::clock::unix_ms();
+        let now_ms = crate::sys::clock::unix_ms();
         self.txn.begin_following(now_ms, begin)
     }
 
@@ -111,7 +111,7 @@ impl Executor {
         libraries: Libraries,
         following: Following,
     ) -> Result<(), StorageError> {
-        let now_ms = crate::base::clock::unix_ms();
+        let now_ms = crate::sys::clock::unix_ms();
         let scripts = &self.server.scripts;
         self.txn.install(staging, data_set, following, now_ms, || {
             scripts.set_libraries(libraries);
@@ -131,7 +131,7 @@ impl Executor {
         value: &[u8],
     ) -> Result<u64, ApplyError> {
         debug_assert!(self.txn.is_received());
-        self.tick.last_us = crate::base::clock::mono_us();
+        self.tick.last_us = crate::sys::clock::mono_us();
         let row = Row::decode(value)?;
         let commands = self.parse_row(session, row.bytes)?;
         let parsed = || commands.iter().map(|c| c.command.command);

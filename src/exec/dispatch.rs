@@ -22,7 +22,6 @@ use super::monitor;
 use super::outcome::ON_ITS_WAY;
 use super::record::{Mark, Slow};
 use super::{Executor, Outcome, Stop};
-use crate::base::clock;
 use crate::commands::table::registry::Registered;
 use crate::commands::table::secrets;
 use crate::commands::{
@@ -35,6 +34,7 @@ use crate::state::session::ReplyMode;
 use crate::state::slowlog::Entry;
 use crate::storage::txn::Lookups;
 use crate::storage::{DbIndex, View};
+use crate::sys::clock;
 use std::sync::atomic::Ordering;
 
 impl Executor {

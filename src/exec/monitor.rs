@@ -2,7 +2,6 @@
 
 use super::Executor;
 use super::Stop;
-use crate::base::clock;
 use crate::commands::table::registry::Registered;
 use crate::commands::table::secrets;
 use crate::commands::{Command, Flags, Own};
@@ -10,6 +9,7 @@ use crate::resp::Reply;
 use crate::state::clients::ClientFlags;
 use crate::state::delivery::{Delivery, Form, Recipients};
 use crate::state::{Server, Session};
+use crate::sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -21,7 +21,6 @@
 
 use super::record::Mark;
 use super::{Executor, KeyHashes, Stop};
-use crate::base::clock;
 use crate::commands::table::registry::Registered;
 use crate::commands::table::spec::{Begin, Find};
 use crate::commands::{CmdResult, Command, Error, Flags};
@@ -29,6 +28,7 @@ use crate::resp::Reply;
 use crate::state::Session;
 use crate::storage::DbIndex;
 use crate::storage::txn::{Lookups, Savepoint};
+use crate::sys::clock;
 
 /// What a unit locks before it starts.
 #[derive(Debug, Default)]

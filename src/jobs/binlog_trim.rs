@@ -3,10 +3,10 @@
 //! that no connected replica needs.
 
 use super::StopSign;
-use crate::base::clock;
 use crate::base::recurring::Recurring;
 use crate::state::Server;
 use crate::storage::engine::binlog::BinlogBounds;
+use crate::sys::clock;
 use std::sync::Arc;
 use std::time::Duration;
 

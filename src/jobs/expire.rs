@@ -7,7 +7,6 @@
 //! more to expire, so a million keys that expire together are gone in seconds.
 
 use super::StopSign;
-use crate::base::clock;
 use crate::base::recurring::Recurring;
 use crate::commands::error_of_lost_group;
 use crate::state::Server;
@@ -16,6 +15,7 @@ use crate::state::pubsub::Outbox;
 use crate::state::waiters::Verdict;
 use crate::storage::engine::listeners::Change;
 use crate::storage::{DbIndex, StorageError, Txn};
+use crate::sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@
 
 mod log_of_redis;
 
-use crate::base::{clock, num};
+use crate::base::num;
 use crate::commands::{Error, add_library, load_libraries};
 use crate::encoding::own;
 use crate::rdb::append_only;
@@ -16,6 +16,7 @@ use crate::state::config::Config;
 use crate::state::scripts::Libraries;
 use crate::storage::engine::history::Following;
 use crate::storage::{Engine, StorageError, Txn};
+use crate::sys::clock;
 use crate::types::import::{ImportError, Load, Loaded, import};
 use log_of_redis::{Commands, LogError};
 use std::fs::File;

@@ -15,12 +15,12 @@ mod target;
 
 use self::target::{Address, Broken, Step, Target};
 use super::StopSign;
-use crate::base::clock;
 use crate::commands::Error;
 use crate::rdb::encode::Encoder;
 use crate::state::Server;
 use crate::state::migrations::{Hold, Migration};
 use crate::storage::{DbIndex, Txn};
+use crate::sys::clock;
 use crate::types::OpError;
 use crate::types::dump::{self, Stored};
 use crate::types::keyspace::{Bounds, walk};

@@ -2,7 +2,7 @@
 
 use super::error::{Error, Result};
 use super::stats::{Phase, Stats};
-use crate::base::clock;
+use crate::sys::clock;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt::Write as _;
 use std::fs::File;

@@ -5,11 +5,11 @@
 use super::conn::Conn;
 use super::error::Result;
 use super::piece::{Piece, odd};
-use crate::base::clock;
 use crate::encoding::packed;
 use crate::encoding::stream::{StreamId, UNKNOWN};
 use crate::rdb::{StreamPart, StreamState};
 use crate::resp::Value;
+use crate::sys::clock;
 use std::collections::BTreeMap;
 
 /// Pending entries that are asked for at once.

@@ -7,10 +7,11 @@ use super::conn::Conn;
 use super::error::{Error, Result};
 use super::piece::{PIECE_BYTES, Piece, odd};
 use super::stream_reader::StreamReader;
-use crate::base::{clock, num};
+use crate::base::num;
 use crate::rdb::Element;
 use crate::resp::Value;
 use crate::resp::encode::command;
+use crate::sys::clock;
 
 /// Elements up to which a collection is small.
 const SMALL_ELEMENTS: i64 = 2000;

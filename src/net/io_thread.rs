@@ -3,7 +3,6 @@
 use super::connection::{Connection, EARLY, Turn};
 use super::gather::{self, TickGathering};
 use super::owed_sync::OwedSync;
-use crate::base::clock;
 use crate::commands::Error;
 use crate::exec::{Ended, Executor, Parked};
 use crate::state::delivery::Deliveries;
@@ -11,6 +10,7 @@ use crate::state::eviction::Loan;
 use crate::state::lanes::Done;
 use crate::state::mailbox::Socket;
 use crate::state::{ClientId, ClientInfo, Mailbox, Message, Server, Session};
+use crate::sys::clock;
 use crossbeam_channel::Receiver;
 use mio::{Events, Poll, Token, Waker};
 use rustc_hash::FxHashMap;

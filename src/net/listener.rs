@@ -1,12 +1,12 @@
 //! The listening sockets, and what happens to a new connection before it is
 //! handed to an IO thread.
 
-use crate::base::clock;
 use crate::base::recurring::Recurring;
 use crate::state::clients::ClientFlags;
 use crate::state::config::Config;
 use crate::state::mailbox::Socket;
 use crate::state::{ClientInfo, Message, Server};
+use crate::sys::clock;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket as RawSocket, TcpKeepalive, Type};

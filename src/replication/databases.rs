@@ -9,7 +9,6 @@
 //!
 //! A peer that announces no port is no server: a tool that follows the stream, or wants a file.
 
-use crate::base::resolve::resolve;
 use crate::commands::named_dbs;
 use crate::resp::decode::{Value, decode};
 use crate::resp::encode::command;
@@ -17,6 +16,7 @@ use crate::resp::{Limits, Parser, Progress};
 use crate::state::Server;
 use crate::state::replication::{Announcement, Replica};
 use crate::storage::DbIndex;
+use crate::sys::resolve::resolve;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -10,12 +10,12 @@
 //! Commands that had begun before writes were held back may still commit: then it
 //! is waited for a replica that has that, too.
 
-use crate::base::clock;
 use crate::commands::replication::end_failover;
 use crate::state::Server;
 use crate::state::config::MasterAddr;
 use crate::state::replication::{Failover, Feeding, Replica};
 use crate::storage::StorageError;
+use crate::sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -17,9 +17,7 @@ mod redis;
 
 use super::failover;
 use super::wire::{self, FromMaster};
-use crate::base::clock;
 use crate::base::recurring::Recurring;
-use crate::base::resolve::resolve;
 use crate::commands::replication::{dialect, end_failover, note_master};
 use crate::commands::{Error, add_library};
 use crate::exec::{ApplyError, Executor};
@@ -33,6 +31,8 @@ use crate::storage::engine::history::Following;
 use crate::storage::full_sync::snapshot::DataSet;
 use crate::storage::full_sync::staging::Staging;
 use crate::storage::{Engine, StorageError};
+use crate::sys::clock;
+use crate::sys::resolve::resolve;
 use crate::types::OpError;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};

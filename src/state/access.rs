@@ -5,8 +5,8 @@
 //! does not know it can say since when it was not used at the least: since the
 //! server started, or since the oldest key that stands where this one would.
 
-use crate::base::huge_pages::HugeVec;
-use crate::base::prefetch;
+use crate::sys::huge_pages::HugeVec;
+use crate::sys::prefetch;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Keys that share a place in the table: one cache line.

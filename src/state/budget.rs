@@ -8,7 +8,7 @@
 
 use super::memory::{self, Figures};
 use super::{Server, process};
-use crate::base::{clock, huge_pages};
+use crate::sys::{clock, huge_pages};
 use std::sync::atomic::Ordering;
 
 /// This part of the budget is kept free, since memory can grow between two looks, and

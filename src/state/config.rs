@@ -31,8 +31,8 @@ mod value;
 
 use std::path::{Path, PathBuf};
 
-use crate::base::files::create_dir_all;
 use crate::base::glob;
+use crate::sys::files::create_dir_all;
 
 pub use args::{Given, Startup};
 pub use docs::{help_text, markdown_table};

@@ -15,7 +15,7 @@
 //!   inside a long command, and nobody waits for that.
 
 use super::client_id::ClientId;
-use crate::base::clock;
+use crate::sys::clock;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;

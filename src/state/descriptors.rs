@@ -9,7 +9,7 @@
 //! its directory open, until the next start.
 
 use super::config::Config;
-use crate::base::descriptors;
+use crate::sys::descriptors;
 
 /// The process itself: standard streams, logs, polls, signals, the write-ahead log and
 /// the other files that RocksDB has one of, a save, connections to other servers.

@@ -1,6 +1,6 @@
 //! A load of data at the start, while clients are told to wait: how far it is.
 
-use crate::base::clock;
+use crate::sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -4,7 +4,7 @@
 //! costs; so they are kept for [`FRESH_US`] and shared by all who ask.
 
 use super::process;
-use crate::base::{clock, huge_pages};
+use crate::sys::{clock, huge_pages};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tikv_jemalloc_ctl::{Access, AsName, arenas, epoch, stats};

@@ -10,7 +10,7 @@ use super::mailbox::Socket;
 use super::subscriptions::SubscriptionKind;
 use super::waiters::{AckWait, Verdict, Waiters};
 use super::{ClientId, ClientInfo};
-use crate::base::clock;
+use crate::sys::clock;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};

@@ -1,6 +1,6 @@
 //! SAVE and BGSAVE as they stand: one at a time, and what came of the last.
 
-use crate::base::clock;
+use crate::sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 

@@ -41,7 +41,6 @@ pub(super) use open::read_counts;
 pub(super) use salvage::Salvage;
 pub(super) use snapshot::ReadSnapshot;
 
-use crate::base::files::create_dir_all;
 use crate::base::hash::SharedHash;
 use crate::encoding::own::{self, State, Upstream};
 use crate::storage::cache::rows::HotRows;
@@ -60,6 +59,7 @@ use crate::storage::engine::reserve::Reservation;
 use crate::storage::engine::wal::marks::Keeper;
 use crate::storage::rank::Tallies;
 use crate::storage::{DbIndex, Result, StorageError};
+use crate::sys::files::create_dir_all;
 use families::Families;
 use heal::Health;
 use parking_lot::Mutex;

@@ -13,51 +13,60 @@ use syn::visit::Visit;
 /// Each module under `src`, and the modules that it may name.
 const LAYERS: &[(&str, &[&str])] = &[
     ("base", &[]),
-    ("manual", &[]),
+    ("sys", &[]),
     ("manual", &[]),
     ("resp", &["base"]),
     ("lua", &["resp", "base"]),
     ("encoding", &["base"]),
     ("rdb", &["encoding", "base"]),
-    ("storage", &["resp", "encoding", "base"]),
+    ("storage", &["resp", "encoding", "base", "sys"]),
     ("types", &["storage", "rdb", "encoding", "base"]),
-    ("state", &["storage", "encoding", "lua", "resp", "base"]),
+    (
+        "state",
+        &["storage", "encoding", "lua", "resp", "base", "sys"],
+    ),
     (
         "commands",
         &[
-            "types", "state", "lua", "resp", "rdb", "storage", "encoding", "base",
+            "types", "state", "lua", "resp", "rdb", "storage", "encoding", "base", "sys",
         ],
     ),
     (
         "exec",
         &[
-            "commands", "types", "state", "lua", "resp", "storage", "encoding", "base",
+            "commands", "types", "state", "lua", "resp", "storage", "encoding", "base", "sys",
         ],
     ),
     (
         "net",
-        &["exec", "commands", "state", "resp", "storage", "base"],
+        &[
+            "exec", "commands", "state", "resp", "storage", "base", "sys",
+        ],
     ),
     (
         "replication",
         &[
-            "exec", "commands", "types", "state", "resp", "storage", "encoding", "base",
+            "exec", "commands", "types", "state", "resp", "storage", "encoding", "base", "sys",
         ],
     ),
-    ("migrate", &["commands", "rdb", "resp", "encoding", "base"]),
+    (
+        "migrate",
+        &["commands", "rdb", "resp", "encoding", "base", "sys"],
+    ),
     (
         "jobs",
         &[
             "exec", "commands", "types", "rdb", "state", "resp", "storage", "encoding", "base",
+            "sys",
         ],
     ),
 ];
 
 /// Files that may use `unsafe`, each for a reason written there.
 const UNSAFE: &[&str] = &[
-    "src/base/daemon.rs",
-    "src/base/huge_pages.rs",
-    "src/base/prefetch.rs",
+    "src/sys/daemon.rs",
+    "src/sys/huge_pages.rs",
+    "src/sys/prefetch.rs",
     "src/lua.rs",
     "src/lua/patterns.rs",
     "src/lua/raw.rs",
@@ -128,6 +137,45 @@ fn only_storage_names_rocksdb() {
                 source.path,
                 name.path.join("::")
             );
+        }
+    }
+}
+
+/// What the code of `base` must not name: it works on its arguments alone, so that it
+/// runs anywhere, in any order, and gives the same each time.
+const OPERATING_SYSTEM: &[&str] = &[
+    "allocator_api2",
+    "crossbeam_channel",
+    "getrandom",
+    "libc",
+    "mio",
+    "rustix",
+    "sd_notify",
+    "std::arch",
+    "std::env",
+    "std::fs",
+    "std::net",
+    "std::os",
+    "std::process",
+    "std::thread",
+    "std::time",
+    "tikv_jemalloc_ctl",
+    "tikv_jemallocator",
+];
+
+#[test]
+fn base_asks_nothing_of_the_operating_system() {
+    for source in sources(&["src"]) {
+        if source.module[0] != "base" {
+            continue;
+        }
+        for name in named(&source.product) {
+            let path = name.path.join("::");
+            let found = OPERATING_SYSTEM.iter().find(|system| {
+                path.strip_prefix(**system)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+            });
+            assert!(found.is_none(), "{}: {path}", source.path);
         }
     }
 }

@@ -4,9 +4,10 @@ use super::super::args::{self, Options};
 use super::super::connection::DEFAULT_USER;
 use super::super::{CmdResult, Error, SessionCtx};
 use super::Class;
-use crate::base::{clock, num};
+use crate::base::num;
 use crate::state::ClientId;
 use crate::state::{ClientInfo, Message};
+use crate::sys::clock;
 
 /// Which clients are meant: those that fit all that is said.
 #[derive(Debug, Default)]

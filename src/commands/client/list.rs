@@ -3,11 +3,12 @@
 use super::super::args::{self, Options};
 use super::super::{CmdResult, Error, SessionCtx};
 use super::Class;
-use crate::base::{clock, num};
+use crate::base::num;
 use crate::commands::registry;
 use crate::state::ClientId;
 use crate::state::clients::ClientFlags;
 use crate::state::{ClientInfo, Server};
+use crate::sys::clock;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

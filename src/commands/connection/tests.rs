@@ -1,6 +1,5 @@
 //! Commands about connections and the server, run in-process.
 
-use crate::base::clock;
 use crate::commands::registry;
 use crate::commands::table::syntax::Argument;
 use crate::exec::testing::Client;
@@ -10,6 +9,7 @@ use crate::state::{
     ClientId,
     clients::{ClientFlags, ClientInfo},
 };
+use crate::sys::clock;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,10 +1,10 @@
 //! INFO sections about the process and its clients.
 
 use super::{KEDIS_VERSION, REDIS_VERSION, Text, human_bytes};
-use crate::base::clock;
-use crate::base::supervisor::Supervisor;
 use crate::state::clients::ClientFlags;
 use crate::state::{Server, memory, process};
+use crate::sys::clock;
+use crate::sys::supervisor::Supervisor;
 use std::sync::atomic::Ordering;
 
 /// Bits of Redis' access clock, in seconds.

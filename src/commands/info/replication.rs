@@ -2,10 +2,10 @@
 
 use super::super::replication::offset;
 use super::Text;
-use crate::base::clock;
 use crate::state::Server;
 use crate::state::config::MasterAddr;
 use crate::state::replication::{Feeding, LinkPhase};
+use crate::sys::clock;
 use std::sync::atomic::Ordering;
 
 pub(super) fn replication(text: &mut Text, server: &Server) {

@@ -1,6 +1,5 @@
 //! The tick: what runs between two looks at the sockets, and is committed at once.
 
-use crate::base::clock;
 use crate::commands::Error;
 use crate::exec::Executor;
 use crate::exec::blocking::Served;
@@ -8,6 +7,7 @@ use crate::state::pubsub::Outbox;
 use crate::storage::StorageError;
 use crate::storage::engine::durability::{CommitNumber, Sync};
 use crate::storage::engine::listeners::Change;
+use crate::sys::clock;
 use std::time::Duration;
 
 /// What clients hear of a tick besides the replies to its requests.

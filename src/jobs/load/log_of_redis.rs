@@ -1,12 +1,12 @@
 //! The commands of an append-only file, run as a replica runs its master's: keys do not
 //! expire meanwhile, a transaction is run as a whole. Nothing of it is in the binlog.
 
-use crate::base::clock;
 use crate::exec::{ApplyError, Executor};
 use crate::resp::{Input, Limits, Parser, Progress};
 use crate::state::clients::ClientFlags;
 use crate::state::{ClientInfo, Server, Session};
 use crate::storage::engine::history::Following;
+use crate::sys::clock;
 use smallvec::SmallVec;
 use std::io::{self, Read};
 use std::sync::Arc;

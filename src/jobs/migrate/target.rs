@@ -1,8 +1,8 @@
 //! A connection to the server that keys are moved to.
 
-use crate::base::resolve::resolve;
 use crate::resp::encode::{argument_head, command_head};
 use crate::state::migrations::{Credentials, Migration};
+use crate::sys::resolve::resolve;
 use socket2::SockRef;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;

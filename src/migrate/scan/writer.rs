@@ -8,11 +8,11 @@ use super::super::lanes::{Lane, refused};
 use super::super::rewrite::Rewriter;
 use super::super::stats::Stats;
 use super::super::values::{Part, Shape, Values, Way};
-use crate::base::clock;
 use crate::base::hash::crc64;
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element, kind, payload};
+use crate::sys::clock;
 use std::sync::Arc;
 
 /// Copies keys of one DB of the source.

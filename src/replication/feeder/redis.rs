@@ -13,10 +13,10 @@
 //! For the same reason a ping is a row of the binlog.
 
 use super::{End, Feeder};
-use crate::base::clock;
 use crate::commands::save;
 use crate::storage::full_sync::snapshot::Snapshot;
 use crate::storage::{DbIndex, Engine, StorageError, Txn};
+use crate::sys::clock;
 use crate::types::OpError;
 use crate::types::export::export;
 use std::fs::File;

@@ -16,7 +16,7 @@
 
 use super::peer::{End, Part, Peer, longest_command};
 use super::{Course, Follower, MAX_ARG_LEN, not_stored};
-use crate::base::{clock, num};
+use crate::base::num;
 use crate::commands::add_library;
 use crate::commands::field_times::without_field_times;
 use crate::encoding::own::Upstream;
@@ -28,6 +28,7 @@ use crate::state::scripts::Libraries;
 use crate::state::{ClientInfo, Server};
 use crate::storage::full_sync::staging::Staging;
 use crate::storage::{DbIndex, Txn};
+use crate::sys::clock;
 use crate::types::OpError;
 use crate::types::import::{ImportError, Load, Loaded, import};
 use smallvec::SmallVec;

@@ -11,7 +11,7 @@
 //! set to set, past which go the rows that nobody has read since it came by last
 //! (CLOCK). The rows of a set stand in one piece of memory: to find one takes two steps
 //! that wait for memory, the set and the row. Both are in
-//! [huge pages](crate::base::huge_pages): GETs of a million keys take 0.85 of the
+//! [huge pages](crate::sys::huge_pages): GETs of a million keys take 0.85 of the
 //! processor time that they take without, SETs 0.92.
 //!
 //! A row's place is given by a hash of its key that only this process knows, mixed
@@ -41,12 +41,12 @@ mod set;
 pub(in crate::storage) use set::ROW_MAX;
 
 use self::set::Set;
-use crate::base::huge_pages::HugeVec;
-use crate::base::prefetch;
 use crate::encoding::keys::RowKey;
 use crate::encoding::tag;
 use crate::storage::Direction;
 use crate::storage::cache::ranges::Run;
+use crate::sys::huge_pages::HugeVec;
+use crate::sys::prefetch;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};

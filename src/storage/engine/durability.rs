@@ -15,11 +15,11 @@
 //! and processor time 1.35 with the fsync thread alone, 1.00 and 1.00 like this; one
 //! client 0.78 and 0.95.
 
-use crate::base::huge_pages::HugeVec;
 use crate::storage::engine::locks::{STRIPES, Stripe};
 use crate::storage::engine::syncs::{LONGEST_WAIT, SyncGathering, SyncQueue};
 use crate::storage::engine::{Engine, fail_point};
 use crate::storage::{Result, StorageError};
+use crate::sys::huge_pages::HugeVec;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

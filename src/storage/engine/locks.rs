@@ -22,8 +22,8 @@
 //! A stripe is one word; threads that wait for one sleep in a bucket that
 //! several stripes share.
 
-use crate::base::huge_pages::HugeVec;
-use crate::base::prefetch;
+use crate::sys::huge_pages::HugeVec;
+use crate::sys::prefetch;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -5,10 +5,10 @@ use super::Db;
 use super::whole::{
     has_current, keep, look_at_log, refuse_if_locked, remove_if_there, set_unmended,
 };
-use crate::base::files::sync_dir;
 use crate::storage::engine::options::RocksOptions;
 use crate::storage::engine::wal::marks;
 use crate::storage::{Result, StorageError};
+use crate::sys::files::sync_dir;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;

@@ -10,10 +10,10 @@
 //! stay. It is cut off, so that nothing stands behind a gap.
 
 use super::files::is_file_of_copy;
-use crate::base::files::sync_dir;
 use crate::storage::engine::options::StorageConfig;
 use crate::storage::engine::wal::{self, marks};
 use crate::storage::{Result, StorageError};
+use crate::sys::files::sync_dir;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};

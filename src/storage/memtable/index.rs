@@ -17,7 +17,7 @@
 #![allow(unsafe_code)]
 
 use super::row::{Key, Row, leading};
-use crate::base::prefetch;
+use crate::sys::prefetch;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::hint;

@@ -16,7 +16,7 @@ use super::expected;
 use super::filter::{Filter, KeyHasher};
 use super::index::{Arena, Index};
 use super::row::{self, Key, Row};
-use crate::base::prefetch;
+use crate::sys::prefetch;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ptr::NonNull;

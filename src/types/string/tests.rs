@@ -69,7 +69,7 @@ struct Random(u64);
 
 impl Random {
     fn new() -> Random {
-        let seed = crate::base::clock::unix_us() | 1;
+        let seed = crate::sys::clock::unix_us() | 1;
         println!("seed {seed}");
         Random(seed)
     }

@@ -1,7 +1,7 @@
 //! A set of [hot rows](super): up to sixteen, in one piece of memory.
 
-use crate::base::huge_pages::HugeVec;
-use crate::base::prefetch;
+use crate::sys::huge_pages::HugeVec;
+use crate::sys::prefetch;
 
 /// Rows of a set, at the most.
 const WAYS: usize = 16;

@@ -194,7 +194,7 @@ pub fn add_to_copy(dir: &Path) -> Result<()> {
     let mut file = File::create(dir.join(NAME))?;
     file.write_all(&bytes)?;
     file.sync_all()?;
-    Ok(crate::base::files::sync_dir(dir)?)
+    Ok(crate::sys::files::sync_dir(dir)?)
 }
 
 /// What the file says of a database that nobody has open. `None` if there is no such file.
@@ -260,7 +260,7 @@ impl Marks {
                 let mut file = options.create(true).truncate(true).open(&path)?;
                 file.write_all(&page)?;
                 file.sync_all()?;
-                crate::base::files::sync_dir(dir)?;
+                crate::sys::files::sync_dir(dir)?;
                 file
             }
         };

@@ -53,7 +53,7 @@ mod tests {
         for traces in ["yes", "no"] {
             let output = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "--nocapture"])
-                .arg("base::crash::tests::in_a_process_of_its_own_panics")
+                .arg("sys::crash::tests::in_a_process_of_its_own_panics")
                 .env(PANICS, traces)
                 .env("RUST_BACKTRACE", "0")
                 .output()
