@@ -149,6 +149,7 @@ impl Worker<'_> {
             None => self.move_keys(migration),
             Some(prefix) => self.move_prefix(migration, prefix),
         };
+        let moved = self.txn.abandon_if_failed(moved);
         let reply = match moved {
             Ok(true) => b"+OK\r\n".to_vec(),
             Ok(false) => b"+NOKEY\r\n".to_vec(),

@@ -90,7 +90,15 @@ impl Txn {
 
     /// Deletes up to `limit` keys whose time is over. A key that somebody holds
     /// is left for the next pass.
+    ///
+    /// # Errors
+    /// The storage fails. Nothing of the slice is done then, and no lock is held.
     pub fn expire_slice(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Slice> {
+        let done = self.expire_some(pass, limit);
+        self.abandon_if_failed(done)
+    }
+
+    fn expire_some(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Slice> {
         self.begin(pass.now_ms)?;
         self.start_command();
         // I4: what a replica has expires by its master's clock.
@@ -177,7 +185,15 @@ impl Txn {
 
     /// Removes about `limit` element rows of dead collections. Nobody can reach
     /// these rows, so no key is locked and nothing is logged.
+    ///
+    /// # Errors
+    /// The storage fails. Nothing of the slice is done then, and no lock is held.
     pub fn reclaim_slice(&mut self, pass: &mut ReclaimPass, limit: usize) -> Result<Slice> {
+        let done = self.reclaim_some(pass, limit);
+        self.abandon_if_failed(done)
+    }
+
+    fn reclaim_some(&mut self, pass: &mut ReclaimPass, limit: usize) -> Result<Slice> {
         let now_ms = self.now_ms();
         self.begin(now_ms)?;
         self.start_command();
@@ -278,5 +294,44 @@ impl Txn {
         }
         self.delete_row(db, &keys::reclaim(id))?;
         Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::StorageConfig;
+
+    /// A row that cannot be read once kept the locks of the slice that met it, for ever:
+    /// whoever asked for the keys of that slice, or for a whole DB, never got a reply.
+    #[test]
+    fn a_slice_that_fails_holds_nothing_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).unwrap();
+        let (db, bad) = (DbIndex(0), &b"bad"[..]);
+        let mut txn = Txn::new(engine.clone());
+        txn.begin(1).unwrap();
+        txn.put_row(db, &keys::meta(bad), b"").unwrap();
+        txn.put_side_row(db, &keys::ttl(5, bad), b"").unwrap();
+        let keyspace = txn.keyspace_for_write(db).unwrap();
+        txn.note_ttl(keyspace, 5);
+        txn.put_side_row(db, &keys::reclaim(CollectionId(1)), b"bad")
+            .unwrap();
+        txn.note_reclaim(keyspace, CollectionId(1));
+        txn.commit().unwrap();
+        let mut job = Txn::new(engine.clone());
+        let is_free = || {
+            let mut other = Txn::new(engine.clone());
+            other.begin(10).unwrap();
+            assert!(other.try_lock(db, bad), "the key is locked");
+            other.commit().unwrap();
+            assert!(engine.access.gate.is_empty(), "a turn goes on");
+        };
+        let mut pass = job.begin_expire(db, 10).expect("a key that is due");
+        assert!(job.expire_slice(&mut pass, 8).is_err());
+        is_free();
+        let mut pass = job.begin_reclaim(db).expect("a dead collection");
+        assert!(job.reclaim_slice(&mut pass, 8).is_err());
+        is_free();
     }
 }

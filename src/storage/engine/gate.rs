@@ -47,6 +47,12 @@ pub struct Gate {
 }
 
 impl Gate {
+    /// Whether nobody is inside for a tick.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        RwLock::try_write_arc(&self.lock).is_some()
+    }
+
     /// Goes in with others. Waits for who is inside alone; if that is for long,
     /// only if `patient`.
     ///

@@ -69,17 +69,7 @@ impl Txn {
         }
         // The locks are still held: see `crate::storage::changes`.
         self.announce_changes();
-        self.batch.overlay.clear();
-        self.batch.log.clear();
-        self.batch.deltas.clear();
-        self.batch.swaps.clear();
-        self.batch.own.clear();
-        self.batch.cleared.clear();
-        self.batch.early.clear();
-        self.batch.moves.truncate(0);
-        self.batch.new_ids.get_mut().clear();
-        self.let_go();
-        self.end_changes(done.is_ok());
+        self.end_turn(done.is_ok());
         done
     }
 

@@ -302,11 +302,100 @@ impl Txn {
         Ok(Ok(()))
     }
 
+    /// Ends the turn: nothing is pending any more, and no lock is held.
+    pub(super) fn end_turn(&mut self, committed: bool) {
+        self.batch.overlay.clear();
+        self.batch.log.clear();
+        self.batch.deltas.clear();
+        self.batch.swaps.clear();
+        self.batch.own.clear();
+        self.batch.cleared.clear();
+        self.batch.early.clear();
+        self.batch.moves.truncate(0);
+        self.batch.new_ids.get_mut().clear();
+        self.let_go();
+        self.end_changes(committed);
+    }
+
+    /// Ends the turn without a commit: nothing of it is done, and no lock is held.
+    pub fn abandon(&mut self) {
+        self.undo_swaps(0);
+        self.give_up_early(0);
+        self.command.expired = 0;
+        self.events.truncate(0);
+        self.end_turn(false);
+    }
+
+    /// Abandons the turn if what was done in it has failed. For threads that go on with
+    /// the same transaction: otherwise other threads wait for its locks for ever, and the
+    /// next commit writes a part of what has failed.
+    pub fn abandon_if_failed<R, E>(
+        &mut self,
+        done: std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        if done.is_err() {
+            self.abandon();
+        }
+        done
+    }
+
     /// Lets all locks go.
     pub(super) fn let_go(&mut self) {
         self.unlock_since(0);
         if let Some(pass) = self.turn.pass.take() {
             self.engine.access.gate.leave(pass);
         }
+    }
+}
+
+/// A turn that its owner has not committed is abandoned with it.
+impl Drop for Txn {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{Engine, StorageConfig};
+
+    #[test]
+    fn a_turn_that_is_dropped_or_abandoned_leaves_no_lock_and_no_rows() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).unwrap();
+        let db = DbIndex(0);
+        let logged = engine.binlog.range().next_entry;
+        let begin = || {
+            let mut txn = Txn::new(engine.clone());
+            txn.begin(1).unwrap();
+            txn.start_command();
+            let hash = txn.key_hash(db, b"k");
+            txn.lock([hash].into_iter()).unwrap();
+            txn.put_row(db, b"row", b"value").unwrap();
+            txn.effect(db, &[b"PING"]);
+            txn
+        };
+        // Another thread gets the lock, and the gate to itself; nothing was written.
+        let is_free = || {
+            let mut other = Txn::new(engine.clone());
+            other.begin(1).unwrap();
+            assert!(other.try_lock(db, b"k"), "the lock is held");
+            other.commit().unwrap();
+            other.turn.patient = false;
+            other.begin_exclusive(1).unwrap();
+            assert!(other.row(db, b"row").unwrap().is_none());
+            other.commit().unwrap();
+            assert_eq!(engine.binlog.range().next_entry, logged);
+        };
+        drop(begin());
+        is_free();
+        let mut txn = begin();
+        assert_eq!(txn.abandon_if_failed(Err::<(), _>("why")), Err("why"));
+        is_free();
+        // The next turn of it does not write what the failed one did.
+        txn.begin(1).unwrap();
+        txn.commit().unwrap();
+        is_free();
     }
 }
