@@ -1,36 +1,74 @@
-//! The readers of RDB values and files under libFuzzer; see `run`.
-#![no_main]
-#![allow(dead_code)]
+//! Values as RDB files and the payloads of DUMP and RESTORE hold them.
 
-// The sources themselves, so that RocksDB need not be built for it.
-#[path = "../../../src/base.rs"]
-mod base;
-#[path = "../../../src/encoding.rs"]
-mod encoding;
-#[path = "../../../src/rdb.rs"]
-mod rdb;
-
-use rdb::decode::{kind_of, read_value};
-use rdb::encode::Encoder;
-use rdb::file::{Entry, FileReader};
-use rdb::reader::Reader;
-use rdb::stream::{Filling, Writer};
-use rdb::{Dialect, Element, Error, StreamPart};
+use crate::instance::{Instance, with_kept};
+use kedis::base::hash::crc64;
+use kedis::encoding::Kind;
+use kedis::rdb::decode::{kind_of, read_value};
+use kedis::rdb::encode::Encoder;
+use kedis::rdb::reader::Reader;
+use kedis::rdb::stream::{Filling, Writer};
+use kedis::rdb::{Dialect, Element, Error, StreamPart, kind};
+use kedis::resp::Value;
+use std::cell::RefCell;
 
 /// Longest string that is taken.
-const MAX_STRING: u64 = 1 << 20;
+pub const MAX_STRING: u64 = 1 << 20;
+/// A version whose payloads every server takes, and one of Valkey's own.
+const VERSIONS: [u16; 2] = [10, 80];
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    if let Some((&number, value)) = data.split_first() {
-        for dialect in [Dialect::Redis, Dialect::Valkey] {
-            check_value(number, value, dialect);
-        }
+thread_local! {
+    static INSTANCE: RefCell<Option<(Instance, u32)>> = const { RefCell::new(None) };
+}
+
+/// The first byte is the value's type. What can be read can be written and is read as the
+/// same; what RESTORE takes, DUMP gives back.
+pub fn check(data: &[u8]) {
+    let Some((&number, value)) = data.split_first() else {
+        return;
+    };
+    for dialect in [Dialect::Redis, Dialect::Valkey] {
+        check_value(number, value, dialect);
     }
-    check_file(data);
-});
+    with_kept(&INSTANCE, Instance::new, |instance| {
+        VERSIONS
+            .iter()
+            .for_each(|version| restore(instance, data, *version));
+    });
+}
 
-/// What an element is, owned.
-fn owned(element: Element<'_>) -> (u64, u64, Vec<u8>, Vec<u8>) {
+fn restore(instance: &mut Instance, body: &[u8], version: u16) {
+    let mut payload = [body, &version.to_le_bytes()].concat();
+    let crc = crc64(0, &payload);
+    payload.extend_from_slice(&crc.to_le_bytes());
+    let restored = instance.run(&[b"RESTORE", b"k", b"0", &payload]);
+    if restored.as_error().is_some() {
+        assert_eq!(
+            instance.keys(),
+            0,
+            "a part of what was refused: {restored:?}"
+        );
+        return;
+    }
+    // A hash whose fields are all over is nothing, and was taken.
+    if instance.keys() > 0 {
+        let dump = instance.must(&[b"DUMP", b"k"]);
+        let dump = dump.as_bytes().expect("a payload");
+        instance.must(&[b"RESTORE", b"l", b"0", dump]);
+        let digests = instance.must(&[b"DEBUG", b"DIGEST-VALUE", b"k", b"l"]);
+        match digests.as_slice() {
+            Some([k, l]) if k == l && *k != Value::Null => {}
+            _ => panic!("{digests:?}"),
+        }
+        instance.check();
+        instance.must(&[b"DEL", b"k", b"l"]);
+    }
+    assert_eq!(instance.keys(), 0);
+}
+
+/// What an element is, in an order of the kinds; the bits of a score; and its bytes.
+type Owned = (u64, u64, Vec<u8>, Vec<u8>);
+
+pub fn owned(element: Element<'_>) -> Owned {
     match element {
         Element::String(bytes) => (0, 0, bytes.to_vec(), Vec::new()),
         Element::Item(bytes) => (1, 0, bytes.to_vec(), Vec::new()),
@@ -48,12 +86,28 @@ fn owned(element: Element<'_>) -> (u64, u64, Vec<u8>, Vec<u8>) {
 /// A part of a stream, without what the version that is written does not have.
 fn shown(part: StreamPart<'_>) -> String {
     let part = match part {
-        StreamPart::Consumer { name, seen_ms, pending, .. } => {
-            StreamPart::Consumer { name, seen_ms, active_ms: 0, pending }
-        }
-        StreamPart::Group { name, last, read, pending } => {
-            StreamPart::Group { name, last, read: Some(read.unwrap_or(-1)), pending }
-        }
+        StreamPart::Consumer {
+            name,
+            seen_ms,
+            pending,
+            ..
+        } => StreamPart::Consumer {
+            name,
+            seen_ms,
+            active_ms: 0,
+            pending,
+        },
+        StreamPart::Group {
+            name,
+            last,
+            read,
+            pending,
+        } => StreamPart::Group {
+            name,
+            last,
+            read: Some(read.unwrap_or(-1)),
+            pending,
+        },
         part => part,
     };
     format!("{part:?}")
@@ -82,19 +136,21 @@ fn rewritten(number: u8, value: &[u8]) -> Vec<u8> {
     let (mut encoder, mut out) = (Encoder::new(true), Vec::new());
     let mut writer = Writer::begin(&mut encoder, nodes, None, &mut out);
     each_part(number, value, |part| {
-        writer.part(&mut encoder, part, &mut out).expect("parts that were read");
+        writer
+            .part(&mut encoder, part, &mut out)
+            .expect("parts that were read");
     });
     out
 }
 
-fn read(number: u8, value: &[u8], dialect: Dialect) -> Result<Vec<(u64, u64, Vec<u8>, Vec<u8>)>, Error> {
+fn read(number: u8, value: &[u8], dialect: Dialect) -> Result<Vec<Owned>, Error> {
     let mut elements = Vec::new();
     let mut reader = Reader::new(value, MAX_STRING);
     let count = read_value(&mut reader, number, dialect, |element| {
         elements.push(owned(element));
         Ok::<(), Error>(())
     })?;
-    if kind_of(number).ok() != Some(encoding::Kind::Stream) {
+    if kind_of(number).ok() != Some(Kind::Stream) {
         assert_eq!(count, elements.len() as u64, "another number of elements");
     }
     assert!(count > 0, "a collection without elements");
@@ -108,9 +164,9 @@ fn check_value(number: u8, value: &[u8], dialect: Dialect) {
     };
     let kind = kind_of(number).expect("a type that was read");
     let (mut encoder, mut out) = (Encoder::new(true), Vec::new());
-    if kind == encoding::Kind::Stream {
+    if kind == Kind::Stream {
         out = rewritten(number, value);
-    } else if number == rdb::kind::STRING {
+    } else if number == kind::STRING {
         encoder.value_string(None, &elements[0].2, &mut out);
     } else {
         // The receiver of elements refuses those that occur twice.
@@ -119,14 +175,20 @@ fn check_value(number: u8, value: &[u8], dialect: Dialect) {
             elements.dedup_by(|a, b| a.2 == b.2);
         }
         encoder.begin(kind, elements.len() as u64, None);
-        for (kind, bits, a, b) in &elements {
-            let element = match kind {
+        for (sort, bits, a, b) in &elements {
+            let element = match sort {
                 1 => Element::Item(a),
                 2 => Element::Member(a),
                 3 => Element::Scored(f64::from_bits(*bits), a),
-                _ => Element::Field { field: a, value: b, expire_ms: 0 },
+                _ => Element::Field {
+                    field: a,
+                    value: b,
+                    expire_ms: 0,
+                },
             };
-            encoder.element(element, &mut out).expect("an element of its kind");
+            encoder
+                .element(element, &mut out)
+                .expect("an element of its kind");
         }
         encoder.end(&mut out).expect("as many as announced");
     }
@@ -137,27 +199,4 @@ fn check_value(number: u8, value: &[u8], dialect: Dialect) {
         again.sort();
     }
     assert_eq!(elements, again);
-}
-
-fn check_file(data: &[u8]) {
-    let Ok(mut file) = FileReader::open(data, MAX_STRING) else {
-        return;
-    };
-    loop {
-        let position = file.position();
-        match file.next() {
-            Ok(Entry::Key(head)) => {
-                let read = file.value(head.kind, |element| {
-                    owned(element);
-                    Ok::<(), Error>(())
-                });
-                if !matches!(read, Ok(_) | Err(Error::Empty)) {
-                    return;
-                }
-            }
-            Ok(Entry::End) | Err(_) => return,
-            Ok(_) => {}
-        }
-        assert!(file.position() > position, "it does not move on");
-    }
 }

@@ -1,9 +1,9 @@
 //! What must hold of the request parser for any bytes: it does not panic, it
 //! keeps no more than it got, cuts between reads change nothing, and it agrees
-//! with a model that is too simple to be wrong. The module that includes this
-//! file names the parser `parser`.
+//! with a model that is too simple to be wrong. The decoder of replies, which hears other
+//! servers, does not panic and takes no more than it got.
 
-use super::parser::{Limits, Parser, Progress};
+use kedis::resp::{Limits, Parser, Progress, decode};
 
 /// Requests read from one input.
 const REQUESTS: usize = 64;
@@ -18,6 +18,9 @@ pub fn check(data: &[u8]) {
     let Some((seed, input)) = data.split_first() else {
         return;
     };
+    if let Ok(Some((_, used))) = decode(input) {
+        assert!(0 < used && used <= input.len());
+    }
     for authenticated in [true, false] {
         let limits = Limits {
             max_bulk_len: 1 << 20,

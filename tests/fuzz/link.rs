@@ -1,0 +1,148 @@
+//! The link to a master, in both dialects: a server of this process follows a master that
+//! answers the handshake and then, to PSYNC, says the input.
+
+use crate::commands::{Item, items};
+use crate::instance::{Instance, with_kept};
+use kedis::replication::Threads;
+use kedis::resp::{Limits, Parser, Progress, Value};
+use std::cell::RefCell;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Nothing of what is waited for takes longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// A key of the replica's that no input names.
+const OLD: &[u8] = b"\0held before\0";
+
+/// A replica, and the socket on which its master listens.
+struct Replica {
+    instance: Instance,
+    threads: Option<Threads>,
+    master: TcpListener,
+}
+
+impl Replica {
+    fn new() -> Replica {
+        let instance = Instance::new();
+        let threads = Threads::start(&instance.server).expect("threads");
+        let master = TcpListener::bind("127.0.0.1:0").expect("a port");
+        master.set_nonblocking(true).expect("a socket");
+        Replica {
+            instance,
+            threads: Some(threads),
+            master,
+        }
+    }
+
+    fn accept(&self) -> TcpStream {
+        let started = Instant::now();
+        loop {
+            match self.master.accept() {
+                Ok((socket, _)) => {
+                    socket.set_nonblocking(false).expect("a socket");
+                    socket.set_nodelay(true).expect("a socket");
+                    let timeout = Some(PATIENCE);
+                    socket.set_read_timeout(timeout).expect("a socket");
+                    socket.set_write_timeout(timeout).expect("a socket");
+                    return socket;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    assert!(started.elapsed() < PATIENCE, "the replica does not connect");
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        if let Some(threads) = self.threads.take() {
+            threads.stop();
+        }
+    }
+}
+
+thread_local! {
+    static REPLICA: RefCell<Option<(Replica, u32)>> = const { RefCell::new(None) };
+}
+
+pub fn check_kedis(data: &[u8]) {
+    with_kept(&REPLICA, Replica::new, |replica| {
+        follow(replica, true, data)
+    });
+}
+
+pub fn check_redis(data: &[u8]) {
+    with_kept(&REPLICA, Replica::new, |replica| {
+        follow(replica, false, data)
+    });
+}
+
+/// Whatever a master says, the replica stays in order, and holds its old data set or what
+/// the master sent, not parts of both.
+fn follow(replica: &mut Replica, is_kedis: bool, data: &[u8]) {
+    replica.instance.must(&[b"SET", OLD, b"value"]);
+    let port = replica.master.local_addr().expect("an address").port();
+    let port = port.to_string();
+    let instance = &mut replica.instance;
+    instance.must(&[b"REPLICAOF", b"127.0.0.1", port.as_bytes()]);
+    speak(replica.accept(), is_kedis, data);
+    let instance = &mut replica.instance;
+    instance.must(&[b"REPLICAOF", b"NO", b"ONE"]);
+    instance.check();
+    let old = instance.must(&[b"GET", OLD]);
+    let goes_on =
+        matches!(items(data).first(), Some(Item::Line(line)) if line.starts_with(b"+CONTINUE"));
+    if !goes_on && old != Value::Null {
+        assert_eq!(old.as_bytes(), Some(&b"value"[..]));
+        assert_eq!(instance.keys(), 1, "a part of what the master sent");
+    }
+    instance.clear();
+}
+
+/// Answers what the replica says, until it hangs up.
+fn speak(mut socket: TcpStream, is_kedis: bool, data: &[u8]) {
+    let limits = Limits {
+        max_bulk_len: 1 << 20,
+        authenticated: true,
+    };
+    let (mut parser, mut heard) = (Parser::new(), Vec::new());
+    let mut is_said = false;
+    let mut buffer = [0; 4096];
+    loop {
+        match socket.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(_) if is_said => {}
+            Ok(n) => heard.extend_from_slice(&buffer[..n]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
+            // By libFuzzer's timer.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => panic!("the replica neither speaks nor hangs up: {error}"),
+        }
+        while !is_said && let Ok(Progress::Complete { consumed }) = parser.advance(&heard, &limits)
+        {
+            let words: Vec<Vec<u8>> = parser.args_of(&heard).map(<[u8]>::to_vec).collect();
+            parser.reset();
+            heard.drain(..consumed);
+            let word = |n: usize| words.get(n).map(Vec::as_slice).unwrap_or_default();
+            let answer: &[u8] = match (word(0), word(1)) {
+                (b"PING", _) => b"+PONG\r\n",
+                (b"REPLCONF", b"run-id") if !is_kedis => b"-ERR Unrecognized REPLCONF option\r\n",
+                (b"REPLCONF", _) => b"+OK\r\n",
+                (b"SELECT", _) => b"-ERR DB index is out of range\r\n",
+                _ => {
+                    is_said = true;
+                    data
+                }
+            };
+            // It may have hung up before all is said.
+            if socket.write_all(answer).is_err() || is_said {
+                let _ = socket.shutdown(Shutdown::Write);
+                break;
+            }
+        }
+    }
+}
