@@ -11,7 +11,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Nothing of what is waited for takes longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(50);
 /// A key of the replica's that no input names.
 const OLD: &[u8] = b"\0held before\0";
 
