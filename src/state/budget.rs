@@ -108,15 +108,21 @@ impl Server {
     pub fn keep_to_budget(&self) {
         let engine = &self.engine;
         let (budget, most) = (engine.memory_budget(), self.most_bytes());
-        let figures = self.memory.figures();
-        let mut used = figures.rss;
-        if used > most && figures.kept > budget / SPARE {
-            huge_pages::give_back();
-        }
+        // What is in the cache now is no part of what the process had a while ago: a long
+        // reply would seem to leave more to the cache than it does.
+        let figures = self.memory.figures_of_now();
+        let rss = figures.map_or_else(process::rss_bytes, |figures| Some(figures.rss));
+        let mut used = rss.unwrap_or(most);
         if used > most {
+            if figures.is_some_and(|figures| figures.kept > budget / SPARE) {
+                huge_pages::give_back();
+            }
             self.give_back();
             used = process::rss_bytes().unwrap_or(used);
         } else {
+            let Some(figures) = figures else {
+                return;
+            };
             used = used.saturating_sub(unused(&figures));
         }
         // What clients take is in the cache's charge, as what memtables do.

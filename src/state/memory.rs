@@ -54,16 +54,28 @@ impl Default for MemoryProbe {
 impl MemoryProbe {
     /// The figures, at most a tenth of a second old.
     pub fn figures(&self) -> Figures {
+        self.figures_within(FRESH_US).0
+    }
+
+    /// Figures of this moment, unless some were taken a moment ago: others of the process
+    /// that are read now do not go with those.
+    pub fn figures_of_now(&self) -> Option<Figures> {
+        let (figures, are_new) = self.figures_within(FRESH_US / 2);
+        are_new.then_some(figures)
+    }
+
+    /// Figures that are no older than this, and whether they were taken now.
+    fn figures_within(&self, age_us: u64) -> (Figures, bool) {
         let mut snapshot = self.snapshot.lock();
         let now_us = clock::mono_us();
         let fresh = snapshot
             .0
-            .is_some_and(|taken_us| now_us.saturating_sub(taken_us) < FRESH_US);
+            .is_some_and(|taken_us| now_us.saturating_sub(taken_us) < age_us);
         if !fresh {
             *snapshot = (Some(now_us), take());
             self.peak.fetch_max(snapshot.1.allocated, Ordering::Relaxed);
         }
-        snapshot.1
+        (snapshot.1, !fresh)
     }
 
     /// The most that any snapshot has seen allocated, in bytes.
