@@ -169,6 +169,7 @@ impl Executor {
         let mut executor = Executor::new(server);
         executor.tick.outbox = Outbox::of_thread(thread);
         executor.thread.slices = true;
+        executor.txn.borrow_from(executor.server.clone());
         executor.txn.be_impatient();
         executor
     }
@@ -177,6 +178,7 @@ impl Executor {
     pub fn on_lane(server: Arc<Server>) -> Executor {
         let mut executor = Executor::new(server);
         let owner = executor.txn.for_long();
+        executor.txn.borrow_from(executor.server.clone());
         // Who waits for a slow script is told so.
         executor.txn.be_impatient();
         executor.thread.lane = Some(executor.server.lanes.add(owner));
@@ -225,6 +227,12 @@ impl Executor {
     /// The second step.
     pub fn prefetch_row(&self, expected: Expected) {
         self.txn.prefetch_row(expected);
+    }
+
+    /// A request is run next for whose writes so many bytes were lent; see
+    /// [`Txn::begin_request`].
+    pub fn begin_request(&mut self, lent: usize) {
+        self.txn.begin_request(lent);
     }
 
     /// Whether the reply to the request that was run last has to wait for the disk

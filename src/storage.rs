@@ -74,6 +74,9 @@ pub enum StorageError {
     /// The disk has no room for more data: see [`engine::disk`].
     #[error("storage: no space left on device")]
     NoRoom,
+    /// There is no memory for what a command makes of stored data.
+    #[error("storage: no memory")]
+    NoMemory,
     /// What was received from a master is not wanted any more, or does not follow
     /// on what is there. Nothing of it was written.
     #[error("storage: this server does not follow that master any more")]

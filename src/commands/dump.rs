@@ -35,6 +35,7 @@ fn dump(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let config = ctx.server.config.load();
     let mut encoder = encoder(&config);
+    ctx.view.count_reads();
     let max_len = config.proto_max_bulk_len_bytes;
     let payload = dump::payload(ctx.view, ctx.db, stored(&found), &mut encoder, max_len)?;
     ctx.reply.bulk(&payload);

@@ -108,6 +108,7 @@ impl fmt::Display for Error {
             Error::Op(OpError::Storage(StorageError::NoRoom)) => {
                 "MISCONF Errors writing to the disk: No space left on device. Commands that add data are refused until there is room again: delete keys, or free space on the server's disk"
             }
+            Error::Op(OpError::Storage(StorageError::NoMemory)) => return OUT_OF_MEMORY.fmt(f),
             Error::Op(OpError::Storage(error)) => return write!(f, "ERR {error}"),
             Error::Syntax => "ERR syntax error",
             Error::Arity(name) => {

@@ -16,6 +16,7 @@ pub(super) mod admission;
 mod locking;
 mod tick;
 
+use admission::may_grow;
 pub use tick::{Ended, Parked};
 
 use super::monitor;
@@ -25,7 +26,8 @@ use super::{Executor, Outcome, Stop};
 use crate::commands::table::registry::Registered;
 use crate::commands::table::secrets;
 use crate::commands::{
-    CmdResult, Command, Error, Flags, Handler, Own, ReadCtx, SessionCtx, WriteCtx,
+    CmdResult, Command, Error, Flags, Handler, KeyFlags, KeySpec, OUT_OF_MEMORY, Own, ReadCtx,
+    SessionCtx, WriteCtx,
 };
 use crate::resp::{FREE_BYTES, Reply};
 use crate::state::Session;
@@ -338,6 +340,7 @@ impl Executor {
         self.begin_patience();
         let (db, server) = (session.db(), &self.server);
         let mut look = |view: &mut View| {
+            view.start_reading();
             let mut ctx = ReadCtx {
                 view,
                 reply,
@@ -376,8 +379,13 @@ impl Executor {
         let savepoint = self.txn.savepoint();
         self.txn.start_command();
         self.txn.set_origin(session.info.id.0);
+        if may_grow(command) {
+            self.txn.count_reads();
+        } else if returns_data(command) {
+            self.txn.count_reads_but_one();
+        }
         self.begin_patience();
-        let db = session.db();
+        let (db, overflowed) = (session.db(), reply.overflowed);
         let done = run(
             &mut WriteCtx {
                 txn: &mut self.txn,
@@ -389,6 +397,12 @@ impl Executor {
             args,
         );
         self.end_patience();
+        let done = match reply.overflowed && !overflowed {
+            // What it returns would be lost: there is no memory for the reply.
+            true => done.and(Err(OUT_OF_MEMORY)),
+            false => done,
+        };
+        reply.overflowed &= overflowed || done.is_ok();
         match &done {
             Ok(()) => {
                 if self.txn.dirty() > 0 {
@@ -562,6 +576,12 @@ impl Executor {
             self.tick.record.count(&self.server);
         }
     }
+}
+
+/// Whether a command returns data that it reads.
+fn returns_data(command: &Command) -> bool {
+    let returns = |spec: &KeySpec| spec.flags.contains(KeyFlags::ACCESS);
+    command.keys.iter().any(returns)
 }
 
 /// What CLIENT PAUSE WRITE holds back.

@@ -84,6 +84,7 @@ impl Executor {
         }
         self.request.shown = job.shown;
         self.request.accesses_noted = job.noted;
+        self.begin_request(job.lent);
         let outcome = self.run(&mut job.session, &job.request.args(), &mut reply);
         job.shown = self.request.shown;
         job.noted = self.request.accesses_noted;

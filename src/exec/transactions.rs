@@ -6,11 +6,12 @@
 
 use super::Executor;
 use super::Stop;
+use super::dispatch::admission::may_grow;
 use super::unit::Scope;
 use crate::base::num;
 use crate::commands::table::registry::Registered;
 use crate::commands::table::spec::USUAL_PLACES;
-use crate::commands::{Command, Error, Flags, Handler, OUT_OF_MEMORY, Own};
+use crate::commands::{Command, Error, Flags, Handler, KeyFlags, OUT_OF_MEMORY, Own};
 use crate::resp::Reply;
 use crate::state::Session;
 use crate::state::request::Request;
@@ -94,6 +95,17 @@ impl Executor {
     pub fn work_of(&self, args: &[&[u8]], bytes: usize) -> usize {
         let places = self.resolve(args).map(|found| found.command.places);
         bytes.saturating_mul(places.unwrap_or(USUAL_PLACES)) / USUAL_PLACES
+    }
+
+    /// Whether a request only removes data, which must go on however little memory there is.
+    /// Of the arguments the first ones do.
+    pub fn only_removes(&self, args: &[&[u8]]) -> bool {
+        self.resolve(args).is_ok_and(|found| {
+            let (command, keys) = (found.command, found.command.keys);
+            let mut flags = keys.iter().map(|spec| spec.flags);
+            let deletes = !keys.is_empty() && flags.all(|flags| flags.contains(KeyFlags::DELETE));
+            deletes && command.is_write() && !may_grow(command)
+        })
     }
 
     /// Refuses a request for which there can never be the memory that it takes.

@@ -96,6 +96,8 @@ pub struct Connection {
     pub no_room_since_ms: Option<u64>,
     /// Memory that it waits for, in bytes: for a request, or for the reply to one.
     wanted: u64,
+    /// Bytes that are lent for what the request writes that runs next.
+    writes_bytes: usize,
     /// Memory for a long request that has not run yet.
     loan: Option<Loan>,
     /// Memory for those that have run, until their tick ends.
@@ -146,6 +148,7 @@ impl Connection {
             in_paused: false,
             no_room_since_ms: None,
             wanted: 0,
+            writes_bytes: 0,
             loan: None,
             spent_loans: Vec::new(),
             readable: true,
@@ -637,6 +640,7 @@ impl Connection {
             .store(argv_bytes + places, Ordering::Relaxed);
         info.query_bytes.store(input.len(), Ordering::Relaxed);
         let before = self.reply.len();
+        executor.begin_request(self.writes_bytes);
         let outcome = executor.run(&mut self.session, &args, &mut self.reply);
         self.must_wait |= executor.must_wait();
         self.changes_session |= !executor.was_plain();
@@ -666,7 +670,8 @@ impl Connection {
         // What it began to answer was taken back, and many may wait for a lane.
         self.reply.buf.shrink_to_fit();
         self.reply.give_back();
-        let job = Job::new(self.session.leave(), request, executor.accesses_noted());
+        let mut job = Job::new(self.session.leave(), request, executor.accesses_noted());
+        job.lent = self.writes_bytes;
         match executor.server().lanes.submit(job) {
             Ok(()) => {
                 let info = &self.session.info;

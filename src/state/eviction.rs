@@ -207,12 +207,20 @@ pub struct Needs {
     pub work: usize,
     /// How many arguments it has.
     pub args: usize,
+    /// Whether it only removes data: so there will be more memory, and it is refused only if
+    /// there can never be as much as its own length.
+    pub removes: bool,
 }
 
 impl Needs {
     /// What its arguments take, besides their bytes.
     pub fn args_bytes(&self) -> usize {
         self.args.saturating_mul(ARG_BYTES)
+    }
+
+    /// What it writes, as often as it is copied.
+    pub fn work_bytes(&self) -> usize {
+        self.work.saturating_mul(COPIES as usize)
     }
 }
 
@@ -266,23 +274,31 @@ impl Server {
         needs: &Needs,
     ) -> Result<(), Refusal> {
         let Needs { bytes, work, .. } = *needs;
-        // A client may announce any length.
-        let wanted = (work as u64).saturating_mul(COPIES).max(bytes as u64);
         let limit = self.lending_limit(config);
-        let held = work.saturating_sub(bytes) as u64;
+        // Clients always hold a little: nobody can be lent all.
+        let half = limit / 2;
+        // A client may announce any length.
+        let mut wanted = (work as u64).saturating_mul(COPIES).max(bytes as u64);
+        let mut held = work.saturating_sub(bytes) as u64;
+        if needs.removes {
+            wanted = wanted.min(half).max(bytes as u64);
+            held = 0;
+        }
         if wanted.saturating_add(held) > limit {
             self.client_memory.leave_queue(client);
             return Err(Refusal::Never);
         }
         // How much short arguments take is a guess: it refuses nothing.
-        let wanted = limit.min(wanted.saturating_add(needs.args_bytes() as u64));
+        let guess = wanted.saturating_add(needs.args_bytes() as u64);
+        let wanted = wanted.max(guess.min(half));
         let lent = loan.as_ref().map_or(0, |loan| loan.bytes);
         let more = wanted.saturating_sub(lent);
         // Memtables that are being written out may take more than their share.
         let now = limit.min(self.engine.spare_cache_now());
         let memory = &self.client_memory;
         let is_turn = || loan.is_some() || memory.is_turn_of(client);
-        let lends = || self.has_memory_for(more) && memory.try_lend(now, more);
+        let has = || needs.removes || self.has_memory_for(more);
+        let lends = || has() && memory.try_lend(now, more);
         if more > 0 && !(is_turn() && lends()) {
             memory.queue_up(client);
             return Err(Refusal::Later(more));

@@ -38,6 +38,8 @@ pub struct Job {
     pub noted: bool,
     /// Whether a lane has tried to run it.
     pub tried: bool,
+    /// Bytes that are lent for what it writes.
+    pub lent: usize,
     /// Memory that there was not for its reply, in bytes.
     pub wanted: u64,
     /// Since when it waits for that, Unix ms.
@@ -53,6 +55,7 @@ impl Job {
             shown: false,
             noted,
             tried: false,
+            lent: 0,
             wanted: 0,
             wanted_since_ms: 0,
         }

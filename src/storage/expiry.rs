@@ -50,6 +50,8 @@ pub struct ReclaimPass {
 
 /// Dead collections with more rows than this go by a range deletion.
 const RANGE_DELETE_ROWS: u64 = 1_024;
+/// And those whose keys have more bytes.
+const DELETE_BYTES: usize = 1 << 20;
 
 impl Engine {
     /// How many dead collections wait in all DBs, counted up to `limit`.
@@ -273,16 +275,20 @@ impl Txn {
                 removed += 1;
                 continue;
             }
-            let mut dead = Vec::new();
+            let (mut dead, mut bytes) = (Vec::new(), 0);
+            let is_little =
+                |rows: usize, bytes| rows as u64 <= RANGE_DELETE_ROWS && bytes <= DELETE_BYTES;
             let mut scan = self.scan_stored(db, &from, &to, Direction::Forward)?;
-            while dead.len() as u64 <= RANGE_DELETE_ROWS
+            while is_little(dead.len(), bytes)
                 && let Some((row_key, _)) = scan.next()?
             {
+                bytes += row_key.len();
                 dead.push(row_key.to_vec());
             }
             drop(scan);
-            // The groups of a stream may have many more rows than it has entries.
-            if dead.len() as u64 > RANGE_DELETE_ROWS {
+            // The groups of a stream may have many more rows than it has entries, and
+            // members may be long.
+            if !is_little(dead.len(), bytes) {
                 self.delete_rows(db, &from, &to)?;
                 removed += 1;
                 continue;

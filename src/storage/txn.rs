@@ -16,6 +16,7 @@ pub mod changes;
 mod commit;
 pub mod events;
 pub mod keyspace;
+mod lending;
 mod locking;
 mod lookup;
 pub mod overlay;
@@ -38,6 +39,7 @@ use crate::storage::full_sync::staging::Staging;
 use crate::storage::rank::Moves;
 use crate::storage::txn::changes::Changes;
 use crate::storage::txn::events::Events;
+use crate::storage::txn::lending::Lending;
 use crate::storage::txn::overlay::Overlay;
 use crate::storage::txn::read_budget::Patience;
 use crate::storage::{DbIndex, Result, StorageError};
@@ -155,6 +157,8 @@ pub struct View {
     pub(super) batch: Batch,
     turn: Turn,
     pub(super) reads: Reads,
+    /// Memory for what the turn writes and copies.
+    lending: Lending,
     pub(super) command: CommandState,
     pub(super) changes: Changes,
     pub(super) events: Events,
@@ -351,6 +355,7 @@ impl Txn {
                 now_ms: 0,
             },
             reads: Reads::default(),
+            lending: Lending::default(),
             command: CommandState {
                 reaps: false,
                 counting: false,
@@ -415,6 +420,7 @@ impl Txn {
         self.command.dirty = 0;
         self.command.effects = 0;
         self.changes.start_command();
+        self.lending.start_command();
     }
 
     /// Where [`Txn::rollback`] can go back to.
@@ -461,8 +467,7 @@ impl Txn {
 
     /// Writes an element row.
     pub fn put_row(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Result<()> {
-        let keyspace = self.keyspace_for_write(db)?;
-        self.view.put(keyspace, key, value);
+        self.put_side_row(db, key, value)?;
         self.changes.count_row();
         Ok(())
     }
@@ -470,6 +475,7 @@ impl Txn {
     /// Deletes an element row.
     pub fn delete_row(&mut self, db: DbIndex, key: &[u8]) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
+        self.borrow_for_deletion(key)?;
         self.view.delete(keyspace, key);
         self.changes.count_row();
         Ok(())
@@ -479,6 +485,7 @@ impl Txn {
     /// hear of it.
     pub fn put_side_row(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
+        self.borrow_for_row(key.len() + value.len())?;
         self.view.put(keyspace, key, value);
         Ok(())
     }
@@ -543,11 +550,6 @@ impl Txn {
     /// Whether the effects that commands state are logged.
     pub fn is_logged(&self) -> bool {
         !self.is_received() && self.engine.binlog.is_enabled()
-    }
-
-    /// Bytes that wait for a commit.
-    pub fn pending_bytes(&self) -> usize {
-        self.batch.overlay.bytes() + self.batch.log.len()
     }
 
     /// Writes a row of the server itself, or deletes it.

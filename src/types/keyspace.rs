@@ -11,6 +11,7 @@ use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Kind, Meta, keys};
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
+use crate::storage::txn::keyspace::rows_of;
 use crate::storage::txn::scan::Crossing;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 
@@ -174,7 +175,9 @@ fn copy_rows(txn: &mut Txn, from_db: DbIndex, found: &KeyMeta, to_db: DbIndex) -
     }
     let old_id = CollectionId(Reader::new(&body, "meta id").u64()?);
     let new_id = txn.new_id();
-    for &tag in found.meta.kind.element_tags() {
+    let kind = found.meta.kind;
+    let (mut copied, mut early) = (0, None);
+    for &tag in kind.element_tags() {
         let end = keys::element_end(tag, old_id);
         let prefix = keys::element_prefix(tag, new_id);
         let mut from = Some(keys::element_prefix(tag, old_id));
@@ -194,9 +197,22 @@ fn copy_rows(txn: &mut Txn, from_db: DbIndex, found: &KeyMeta, to_db: DbIndex) -
             }
             drop(scan);
             for (row_key, row) in &slice {
-                txn.put_row(to_db, row_key, row)?;
+                match &mut early {
+                    Some(early) => txn.put_early(early, row_key, row)?,
+                    None => txn.put_row(to_db, row_key, row)?,
+                }
+            }
+            drop(slice);
+            txn.forget_reads();
+            copied += bytes;
+            if early.is_none() && copied >= txn.engine().config.ahead_bytes {
+                // The pending batch need not hold what may be large.
+                early = txn.begin_early(to_db, kind, new_id, rows_of(found)?)?;
             }
         }
+    }
+    if let Some(early) = early {
+        txn.finish_early(early)?;
     }
     if let Some(id) = body.get_mut(..8) {
         id.copy_from_slice(&new_id.0.to_be_bytes());

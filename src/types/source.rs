@@ -27,6 +27,7 @@ impl Source for View {
     }
 
     fn will_make(&self, bytes: u64) -> OpResult<()> {
-        Ok(View::will_make(self, bytes)?)
+        View::will_make(self, bytes)?;
+        Ok(View::will_hold(self, bytes)?)
     }
 }

@@ -248,3 +248,90 @@ fn a_long_argument_is_not_copied_more_often_than_it_is_written() {
         takes_of_its_length(&server, what, args, most);
     }
 }
+
+/// Their data is known only as it is read: these took up to twice the budget.
+#[test]
+fn what_commands_make_of_stored_data_stays_within_the_budget() {
+    const ITEMS: usize = 10;
+    in_a_container("commands that copy long items", |server| {
+        let mut conn = server.connect();
+        for _ in 0..ITEMS {
+            let mut wire = Vec::new();
+            encode(&mut wire, &[b"RPUSH", b"list".as_slice(), &noise(10 << 20)]);
+            conn.send_raw(&wire).unwrap();
+            assert!(matches!(conn.read().unwrap(), Value::Int(_)));
+        }
+        for line in [
+            "SORT list ALPHA STORE sorted",
+            // What cannot be returned is not removed.
+            "LPOP list 10",
+        ] {
+            let error = conn.cmd(line).error().unwrap_or_default();
+            assert!(error.starts_with("OOM "), "{line}: {error}");
+        }
+        assert_eq!(conn.must("LLEN list"), Value::Int(ITEMS as i64));
+        assert_eq!(conn.must("EXISTS sorted"), Value::Int(0));
+        for _ in 0..ITEMS {
+            assert_eq!(conn.must("LPOP list").bytes().len(), 10 << 20);
+        }
+    });
+}
+
+/// All but the first ones were closed, though each would have had room in its turn.
+#[test]
+fn gets_of_a_long_value_wait_for_one_another() {
+    const PIECE: usize = 4 << 20;
+    const PIECES: usize = 25;
+    in_a_container("GETs of a long value", |server| {
+        let mut conn = server.connect();
+        let piece = noise(PIECE);
+        for n in 0..PIECES {
+            let mut wire = Vec::new();
+            let at = (n * PIECE).to_string();
+            encode(
+                &mut wire,
+                &[b"SETRANGE", b"big".as_slice(), at.as_bytes(), &piece],
+            );
+            conn.send_raw(&wire).unwrap();
+            assert!(matches!(conn.read().unwrap(), Value::Int(_)));
+        }
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    let value = server.connect().must("GET big");
+                    assert_eq!(value.bytes().len(), PIECES * PIECE);
+                });
+            }
+        });
+        assert_eq!(conn.info_number("stats", "evicted_clients"), 0);
+    });
+}
+
+/// What it takes was more than there could be for any request, and it was refused.
+#[test]
+fn a_very_long_member_can_be_removed() {
+    let server = Server::start(&["--maxmemory", "1gb"]);
+    let mut conn = server.connect();
+    let member = noise(24 << 20);
+    let mut call = |args: &[&[u8]]| {
+        let mut wire = Vec::new();
+        encode(&mut wire, args);
+        conn.send_raw(&wire).unwrap();
+        conn.read().unwrap()
+    };
+    let add = [b"ZADD".as_slice(), b"zset", b"1", &member];
+    assert_eq!(call(&add), Value::Int(1));
+    call(&[b"XGROUP", b"CREATE", b"stream", b"g", b"0", b"MKSTREAM"]);
+    assert_eq!(
+        call(&[b"CONFIG", b"SET", b"maxmemory", b"256mb"]),
+        Value::ok()
+    );
+    let refused = call(&add).error().unwrap_or_default();
+    assert!(refused.starts_with("OOM "), "{refused}");
+    // Redis does not refuse this one for memory, but it writes the name.
+    let read = [b"XREADGROUP".as_slice(), b"GROUP", b"g", &member];
+    let refused = call(&[&read[..], &[b"STREAMS", b"stream", b">"]].concat());
+    assert!(refused.error().unwrap_or_default().starts_with("OOM "));
+    assert_eq!(call(&[b"ZREM", b"zset", &member]), Value::Int(1));
+    assert_eq!(call(&[b"EXISTS", b"zset"]), Value::Int(0));
+}

@@ -65,6 +65,7 @@ impl Connection {
             bytes,
             work: bytes,
             args,
+            removes: executor.only_removes(&self.parser.args(&self.input[self.run..])),
         };
         self.borrow_for(executor, &needs).map(|()| bytes)
     }
@@ -80,16 +81,20 @@ impl Connection {
             bytes,
             work: bytes,
             args: self.parser.argc(),
+            removes: false,
         };
+        self.writes_bytes = 0;
         if bytes + needs.args_bytes() < LONG_REQUEST && self.session.waiting_bytes() < LONG_REQUEST
         {
             return Ok(());
         }
         needs.work = executor.work_of(&self.parser.args(input), bytes);
+        needs.removes = executor.only_removes(&self.parser.args(input));
         let queued = self.session.waiting_bytes();
         if queued >= LONG_REQUEST && executor.is_exec(&self.parser.args(input)) {
             needs.work += queued;
         }
+        self.writes_bytes = needs.work_bytes();
         match needs.work + needs.args_bytes() < LONG_REQUEST {
             true => Ok(()),
             false => self.borrow_for(executor, &needs),

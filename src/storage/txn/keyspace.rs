@@ -173,7 +173,7 @@ impl View {
 
 /// How many rows a value in rows has at the most under each of its tags; of a
 /// stream: how many entries.
-fn rows_of(old: &KeyMeta) -> Result<u64> {
+pub fn rows_of(old: &KeyMeta) -> Result<u64> {
     let mut r = Reader::new(&old.body, "meta rows");
     r.u64()?;
     Ok(match old.meta.kind {
@@ -199,6 +199,7 @@ impl Txn {
         body: &[u8],
     ) -> Result<()> {
         let keyspace = self.keyspace_for_write(db)?;
+        self.borrow_for_row(key.len() + body.len())?;
         self.put_parts(keyspace, &keys::meta(key), [&new.encode(), body]);
         self.note_change(db, key, How::Written);
         let old_expire_ms = old.map_or(0, |m| m.expire_ms);

@@ -313,6 +313,7 @@ impl Txn {
         self.batch.early.clear();
         self.batch.moves.truncate(0);
         self.batch.new_ids.get_mut().clear();
+        self.lending.end_turn();
         self.let_go();
         self.end_changes(committed);
     }

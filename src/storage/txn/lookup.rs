@@ -117,6 +117,7 @@ impl View {
                 let read = &self.reads.options;
                 let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
                 let bytes = stored.as_ref().map_or(0, |value| value.len());
+                self.lending.note_read(bytes, self.batch.overlay.bytes())?;
                 self.reads.patience.spend(bytes)?;
                 Ok(stored.map(Row::Stored))
             }
@@ -201,6 +202,8 @@ impl View {
         let read = &self.reads.options;
         let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
         if let Some(value) = &stored {
+            self.lending
+                .note_read(value.len(), self.batch.overlay.bytes())?;
             self.engine.memory.hot.offer(hot_hash, key, value, seen);
         }
         Ok(stored.map(Row::Stored))

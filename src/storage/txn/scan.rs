@@ -19,6 +19,7 @@ use crate::storage::engine::Db;
 use crate::storage::engine::rows::open_rows;
 use crate::storage::engine::{Engine, Keyspace};
 use crate::storage::txn::View;
+use crate::storage::txn::lending::Lending;
 use crate::storage::txn::overlay::Overlay;
 use crate::storage::txn::read_budget::Patience;
 use crate::storage::{DbIndex, Result};
@@ -73,6 +74,7 @@ pub struct Scan<'a> {
     runs: Option<Runs<'a>>,
     overlay: &'a Overlay,
     patience: &'a Patience,
+    lending: &'a Lending,
     keyspace: KeyspaceId,
     /// What is left of the pending rows, as positions of the sorted order.
     pending: std::ops::Range<usize>,
@@ -193,6 +195,7 @@ impl View {
             runs: None,
             overlay: &view.batch.overlay,
             patience: &view.reads.patience,
+            lending: &view.lending,
             keyspace: id.unwrap_or(KeyspaceId(u32::MAX)),
             all_pending: pending.clone(),
             pending,
@@ -351,6 +354,8 @@ impl<'a> Scan<'a> {
                 _ => None,
             },
         };
+        let bytes = row.map_or(0, |(key, value)| key.len() + value.len());
+        self.lending.note_read(bytes, self.overlay.bytes())?;
         self.patience
             .spend(row.map_or(0, |(_, value)| value.len()))?;
         Ok(row)
