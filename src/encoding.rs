@@ -16,7 +16,7 @@
 //!   0E fragment  0E ‖ id (8) ‖ index (8)              → up to 4 KiB of a long string
 //!   0F reclaim   0F ‖ id (8)                          → type ‖ count (8)
 //!   11 … 16      streams: see [`stream`]
-//! in `default`  see [`own`]
+//! in `default`  see [`system`]
 //! in `binlog`   see [`binlog`]
 //! ```
 //!
@@ -32,11 +32,11 @@
 pub mod binlog;
 pub mod keys;
 pub mod meta;
-pub mod own;
 pub mod packed;
 pub mod reader;
 pub mod score;
 pub mod stream;
+pub mod system;
 
 pub use keys::RowKey;
 pub use meta::{Meta, MetaView};
@@ -60,7 +60,7 @@ pub struct CollectionId(pub u64);
 /// The type of a key, with the number that stands for it on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum ValueType {
     /// Bytes: strings, bitmaps, HyperLogLogs.
     String = 0x02,
     /// Field → value.
@@ -75,43 +75,43 @@ pub enum Kind {
     Stream = 0x10,
 }
 
-impl Kind {
+impl ValueType {
     /// All types, in the order of their numbers.
-    pub const ALL: [Kind; 6] = [
-        Kind::String,
-        Kind::Hash,
-        Kind::List,
-        Kind::Set,
-        Kind::Zset,
-        Kind::Stream,
+    pub const ALL: [ValueType; 6] = [
+        ValueType::String,
+        ValueType::Hash,
+        ValueType::List,
+        ValueType::Set,
+        ValueType::Zset,
+        ValueType::Stream,
     ];
 
     /// The type with this number.
-    pub fn from_byte(byte: u8) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    pub fn from_byte(byte: u8) -> Option<ValueType> {
+        ValueType::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
     /// The name that TYPE answers.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::String => "string",
-            Kind::Hash => "hash",
-            Kind::List => "list",
-            Kind::Set => "set",
-            Kind::Zset => "zset",
-            Kind::Stream => "stream",
+            ValueType::String => "string",
+            ValueType::Hash => "hash",
+            ValueType::List => "list",
+            ValueType::Set => "set",
+            ValueType::Zset => "zset",
+            ValueType::Stream => "stream",
         }
     }
 
     /// The tags of the rows that hold the elements of this type.
     pub fn element_tags(self) -> &'static [u8] {
         match self {
-            Kind::String => &[tag::FRAGMENT],
-            Kind::Hash => &[tag::HASH_FIELD],
-            Kind::List => &[tag::LIST_ITEM],
-            Kind::Set => &[tag::SET_MEMBER],
-            Kind::Zset => &[tag::ZSET_MEMBER, tag::ZSET_SCORE],
-            Kind::Stream => &[
+            ValueType::String => &[tag::FRAGMENT],
+            ValueType::Hash => &[tag::HASH_FIELD],
+            ValueType::List => &[tag::LIST_ITEM],
+            ValueType::Set => &[tag::SET_MEMBER],
+            ValueType::Zset => &[tag::ZSET_MEMBER, tag::ZSET_SCORE],
+            ValueType::Stream => &[
                 tag::STREAM_ENTRY,
                 tag::STREAM_GROUP,
                 tag::STREAM_CONSUMER,
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn persisted_numbers_never_change() {
         assert_eq!(
-            Kind::ALL.map(|k| k as u8),
+            ValueType::ALL.map(|k| k as u8),
             [0x02, 0x03, 0x05, 0x07, 0x09, 0x10]
         );
         assert_eq!(

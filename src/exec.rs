@@ -13,7 +13,7 @@
 //! | `transactions` | MULTI, EXEC, WATCH |
 //! | `blocking` | clients that wait, and who serves them |
 //! | `scripts` | EVAL, FCALL and their sisters |
-//! | `lane` | requests that take long, on threads of their own |
+//! | `worker` | requests that take long, on threads of their own |
 //! | `populate` | DEBUG POPULATE |
 //! | `record` | what is counted and shown of commands, once each |
 //! | `monitor` | what MONITOR clients see |
@@ -21,7 +21,6 @@
 mod apply;
 mod blocking;
 mod dispatch;
-mod lane;
 mod monitor;
 mod outcome;
 mod populate;
@@ -33,6 +32,7 @@ pub mod testing;
 mod tests;
 mod transactions;
 mod unit;
+mod worker;
 
 pub use apply::ApplyError;
 pub use dispatch::{Ended, Parked};
@@ -42,8 +42,8 @@ pub use unit::Scope;
 use crate::commands::table::names::Names;
 use crate::state::Server;
 use crate::state::config::Config;
-use crate::state::lanes::Lane;
 use crate::state::pubsub::Outbox;
+use crate::state::workers::Worker;
 use crate::storage::{DbIndex, Expected, Txn};
 use blocking::WaitingRoom;
 use record::Record;
@@ -79,8 +79,8 @@ struct Thread {
     /// Whether scripts run here for a slice of time only.
     slices: bool,
     /// Where scripts run for as long as they need, if that is here.
-    lane: Option<Arc<Lane>>,
-    /// Once set, scripts that run here end, but for those of a lane.
+    worker: Option<Arc<Worker>>,
+    /// Once set, scripts that run here end, but for those of a worker.
     ended: Arc<AtomicBool>,
     /// The interpreter, made when the first script comes.
     scripts: Option<Box<ThreadScripts>>,
@@ -118,7 +118,7 @@ struct Tick {
 }
 
 /// What is known of the request that runs, or was run last; [`Executor::run`] begins it
-/// anew, but for what a lane remembers of a request that it runs again.
+/// anew, but for what a worker remembers of a request that it runs again.
 struct Request {
     /// Whether it saw or wrote what may not be on the disk.
     must_wait: bool,
@@ -145,7 +145,7 @@ impl Executor {
                 config_version: version,
                 fixed_now_ms: None,
                 slices: false,
-                lane: None,
+                worker: None,
                 ended: Arc::default(),
                 scripts: None,
                 owes_sync: false,
@@ -175,13 +175,13 @@ impl Executor {
     }
 
     /// An executor for requests that take long.
-    pub fn on_lane(server: Arc<Server>) -> Executor {
+    pub fn on_worker(server: Arc<Server>) -> Executor {
         let mut executor = Executor::new(server);
         let owner = executor.txn.for_long();
         executor.txn.borrow_from(executor.server.clone());
         // Who waits for a slow script is told so.
         executor.txn.be_impatient();
-        executor.thread.lane = Some(executor.server.lanes.add(owner));
+        executor.thread.worker = Some(executor.server.workers.add(owner));
         executor
     }
 

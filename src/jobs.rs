@@ -8,11 +8,11 @@ mod binlog_trim;
 mod disk;
 mod expire;
 mod fsync;
-mod lanes;
 mod load;
 mod memory;
 mod migrate;
 mod tidy;
+mod workers;
 
 pub use load::{LoadError, load, name_files_of_redis, refuse_half_loaded};
 
@@ -80,11 +80,11 @@ impl Jobs {
         let syncing = server.clone();
         let thread = Builder::new().name("fsync".to_owned());
         threads.push(thread.spawn(move || fsync::serve(&syncing))?);
-        for n in 0..server.config.load().lane_count() {
+        for n in 0..server.config.load().worker_count() {
             let server = server.clone();
-            let thread = Builder::new().name(format!("lane-{n}"));
+            let thread = Builder::new().name(format!("worker-{n}"));
             let thread = thread.stack_size(SCRIPT_STACK);
-            threads.push(thread.spawn(move || lanes::run(server))?);
+            threads.push(thread.spawn(move || workers::run(server))?);
         }
         let migrations = Arc::<migrate::Pool>::default();
         for n in 0..migrate::THREADS {

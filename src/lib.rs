@@ -57,7 +57,7 @@
 //! |---|---|---|
 //! | main | 1 | accepts connections and deals them out to IO threads in turn; signals; once a second, figures and limits |
 //! | `io-N` | `io-threads`; by default one fewer than processors, at least 1 | owns connections for their life: reads requests, runs them, commits, replies |
-//! | `lane-N` | `io-threads`; by default one per processor | slow-command worker: scripts that take long, reads of thousands of rows, requests of thousands of words |
+//! | `worker-N` | `io-threads`; by default one per processor | slow-command worker: scripts that take long, reads of thousands of rows, requests of thousands of words |
 //! | `migrate-N` | 4 | `MIGRATE` |
 //! | `expire` | 1 | deletes keys whose time is over; reclaims rows of deleted collections |
 //! | `binlog-trim` | 1 | keeps the binlog within its bounds |
@@ -119,7 +119,7 @@
 //! | shards of `Watchers`, `Waiters` and `Tracking`, `Migrations` | clients that watch, wait for or have read a key; keys that MIGRATE moves | the key's stripe, when keys are entered or changed | `Tracking`: the table of clients |
 //! | `PubSub::tables` | subscriptions | 1, 2 | the queue of a mailbox, the list of replicas and their messages, the table of clients |
 //! | `Replication::waits` | clients in WAIT and WAITAOF | 1, 2 | a waiter's phase, then the shards of `Waiters`, one after the other |
-//! | `Lanes::all` | the workers | 1, 2 | what a worker runs now |
+//! | `Workers::all` | the workers | 1, 2 | what a worker runs now |
 //! | `SharedConfig::current` | the configuration in force | `changing` | |
 //!
 //! # The life of a SET
@@ -194,7 +194,7 @@
 //! | read budget | how many rows a command may read on an IO thread; in the code also *patience* |
 //! | reclaim | removal of rows of dead collections |
 //! | row cache | copies of rows used lately; in the code also *hot rows* |
-//! | slow-command worker | a thread for what takes long; in the code also *lane* |
+//! | slow-command worker | a thread for what takes long; in the code also *worker* |
 //! | staged data set | what a full sync has brought and not yet installed |
 //! | stretch | consecutive rows that a rank index counts together |
 //! | stripe | one of the key locks |

@@ -553,7 +553,7 @@ fn stop(
     jobs: Option<(Jobs, replication::Threads)>,
     leave: &Leave,
 ) -> Result<(), ServerError> {
-    server.lanes.stop_all();
+    server.workers.stop_all();
     for (mailbox, _) in &threads {
         mailbox.send(Message::Stop);
     }

@@ -24,7 +24,7 @@
 //! | [`replication`] | the master that is followed, the replicas that are fed |
 //! | [`scripts`] | scripts and functions |
 //! | [`loading`] | a load of data at the start |
-//! | [`lanes`] | scripts that take long, and where they run |
+//! | [`workers`] | scripts that take long, and where they run |
 //! | [`saves`] | SAVE and BGSAVE as they stand |
 //! | [`migrations`] | MIGRATE: what waits to be moved, and which keys are on their way |
 //! | [`cursors`] | places at which SCAN has stopped |
@@ -44,7 +44,6 @@ pub mod cursors;
 pub mod delivery;
 pub mod descriptors;
 pub mod eviction;
-pub mod lanes;
 pub mod latency;
 pub mod loading;
 pub mod mailbox;
@@ -64,6 +63,7 @@ pub mod subscriptions;
 pub mod tracking;
 pub mod waiters;
 pub mod watch;
+pub mod workers;
 
 pub use client_id::ClientId;
 pub use clients::{ClientInfo, Clients};
@@ -78,7 +78,6 @@ use client_memory::ClientMemory;
 use config::{Config, SharedConfig};
 use cursors::Cursors;
 use delivery::Delivery;
-use lanes::Lanes;
 use latency::Latency;
 use loading::Loading;
 use memory::MemoryProbe;
@@ -99,6 +98,7 @@ use std::time::{Duration, Instant};
 use tracking::Tracking;
 use waiters::{Verdict, Waiters};
 use watch::Watchers;
+use workers::Workers;
 
 /// Which commands a pause holds back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +164,7 @@ pub struct Server {
     /// Scripts and functions.
     pub scripts: Scripts,
     /// The threads for scripts that take long.
-    pub lanes: Lanes,
+    pub workers: Workers,
     /// A load of data at the start.
     pub loading: Loading,
     /// Slow commands.
@@ -265,7 +265,7 @@ impl Server {
             tracking,
             stats,
             scripts: Scripts::default(),
-            lanes: Lanes::default(),
+            workers: Workers::default(),
             loading: Loading::default(),
             slowlog: SlowLog::default(),
             accesses: Accesses::new(now_ms),

@@ -85,9 +85,9 @@ pub enum StorageError {
     #[error("storage: a script holds the key")]
     Held(Owner),
     /// What was asked for takes long, and the caller has no time for that (see
-    /// [`View::be_brief`]).
+    /// [`View::limit_reads`]).
     #[error("storage: this takes long")]
-    TakesLong,
+    ReadBudgetSpent,
     /// The rows of a data set that a master sent do not agree with each other.
     #[error(
         "storage: the master's DB {db} does not agree with itself about {what}; \

@@ -28,7 +28,7 @@ pub mod zset;
 #[cfg(test)]
 mod testing;
 
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::rdb;
 use crate::storage::{DbIndex, KeyMeta, StorageError, View};
 
@@ -75,7 +75,12 @@ impl From<crate::encoding::Corrupt> for OpError {
 pub type OpResult<T> = Result<T, OpError>;
 
 /// Looks a key up that must be of type `kind` if it exists.
-pub fn lookup(view: &mut View, db: DbIndex, key: &[u8], kind: Kind) -> OpResult<Option<KeyMeta>> {
+pub fn lookup(
+    view: &mut View,
+    db: DbIndex,
+    key: &[u8],
+    kind: ValueType,
+) -> OpResult<Option<KeyMeta>> {
     match view.lookup(db, key)? {
         Some(found) if found.meta.kind != kind => Err(OpError::WrongType),
         found => Ok(found),

@@ -9,7 +9,7 @@ use super::zsets::{self, Zmpop};
 use super::{Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
 use crate::base::num;
 use crate::commands::table::spec::{Attempt, Group, Wait};
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
 use crate::types::list::{self, End, List};
@@ -51,7 +51,7 @@ fn checked_timeout(ms: i64) -> Result<u64, Error> {
 fn wait(
     ctx: &mut WriteCtx<'_>,
     keys: Range<usize>,
-    kind: Kind,
+    kind: ValueType,
     timeout_ms: u64,
 ) -> Result<Attempt, Error> {
     if ctx.session.deny_blocking {
@@ -91,14 +91,14 @@ fn pop(ctx: &mut WriteCtx<'_>, args: &[&[u8]], end: End, log: &[u8]) -> Result<A
         ctx.txn.effect(ctx.db, &[log, key]);
         return Ok(Attempt::Done);
     }
-    wait(ctx, 1..last, Kind::List, timeout_ms)
+    wait(ctx, 1..last, ValueType::List, timeout_ms)
 }
 
 fn blmpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
     let asked = Mpop::parse(args, 2)?;
     let timeout_ms = timeout_ms(args[1])?;
     let Some(key) = lists::pop_first(ctx, &asked)? else {
-        return wait(ctx, 3..3 + asked.keys.len(), Kind::List, timeout_ms);
+        return wait(ctx, 3..3 + asked.keys.len(), ValueType::List, timeout_ms);
     };
     let log: &[u8] = match asked.end {
         End::Head => b"LPOP",
@@ -137,7 +137,7 @@ fn move_one(
             ctx.reply.null();
             return Ok(Attempt::Done);
         }
-        return wait(ctx, 1..2, Kind::List, timeout_ms);
+        return wait(ctx, 1..2, ValueType::List, timeout_ms);
     };
     ctx.reply.bulk(&item);
     let word = |end| match end {
@@ -183,14 +183,14 @@ fn zpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]], direction: Direction) -> Result<
             return Ok(Attempt::Done);
         }
     }
-    wait(ctx, 1..last, Kind::Zset, timeout_ms)
+    wait(ctx, 1..last, ValueType::Zset, timeout_ms)
 }
 
 fn bzmpop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> Result<Attempt, Error> {
     let asked = Zmpop::parse(args, 2)?;
     let timeout_ms = timeout_ms(args[1])?;
     let Some(key) = zsets::pop_first(ctx, &asked)? else {
-        return wait(ctx, 3..3 + asked.keys.len(), Kind::Zset, timeout_ms);
+        return wait(ctx, 3..3 + asked.keys.len(), ValueType::Zset, timeout_ms);
     };
     log_counted(ctx, zpop_name(asked.direction), key, asked.count);
     Ok(Attempt::Done)

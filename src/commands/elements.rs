@@ -5,7 +5,7 @@ use super::args::Options;
 use super::scan::parse_cursor;
 use super::{CmdResult, Error, ReadCtx};
 use crate::base::{glob, num};
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::resp::Reply;
 use crate::types::OpError;
 use crate::types::members::Members;
@@ -41,8 +41,8 @@ impl<'a> ScanRequest<'a> {
     }
 
     /// Replies with the next cursor and the elements found.
-    pub fn run(&self, ctx: &mut ReadCtx<'_>, members: &Members, kind: Kind) -> CmdResult {
-        let (mut pattern, mut count, mut values) = (None, COUNT_DEFAULT, kind == Kind::Hash);
+    pub fn run(&self, ctx: &mut ReadCtx<'_>, members: &Members, kind: ValueType) -> CmdResult {
+        let (mut pattern, mut count, mut values) = (None, COUNT_DEFAULT, kind == ValueType::Hash);
         let mut options = Options::new(self.args, 3);
         while !options.is_empty() {
             if options.left() >= 2 && options.word("COUNT") {
@@ -53,7 +53,7 @@ impl<'a> ScanRequest<'a> {
             } else if options.left() >= 2 && options.word("MATCH") {
                 pattern = Some(options.value()?).filter(|pattern| *pattern != b"*");
             } else if options.word("NOVALUES") {
-                if kind != Kind::Hash {
+                if kind != ValueType::Hash {
                     return Err(Error::text("ERR NOVALUES option can only be used in HSCAN"));
                 }
                 values = false;

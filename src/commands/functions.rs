@@ -10,7 +10,7 @@ use super::{CmdResult, Command, Error, Flags, SessionCtx, WriteCtx, args};
 use crate::base::glob;
 use crate::commands::table::help::{self, Topic};
 use crate::commands::table::spec::Group;
-use crate::encoding::own;
+use crate::encoding::system;
 use crate::lua::header::library_name;
 use crate::lua::{Failure, Limits};
 use crate::rdb::encode::Encoder;
@@ -19,8 +19,8 @@ use crate::rdb::reader::Reader;
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
-use crate::state::lanes::Running;
 use crate::state::scripts::{Function, Libraries, Library};
+use crate::state::workers::Running;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -68,12 +68,14 @@ fn read_library(code: &[u8], time: Option<Duration>) -> Result<Library, Error> {
 pub fn load_libraries(server: &Server) -> Result<(), Error> {
     let mut libraries = Libraries::default();
     let mut codes = Vec::new();
-    server.engine.own_rows(own::LIBRARY_TAG, |name, code| {
-        // The mark of a load under way has the tag and no name.
-        if !name.is_empty() {
-            codes.push(code.to_vec());
-        }
-    })?;
+    server
+        .engine
+        .system_rows(system::LIBRARY_TAG, |name, code| {
+            // The mark of a load under way has the tag and no name.
+            if !name.is_empty() {
+                codes.push(code.to_vec());
+            }
+        })?;
     for code in codes {
         libraries.insert(Arc::new(read_library(&code, None)?));
     }
@@ -123,15 +125,16 @@ fn change(ctx: &mut WriteCtx<'_>, new: Libraries) {
     let old = ctx.server.scripts.libraries();
     for library in old.all() {
         if new.get(&library.name).is_none() {
-            ctx.txn.put_own_row(own::library_row(&library.name), None);
+            ctx.txn
+                .put_system_row(system::library_row(&library.name), None);
         }
     }
     for library in new.all() {
         let known = old.get(&library.name);
         if !known.is_some_and(|known| Arc::ptr_eq(known, library)) {
             let code = Some(library.code.clone());
-            let row = own::library_row(&library.name);
-            ctx.txn.put_own_row(row, code);
+            let row = system::library_row(&library.name);
+            ctx.txn.put_system_row(row, code);
         }
     }
     ctx.server.scripts.set_libraries(new);
@@ -165,8 +168,8 @@ fn load(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     }
     let library = read_library(code, time_of(ctx))?;
     check_names(&scripts.libraries(), &library)?;
-    let row = own::library_row(name);
-    ctx.txn.put_own_row(row, Some(library.code.clone()));
+    let row = system::library_row(name);
+    ctx.txn.put_system_row(row, Some(library.code.clone()));
     scripts.change_libraries(|libraries| libraries.insert(Arc::new(library)));
     ctx.reply.bulk(name);
     Ok(())
@@ -177,7 +180,7 @@ fn delete(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if scripts.libraries().get(name).is_none() {
         return Err(NO_LIBRARY);
     }
-    ctx.txn.put_own_row(own::library_row(name), None);
+    ctx.txn.put_system_row(system::library_row(name), None);
     scripts.change_libraries(|libraries| {
         libraries.remove(name);
     });
@@ -339,7 +342,7 @@ fn show(reply: &mut Reply, library: &Library, with_code: bool) {
 }
 
 fn stats(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
-    let running = ctx.server.lanes.longest();
+    let running = ctx.server.workers.longest();
     ctx.reply.map(2);
     ctx.reply.bulk(b"running_script");
     match running {

@@ -6,7 +6,7 @@ use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteC
 use crate::base::longdouble::LongDouble;
 use crate::base::num;
 use crate::commands::table::spec::Group;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::resp::Reply;
 use crate::storage::txn::events::Class;
 use crate::types::OpError;
@@ -14,11 +14,11 @@ use crate::types::members::Members;
 use std::ops::ControlFlow;
 
 fn load(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<Members>, Error> {
-    Ok(Members::load(ctx.view, ctx.db, key, Kind::Hash)?)
+    Ok(Members::load(ctx.view, ctx.db, key, ValueType::Hash)?)
 }
 
 fn open(ctx: &mut WriteCtx<'_>, key: &[u8]) -> Result<Members, Error> {
-    Ok(Members::open(ctx.txn, ctx.db, key, Kind::Hash)?)
+    Ok(Members::open(ctx.txn, ctx.db, key, ValueType::Hash)?)
 }
 
 /// Sets all fields of `args` after the key; returns how many are new.
@@ -62,7 +62,7 @@ fn hsetnx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 fn hdel(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut removed = 0;
-    if let Some(mut hash) = Members::load(ctx.txn, ctx.db, args[1], Kind::Hash)? {
+    if let Some(mut hash) = Members::load(ctx.txn, ctx.db, args[1], ValueType::Hash)? {
         for field in &args[2..] {
             removed += i64::from(hash.remove(ctx.txn, field)?);
         }
@@ -240,7 +240,7 @@ fn hrandfield(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn hscan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let request = ScanRequest::new(args)?;
     match load(ctx, args[1])? {
-        Some(hash) => request.run(ctx, &hash, Kind::Hash),
+        Some(hash) => request.run(ctx, &hash, ValueType::Hash),
         None => {
             elements::reply_end_of_scan(ctx.reply);
             Ok(())

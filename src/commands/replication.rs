@@ -9,7 +9,7 @@ use super::blocking::timeout_in_ms;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
 use crate::commands::table::spec::Group;
-use crate::encoding::{Kind, ROWS_VERSION};
+use crate::encoding::{ROWS_VERSION, ValueType};
 use crate::resp::Reply;
 use crate::state::Server;
 use crate::state::clients::ClientFlags;
@@ -428,7 +428,7 @@ fn wait_for_acks(
     let client = (ctx.session.db(), ctx.session.resp3);
     let wanted = Wanted {
         keys: Vec::new(),
-        kind: Kind::String,
+        kind: ValueType::String,
         minds_loss: false,
         timeout_ms,
         acks: Some(wait.clone()),

@@ -8,8 +8,8 @@ use crate::commands::table::spec::Group;
 use crate::lua::api::sha1_hex;
 use crate::lua::header::script_flags;
 use crate::lua::{Failure, Interpreter, Limits};
-use crate::state::lanes::NotKilled;
 use crate::state::scripts::Script;
+use crate::state::workers::NotKilled;
 use std::time::Duration;
 
 /// Bytes that the interpreter may use which only looks whether a script or
@@ -103,7 +103,7 @@ fn kill(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
 
 /// SCRIPT KILL and FUNCTION KILL.
 pub(super) fn kill_running(ctx: &mut SessionCtx<'_>, function: bool) -> CmdResult {
-    let killed = ctx.server.lanes.kill(function);
+    let killed = ctx.server.workers.kill(function);
     killed.map_err(|why| match why {
         NotKilled::NotBusy => NOT_BUSY,
         NotKilled::Unkillable => UNKILLABLE,

@@ -4,7 +4,7 @@ use super::args::{self, Options};
 use super::elements::{self, ScanRequest};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::commands::table::spec::Group;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::storage::txn::events::Class;
 use crate::types::members::Members;
 use crate::types::set::{Algebra, Operation};
@@ -14,11 +14,11 @@ use std::ops::ControlFlow;
 const SREM_MEMBERS: usize = 1024;
 
 fn load(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<Members>, Error> {
-    Ok(Members::load(ctx.view, ctx.db, key, Kind::Set)?)
+    Ok(Members::load(ctx.view, ctx.db, key, ValueType::Set)?)
 }
 
 fn sadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    let mut set = Members::open(ctx.txn, ctx.db, args[1], Kind::Set)?;
+    let mut set = Members::open(ctx.txn, ctx.db, args[1], ValueType::Set)?;
     let mut new = 0;
     for member in &args[2..] {
         new += i64::from(set.insert(ctx.txn, member, &[])?);
@@ -33,7 +33,7 @@ fn sadd(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 fn srem(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut removed = 0;
-    if let Some(mut set) = Members::load(ctx.txn, ctx.db, args[1], Kind::Set)? {
+    if let Some(mut set) = Members::load(ctx.txn, ctx.db, args[1], ValueType::Set)? {
         for member in &args[2..] {
             removed += i64::from(set.remove(ctx.txn, member)?);
         }
@@ -48,11 +48,11 @@ fn srem(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 fn smove(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let (from, to, member) = (args[1], args[2], args[3]);
-    let Some(mut source) = Members::load(ctx.txn, ctx.db, from, Kind::Set)? else {
+    let Some(mut source) = Members::load(ctx.txn, ctx.db, from, ValueType::Set)? else {
         ctx.reply.int(0);
         return Ok(());
     };
-    let mut target = Members::open(ctx.txn, ctx.db, to, Kind::Set)?;
+    let mut target = Members::open(ctx.txn, ctx.db, to, ValueType::Set)?;
     let moved = if from == to {
         source.contains(ctx.txn, member)?
     } else {
@@ -116,7 +116,7 @@ fn smembers(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn sscan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let request = ScanRequest::new(args)?;
     match load(ctx, args[1])? {
-        Some(set) => request.run(ctx, &set, Kind::Set),
+        Some(set) => request.run(ctx, &set, ValueType::Set),
         None => {
             elements::reply_end_of_scan(ctx.reply);
             Ok(())
@@ -149,7 +149,7 @@ fn spop(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         _ => return Err(Error::Syntax),
     };
     let key = args[1];
-    let Some(set) = Members::load(ctx.txn, ctx.db, key, Kind::Set)? else {
+    let Some(set) = Members::load(ctx.txn, ctx.db, key, ValueType::Set)? else {
         match count {
             Some(_) => ctx.reply.set(0),
             None => ctx.reply.null(),
@@ -272,7 +272,7 @@ fn store_result(
     let mut result = ctx
         .txn
         .counting(|txn| Algebra::new(txn, ctx.db, &args[2..], operation))?;
-    let mut set = Members::empty(ctx.db, Kind::Set);
+    let mut set = Members::empty(ctx.db, ValueType::Set);
     while result.advance(ctx.txn)? {
         set.append(ctx.txn, result.member(), &[])?;
     }

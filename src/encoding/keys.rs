@@ -1,6 +1,6 @@
 //! The keys of all rows of a DB's column family.
 
-use super::{CollectionId, Corrupt, Kind, reader::Reader, score, tag};
+use super::{CollectionId, Corrupt, ValueType, reader::Reader, score, tag};
 use smallvec::SmallVec;
 
 /// A row's key; most fit without an allocation.
@@ -148,9 +148,9 @@ pub fn after_prefix(prefix: &[u8]) -> Option<RowKey> {
 }
 
 /// The collection that an element row belongs to, and its type.
-pub fn element(row_key: &[u8]) -> Option<(CollectionId, Kind)> {
+pub fn element(row_key: &[u8]) -> Option<(CollectionId, ValueType)> {
     let (tag, rest) = row_key.split_first()?;
-    let mut kinds = Kind::ALL.into_iter();
+    let mut kinds = ValueType::ALL.into_iter();
     let kind = kinds.find(|kind| kind.element_tags().contains(tag))?;
     let id = rest.first_chunk::<8>()?;
     Some((CollectionId(u64::from_be_bytes(*id)), kind))

@@ -19,7 +19,7 @@
 //! their lengths. No row of the zset stands outside of the two, so nobody walks
 //! over the tombstones that pops leave at the ends.
 
-use super::{CollectionId, Corrupt, Kind, reader::Reader};
+use super::{CollectionId, Corrupt, ValueType, reader::Reader};
 
 /// Bytes before the body.
 pub const HEADER_LEN: usize = 10;
@@ -51,11 +51,11 @@ impl StringForm {
         }
     }
 
-    fn of(flags: u8, kind: Kind) -> Result<StringForm, Corrupt> {
+    fn of(flags: u8, kind: ValueType) -> Result<StringForm, Corrupt> {
         match flags & !FLAG_ROWS {
             0 => Ok(StringForm::Given),
-            FLAG_TEXT if kind == Kind::String => Ok(StringForm::Text),
-            FLAG_RAW if kind == Kind::String => Ok(StringForm::Raw),
+            FLAG_TEXT if kind == ValueType::String => Ok(StringForm::Text),
+            FLAG_RAW if kind == ValueType::String => Ok(StringForm::Raw),
             _ => Err(Corrupt("meta flags")),
         }
     }
@@ -65,7 +65,7 @@ impl StringForm {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
     /// The key's type.
-    pub kind: Kind,
+    pub kind: ValueType,
     /// Whether the elements stand in rows of their own, under the id in the body.
     pub rows: bool,
     /// How a string came to be.
@@ -76,7 +76,7 @@ pub struct Meta {
 
 impl Meta {
     /// The head of a new key without expiry.
-    pub fn new(kind: Kind) -> Meta {
+    pub fn new(kind: ValueType) -> Meta {
         Meta {
             kind,
             rows: false,
@@ -112,7 +112,7 @@ impl<'a> MetaView<'a> {
     /// Takes a row apart.
     pub fn decode(row: &'a [u8]) -> Result<MetaView<'a>, Corrupt> {
         let mut r = Reader::new(row, "meta");
-        let kind = Kind::from_byte(r.u8()?).ok_or(Corrupt("meta type"))?;
+        let kind = ValueType::from_byte(r.u8()?).ok_or(Corrupt("meta type"))?;
         let flags = r.u8()?;
         let form = StringForm::of(flags, kind)?;
         let expire_ms = r.u64()?;
@@ -210,7 +210,7 @@ impl ListSpan {
 }
 
 /// The value of a reclaim row.
-pub fn encode_reclaim(kind: Kind, rows: u64) -> [u8; 9] {
+pub fn encode_reclaim(kind: ValueType, rows: u64) -> [u8; 9] {
     let mut value = [0u8; 9];
     value[0] = kind as u8;
     value[1..].copy_from_slice(&rows.to_be_bytes());
@@ -218,9 +218,9 @@ pub fn encode_reclaim(kind: Kind, rows: u64) -> [u8; 9] {
 }
 
 /// What a reclaim row says: the type of the dead value and about how many rows it has.
-pub fn decode_reclaim(value: &[u8]) -> Result<(Kind, u64), Corrupt> {
+pub fn decode_reclaim(value: &[u8]) -> Result<(ValueType, u64), Corrupt> {
     let mut r = Reader::new(value, "reclaim");
-    let kind = Kind::from_byte(r.u8()?).ok_or(Corrupt("reclaim type"))?;
+    let kind = ValueType::from_byte(r.u8()?).ok_or(Corrupt("reclaim type"))?;
     Ok((kind, r.u64()?))
 }
 
@@ -240,12 +240,12 @@ mod tests {
             let meta = Meta {
                 rows,
                 form,
-                ..Meta::new(Kind::String)
+                ..Meta::new(ValueType::String)
             };
             let mut row = meta.encode();
             assert_eq!(row, [0x02, flags, 0, 0, 0, 0, 0, 0, 0, 0]);
             assert_eq!(MetaView::decode(&row).map(|found| found.meta), Ok(meta));
-            row[0] = Kind::Hash as u8;
+            row[0] = ValueType::Hash as u8;
             assert_eq!(MetaView::decode(&row).is_ok(), flags <= 1);
         }
         for flags in [6, 8, 0xFF] {

@@ -59,9 +59,9 @@ impl Executor {
             self.check_still_master()?;
         }
         let start = reply.len();
-        self.begin_patience();
+        self.begin_read_budget();
         let attempt = self.attempt(session, command, args, reply, run);
-        self.end_patience();
+        self.end_read_budget();
         let attempt = attempt?;
         if command.is_read() && session.tracks_reads() {
             self.track(session, command, args);
@@ -202,7 +202,7 @@ impl Executor {
     }
 
     /// Runs the command of a waiting client, as if it had just sent it; `key` was
-    /// ready a moment ago. `false`: a lane does that, and serves who waits for the
+    /// ready a moment ago. `false`: a worker does that, and serves who waits for the
     /// key after this one.
     fn serve(&mut self, waiter: &Arc<Waiter>, key: &[u8]) -> Result<bool, Error> {
         let mut session = Session::new(waiter.client.clone(), true);
@@ -257,7 +257,7 @@ impl Executor {
     }
 
     /// Locks keys of clients that wait for `ready`. One of them may be a script's
-    /// for long: then its lane does what is to be done here, and the answer is no.
+    /// for long: then its worker does what is to be done here, and the answer is no.
     fn lock_for_waiters<'k>(
         &mut self,
         db: DbIndex,
@@ -270,8 +270,8 @@ impl Executor {
             match begun.and_then(|()| self.txn.lock(hashes.iter().copied())) {
                 Ok(_) => return Ok(true),
                 Err(StorageError::Held(owner)) => {
-                    // If not, the lane has just let everything go.
-                    if self.server.lanes.postpone(owner, db, ready) {
+                    // If not, the worker has just let everything go.
+                    if self.server.workers.postpone(owner, db, ready) {
                         return Ok(false);
                     }
                 }

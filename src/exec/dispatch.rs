@@ -81,7 +81,7 @@ impl Executor {
     /// Takes a request through the stages that the module lists.
     fn dispatch(&mut self, session: &mut Session, args: &[&[u8]], reply: &mut Reply) -> Outcome {
         let start = reply.len();
-        if self.thread.lane.is_none() {
+        if self.thread.worker.is_none() {
             self.request.accesses_noted = false;
         }
         if is_http(args) {
@@ -117,7 +117,7 @@ impl Executor {
                 self.txn.set_lookups(attempt.lookups);
                 self.txn.forget_events(attempt.events);
                 reply.truncate(start);
-                self.leave_to_lane(session, args, reply, start)
+                self.leave_to_worker(session, args, reply, start)
             }
             done => {
                 self.conclude(session, found, args, reply, &attempt, done);
@@ -318,7 +318,7 @@ impl Executor {
     /// Whether a command that only reads may do so without its keys' locks, which others
     /// would have to wait for. Who tracks what he reads must hear of every change after.
     fn may_read_apart(&self, session: &Session) -> bool {
-        self.thread.lane.is_some()
+        self.thread.worker.is_some()
             && !self.in_unit()
             && !session.tracks_reads()
             && self.txn.pending_bytes() == 0
@@ -337,7 +337,7 @@ impl Executor {
             true => self.begin_apart(session, command, args)?,
             false => self.lock(session, command, args)?,
         };
-        self.begin_patience();
+        self.begin_read_budget();
         let (db, server) = (session.db(), &self.server);
         let mut look = |view: &mut View| {
             view.start_reading();
@@ -354,7 +354,7 @@ impl Executor {
             true => self.txn.read_apart(look),
             false => look(self.txn.reading()),
         };
-        self.end_patience();
+        self.end_read_budget();
         if session.tracks_reads() && !matches!(done, Err(Stop::Slow)) {
             self.track(session, command, args);
         }
@@ -384,7 +384,7 @@ impl Executor {
         } else if returns_data(command) {
             self.txn.count_reads_but_one();
         }
-        self.begin_patience();
+        self.begin_read_budget();
         let (db, overflowed) = (session.db(), reply.overflowed);
         let done = run(
             &mut WriteCtx {
@@ -396,7 +396,7 @@ impl Executor {
             },
             args,
         );
-        self.end_patience();
+        self.end_read_budget();
         let done = match reply.overflowed && !overflowed {
             // What it returns would be lost: there is no memory for the reply.
             true => done.and(Err(OUT_OF_MEMORY)),
@@ -422,23 +422,23 @@ impl Executor {
     }
 
     /// Whether others wait while this thread runs a command, so that what takes long is
-    /// left to a lane. It is not where scripts occupy those.
-    pub(super) fn must_be_brief(&self) -> bool {
-        self.thread.slices && !self.server.lanes.any_running()
+    /// left to a worker. It is not where scripts occupy those.
+    pub(super) fn limits_reads(&self) -> bool {
+        self.thread.slices && !self.server.workers.any_running()
     }
 
-    /// A command begins that is left to a lane if it takes long; in a unit, that is as a
+    /// A command begins that is left to a worker if it takes long; in a unit, that is as a
     /// whole.
-    pub(super) fn begin_patience(&self) {
+    pub(super) fn begin_read_budget(&self) {
         if !self.in_unit() {
-            self.txn.be_brief(self.must_be_brief());
+            self.txn.limit_reads(self.limits_reads());
         }
     }
 
     /// It is over.
-    pub(super) fn end_patience(&self) {
+    pub(super) fn end_read_budget(&self) {
         if !self.in_unit() {
-            self.txn.be_brief(false);
+            self.txn.limit_reads(false);
         }
     }
 

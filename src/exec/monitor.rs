@@ -20,7 +20,7 @@ impl Executor {
             return;
         }
         self.show(session, command, args);
-        if self.thread.lane.is_some() {
+        if self.thread.worker.is_some() {
             // It may take for ever, and be begun again.
             self.request.shown = true;
             self.tick.record.tell(&self.server);
@@ -59,7 +59,7 @@ impl Executor {
             let line = line(session, command, args);
             self.tick
                 .record
-                .line(&self.server, line, self.thread.lane.is_some());
+                .line(&self.server, line, self.thread.worker.is_some());
         }
     }
 }

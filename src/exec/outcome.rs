@@ -18,7 +18,7 @@ pub enum Outcome {
     Paused,
     /// It was begun; its reply comes when its wait is over.
     Blocked,
-    /// It takes too long for an IO thread: run it on a lane.
+    /// It takes too long for an IO thread: run it on a worker.
     Slow,
 }
 
@@ -33,7 +33,7 @@ pub enum Stop {
     /// the module. Outside of units: a key that may not be used yet.
     Conflict,
     /// It takes too long for an IO thread. The request must be taken back, and
-    /// be run on a lane.
+    /// be run on a worker.
     Slow,
 }
 
@@ -53,7 +53,7 @@ impl Stop {
 impl<E: Into<Error>> From<E> for Stop {
     fn from(error: E) -> Stop {
         match error.into() {
-            Error::Op(OpError::Storage(StorageError::TakesLong)) => Stop::Slow,
+            Error::Op(OpError::Storage(StorageError::ReadBudgetSpent)) => Stop::Slow,
             error => Stop::Failed(error),
         }
     }

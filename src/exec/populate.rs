@@ -1,6 +1,6 @@
 //! DEBUG POPULATE: any number of keys, made in slices that are committed one by
 //! one, so that others have their turn between them. Where they are many the
-//! client's request goes to a lane. In a transaction they are one batch with the rest.
+//! client's request goes to a worker. In a transaction they are one batch with the rest.
 
 use super::Executor;
 use super::Stop;
@@ -15,7 +15,7 @@ use std::time::Duration;
 const SLICE_KEYS: u64 = 1000;
 /// Bytes of values from which on a slice ends.
 const SLICE_BYTES: usize = 1 << 20;
-/// How soon a lane tries again to get keys that others hold.
+/// How soon a worker tries again to get keys that others hold.
 const RETRY: Duration = Duration::from_millis(1);
 
 impl Executor {
@@ -35,7 +35,7 @@ impl Executor {
             let mut slice = left.start..end;
             match self.populate_slice(session, &population, &mut slice, SLICE_BYTES) {
                 Err(Stop::Conflict)
-                    if self.thread.lane.is_some() && !self.server.lanes.are_stopping() =>
+                    if self.thread.worker.is_some() && !self.server.workers.are_stopping() =>
                 {
                     std::thread::sleep(RETRY);
                 }

@@ -1,6 +1,6 @@
 //! What is told of commands besides their replies: calls and errors for the
 //! statistics, how slow they were, lines for MONITOR clients. It is held back while
-//! the commands can still be taken back and run again, in a unit or on a lane: so each
+//! the commands can still be taken back and run again, in a unit or on a worker: so each
 //! is counted and shown once. What no bound could hold (a script that runs for hours) is
 //! told before its unit ends, which is not taken back for what it reads after that.
 
@@ -17,7 +17,7 @@ const MAX_HELD: usize = 64 << 10;
 const MAX_SLOW: usize = 1 << 10;
 /// Bytes of lines that are held back at most.
 const MAX_LINE_BYTES: usize = 1 << 20;
-/// For how long a lane holds lines back.
+/// For how long a worker holds lines back.
 const MAX_AGE: Duration = Duration::from_millis(100);
 
 /// One run of a command.

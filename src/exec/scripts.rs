@@ -12,13 +12,13 @@
 //! this is remembered, so that the next run begins so.
 //!
 //! On an IO thread a script has a slice of time. One that takes longer is taken
-//! back in the same way, and the client's request runs on a lane (see
-//! [`crate::state::lanes`]), where nobody waits behind it but who needs its keys.
+//! back in the same way, and the client's request runs on a worker (see
+//! [`crate::state::workers`]), where nobody waits behind it but who needs its keys.
 //! That is remembered, too, as long as it takes long.
 //!
 //! Scripts and functions are compiled by each thread for itself, from the texts
 //! in [`crate::state::scripts`]. That is bounded in the same way: what takes longer than a
-//! slice is compiled on a lane, where it can be killed.
+//! slice is compiled on a worker, where it can be killed.
 
 use super::Executor;
 use super::Stop;
@@ -30,8 +30,8 @@ use crate::lua::api::sha1_hex;
 use crate::lua::header::{ScriptFlags, script_flags};
 use crate::lua::{Failure, Halted, Host, Interpreter, Limits, Trip, Which};
 use crate::resp::{FREE_BYTES, Reply};
-use crate::state::lanes::{Lane, Running};
 use crate::state::scripts::{BRIEF_TEXT, Known, Library, Script};
+use crate::state::workers::{Running, Worker};
 use crate::state::{Server, Session};
 use crate::storage::txn::Savepoint;
 use crate::types::OpError;
@@ -46,13 +46,13 @@ const MOST_BYTES: usize = 256 << 20;
 const LEAST_BYTES: usize = 4 << 20;
 /// The part of the memory budget that all interpreters together may use.
 const PART_OF_BUDGET: usize = 2;
-/// The part of that for IO threads: scripts that need more run on lanes.
+/// The part of that for IO threads: scripts that need more run on workers.
 const PART_OF_IO_THREADS: usize = 4;
 /// Bytes that the writes of one script may take until it ends.
 const PENDING_BYTES: usize = 512 << 20;
 /// How long a script may run on an IO thread.
 const SLICE: Duration = Duration::from_millis(5);
-/// How long a script may be compiled on a lane.
+/// How long a script may be compiled on a worker.
 const COMPILE_TIME: Duration = Duration::from_secs(5);
 /// Scripts that an interpreter keeps compiled beyond those that are cached.
 const STALE_SCRIPTS: usize = 64;
@@ -282,7 +282,7 @@ impl Executor {
         let of_io_threads = all / PART_OF_IO_THREADS;
         let each = match self.thread.slices {
             true => of_io_threads / config.io_thread_count().max(1),
-            false => (all - of_io_threads) / config.lane_count().max(1),
+            false => (all - of_io_threads) / config.worker_count().max(1),
         };
         each.clamp(LEAST_BYTES, MOST_BYTES)
     }
@@ -417,7 +417,7 @@ impl Executor {
     ) -> Result<(), Stop> {
         if why == Trip::Killed
             && let Some(before) = spared
-            && !self.server.lanes.are_stopping()
+            && !self.server.workers.are_stopping()
         {
             // The transaction that it is a part of goes on without it.
             self.txn.rollback(before);
@@ -526,40 +526,40 @@ fn killed(place: &[u8]) -> Error {
     Error::Bytes([KILLED, place].concat())
 }
 
-/// What a script may take here: a slice, or on a lane what it needs.
+/// What a script may take here: a slice, or on a worker what it needs.
 struct Turn {
     slice: Option<Duration>,
-    /// Bytes of the interpreter, more of which a lane has.
+    /// Bytes of the interpreter, more of which a worker has.
     memory: Option<usize>,
-    on_lane: Option<OnLane>,
+    on_worker: Option<OnWorker>,
     /// Set when what runs shall end.
     kill: Arc<AtomicBool>,
     /// Whether it is a part of a transaction.
     inside: bool,
 }
 
-/// A script that is compiled or runs on a lane, as others know it, until this is dropped.
-struct OnLane {
+/// A script that is compiled or runs on a worker, as others know it, until this is dropped.
+struct OnWorker {
     server: Arc<Server>,
-    lane: Arc<Lane>,
+    worker: Arc<Worker>,
     running: Arc<Running>,
 }
 
 impl Turn {
     fn start(executor: &Executor, bytes: usize, call: ScriptCall, command: &[&[u8]]) -> Turn {
-        let on_lane = OnLane::start(executor, call, command);
-        let kill = on_lane.as_ref().map(|on| on.running.kill.clone());
+        let on_worker = OnWorker::start(executor, call, command);
+        let kill = on_worker.as_ref().map(|on| on.running.kill.clone());
         Turn {
             slice: executor.thread.slices.then_some(SLICE),
             memory: executor.thread.slices.then_some(bytes / 2),
-            on_lane,
+            on_worker,
             kill: kill.unwrap_or_else(|| executor.thread.ended.clone()),
             inside: executor.in_unit(),
         }
     }
 
     fn running(&self) -> Option<&Arc<Running>> {
-        self.on_lane.as_ref().map(|on| &on.running)
+        self.on_worker.as_ref().map(|on| &on.running)
     }
 
     /// `time`: for what takes longer than a slice.
@@ -576,8 +576,8 @@ impl Turn {
     fn stop(&self, failure: Failure) -> Stop {
         match failure {
             Failure::Error { text, .. } => Error::Bytes(text).into(),
-            Failure::Stopped { why, .. } => match (why, &self.on_lane) {
-                (Trip::Killed, Some(on)) if self.inside && on.server.lanes.are_stopping() => {
+            Failure::Stopped { why, .. } => match (why, &self.on_worker) {
+                (Trip::Killed, Some(on)) if self.inside && on.server.workers.are_stopping() => {
                     Stop::Conflict
                 }
                 (Trip::Killed, _) => killed(&[]).into(),
@@ -588,9 +588,9 @@ impl Turn {
     }
 }
 
-impl OnLane {
-    fn start(executor: &Executor, call: ScriptCall, command: &[&[u8]]) -> Option<OnLane> {
-        let (server, lane) = (executor.server.clone(), executor.thread.lane.clone()?);
+impl OnWorker {
+    fn start(executor: &Executor, call: ScriptCall, command: &[&[u8]]) -> Option<OnWorker> {
+        let (server, worker) = (executor.server.clone(), executor.thread.worker.clone()?);
         let name = command.get(1).copied().unwrap_or_default();
         let name = match call {
             ScriptCall::Eval | ScriptCall::EvalRo => sha1_hex(name).into_bytes(),
@@ -604,18 +604,18 @@ impl OnLane {
             kill: Arc::default(),
             wrote: AtomicBool::new(false),
         });
-        server.lanes.start(&lane, running.clone());
-        Some(OnLane {
+        server.workers.start(&worker, running.clone());
+        Some(OnWorker {
             server,
-            lane,
+            worker,
             running,
         })
     }
 }
 
-impl Drop for OnLane {
+impl Drop for OnWorker {
     fn drop(&mut self) {
-        self.server.lanes.stop(&self.lane);
+        self.server.workers.stop(&self.worker);
     }
 }
 

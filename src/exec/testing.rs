@@ -52,9 +52,9 @@ impl Client {
         Client::of(self.server(), self.dir.clone(), self.now_ms)
     }
 
-    /// The client whose commands are run as a lane runs them.
-    pub fn on_lane(mut self) -> Client {
-        self.executor = Executor::on_lane(self.server());
+    /// The client whose commands are run as a worker runs them.
+    pub fn on_worker(mut self) -> Client {
+        self.executor = Executor::on_worker(self.server());
         self.executor.fix_clock(self.now_ms);
         self
     }

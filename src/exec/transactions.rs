@@ -166,7 +166,7 @@ impl Executor {
                 let multi = session.take_multi().ok_or(EXEC_ALONE)?;
                 let done = self.exec(session, &multi, reply);
                 match done {
-                    // It is run again, here or on a lane.
+                    // It is run again, here or on a worker.
                     Err(Stop::Conflict | Stop::Slow) => session.put_back_multi(multi),
                     _ => session.end_multi(),
                 }
@@ -246,7 +246,7 @@ impl Executor {
             }
             if lasting {
                 // It cannot be taken back, however long it takes.
-                self.txn.be_brief(false);
+                self.txn.limit_reads(false);
             }
             match self.run_queue(session, &multi.queue, reply) {
                 Err(Stop::Conflict) if !alone => {

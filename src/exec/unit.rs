@@ -148,7 +148,7 @@ impl Executor {
             accessed: KeyHashes::new(),
         });
         // It has so much patience as a whole.
-        self.txn.be_brief(self.must_be_brief());
+        self.txn.limit_reads(self.limits_reads());
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Executor {
         let told = |unit: &Unit| self.tick.record.was_told_since(&unit.record);
         if self.unit.as_ref().is_some_and(told) {
             // What clients know of it must not happen twice.
-            self.txn.be_brief(false);
+            self.txn.limit_reads(false);
         }
         let start = reply.len();
         let denied_before = std::mem::replace(&mut session.deny_blocking, true);
@@ -276,7 +276,7 @@ impl Executor {
                 None
             }
             _ => {
-                self.txn.be_brief(false);
+                self.txn.limit_reads(false);
                 self.unit.take()
             }
         }

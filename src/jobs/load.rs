@@ -9,7 +9,7 @@ mod log_of_redis;
 
 use crate::base::num;
 use crate::commands::{Error, add_library, load_libraries};
-use crate::encoding::own;
+use crate::encoding::system;
 use crate::rdb::append_only;
 use crate::state::Server;
 use crate::state::config::Config;
@@ -464,7 +464,7 @@ fn clear(txn: &mut Txn) -> Result<(), StorageError> {
         txn.clear_db(db)?;
     }
     for row in library_rows(&engine)? {
-        txn.put_own_row(row, None);
+        txn.put_system_row(row, None);
     }
     txn.commit()?;
     engine.make_durable()
@@ -473,10 +473,10 @@ fn clear(txn: &mut Txn) -> Result<(), StorageError> {
 /// The keys of the rows that hold libraries of functions.
 fn library_rows(engine: &Engine) -> Result<Vec<Vec<u8>>, StorageError> {
     let mut rows = Vec::new();
-    engine.own_rows(own::LIBRARY_TAG, |name, _| {
-        rows.push(own::library_row(name));
+    engine.system_rows(system::LIBRARY_TAG, |name, _| {
+        rows.push(system::library_row(name));
     })?;
     // The mark of a load that did not end has the tag and no name.
-    rows.retain(|row| row != own::LOADING);
+    rows.retain(|row| row != system::LOADING);
     Ok(rows)
 }

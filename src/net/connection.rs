@@ -9,12 +9,12 @@ use crate::exec::{Executor, Outcome};
 use crate::resp::{FREE_BYTES, Limits, Parser, Progress, ProtocolError, Reply};
 use crate::state::clients::ClientFlags;
 use crate::state::eviction::{Loan, Refusal};
-use crate::state::lanes::{Done, Job};
 use crate::state::mailbox::Socket;
 use crate::state::replication::Taken;
 use crate::state::request::Request;
 use crate::state::session::ReplyMode;
 use crate::state::waiters::{Verdict, Waiter};
+use crate::state::workers::{Done, Job};
 use crate::state::{ClientInfo, Server, Session};
 use crate::storage::DbIndex;
 use mio::{Interest, Registry, Token};
@@ -80,7 +80,7 @@ pub struct Connection {
     parked: bool,
     /// Since when more than the soft limit waits to be sent, Unix ms.
     long_since_ms: Option<u64>,
-    /// Invalidations that came while a lane had a request; they follow its reply.
+    /// Invalidations that came while a worker had a request; they follow its reply.
     told_early: Vec<u8>,
     /// Whether it is on the thread's list of connections with replies of this tick, or
     /// on that of a tick that waits for the disk.
@@ -268,7 +268,7 @@ impl Connection {
             return self.listen(executor, scratch);
         }
         if self.reply.has_borrowed() {
-            // A lane has made a reply since it was last said what it holds.
+            // A worker has made a reply since it was last said what it holds.
             self.show_output(&executor.server().client_memory);
         }
         self.reply.bound(executor.server(), FREE_BYTES);
@@ -647,7 +647,7 @@ impl Connection {
         if outcome == Outcome::Slow {
             let request = Request::new(&args);
             drop(args);
-            return self.leave_to_lane(executor, request);
+            return self.leave_to_worker(executor, request);
         }
         if self.reply.len() > before {
             self.tick_replies += 1;
@@ -665,14 +665,14 @@ impl Connection {
         Outcome::Done
     }
 
-    /// A lane runs the request; what follows waits for its answer.
-    fn leave_to_lane(&mut self, executor: &Executor, request: Request) -> Outcome {
-        // What it began to answer was taken back, and many may wait for a lane.
+    /// A worker runs the request; what follows waits for its answer.
+    fn leave_to_worker(&mut self, executor: &Executor, request: Request) -> Outcome {
+        // What it began to answer was taken back, and many may wait for a worker.
         self.reply.buf.shrink_to_fit();
         self.reply.give_back();
         let mut job = Job::new(self.session.leave(), request, executor.accesses_noted());
         job.lent = self.writes_bytes;
-        match executor.server().lanes.submit(job) {
+        match executor.server().workers.submit(job) {
             Ok(()) => {
                 let info = &self.session.info;
                 info.set_flag(ClientFlags::BLOCKED, true);
@@ -685,7 +685,7 @@ impl Connection {
         }
     }
 
-    /// A lane has run the request.
+    /// A worker has run the request.
     pub fn come_back(&mut self, done: Done, executor: &Executor) {
         self.session = done.session;
         self.session.info.set_flag(ClientFlags::BLOCKED, false);

@@ -7,8 +7,8 @@ use crate::commands::Error;
 use crate::exec::{Ended, Executor, Parked};
 use crate::state::delivery::Deliveries;
 use crate::state::eviction::Loan;
-use crate::state::lanes::Done;
 use crate::state::mailbox::Socket;
+use crate::state::workers::Done;
 use crate::state::{ClientId, ClientInfo, Mailbox, Message, Server, Session};
 use crate::sys::clock;
 use crossbeam_channel::Receiver;
@@ -243,7 +243,7 @@ impl IoThread {
 
     /// Answers clients whose wait has ended, and goes on with their requests.
     fn end_waits(&mut self) {
-        for done in self.executor.server().lanes.take_done(self.number) {
+        for done in self.executor.server().workers.take_done(self.number) {
             self.come_back(done);
         }
         for client in self.executor.server().waiters.take_ended(self.number) {
@@ -601,7 +601,7 @@ impl IoThread {
         self.look_again(token);
     }
 
-    /// A lane has run a client's request.
+    /// A worker has run a client's request.
     fn come_back(&mut self, mut done: Done) {
         let token = self.by_client.get(&done.session.info.id).copied();
         let found = token.and_then(|token| Some((token, self.connections.get_mut(&token)?)));

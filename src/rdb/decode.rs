@@ -4,20 +4,20 @@ use super::input::Input;
 use super::reader::{Reader, parse_score};
 use super::{Dialect, Element, Error, Result, intset, kind, listpack, stream, ziplist, zipmap};
 use crate::base::num;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 
 /// The type that a number stands for.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for types that this build knows by name only.
-pub fn kind_of(number: u8) -> Result<Kind> {
+pub fn kind_of(number: u8) -> Result<ValueType> {
     Ok(match number {
-        kind::STRING => Kind::String,
+        kind::STRING => ValueType::String,
         kind::LIST | kind::LIST_ZIPLIST | kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => {
-            Kind::List
+            ValueType::List
         }
-        kind::SET | kind::SET_INTSET | kind::SET_LISTPACK => Kind::Set,
-        kind::ZSET | kind::ZSET_2 | kind::ZSET_ZIPLIST | kind::ZSET_LISTPACK => Kind::Zset,
+        kind::SET | kind::SET_INTSET | kind::SET_LISTPACK => ValueType::Set,
+        kind::ZSET | kind::ZSET_2 | kind::ZSET_ZIPLIST | kind::ZSET_LISTPACK => ValueType::Zset,
         kind::HASH
         | kind::HASH_ZIPMAP
         | kind::HASH_ZIPLIST
@@ -25,9 +25,9 @@ pub fn kind_of(number: u8) -> Result<Kind> {
         | kind::HASH_METADATA_PRE_GA
         | kind::HASH_LISTPACK_EX_PRE_GA
         | kind::HASH_METADATA
-        | kind::HASH_LISTPACK_EX => Kind::Hash,
+        | kind::HASH_LISTPACK_EX => ValueType::Hash,
         kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 | kind::STREAM_LISTPACKS_3 => {
-            Kind::Stream
+            ValueType::Stream
         }
         kind::MODULE_PRE_GA | kind::MODULE_2 => {
             return Err(Error::Unsupported("values of modules"));

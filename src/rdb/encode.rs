@@ -13,7 +13,7 @@
 
 use super::{Element, Error, Result, VERSION_WRITTEN, intset, kind, listpack};
 use crate::base::{lzf, num};
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 
 /// Bytes of elements that are held back until it is decided how to write them.
 pub const HELD_BYTES: usize = 4 << 20;
@@ -48,7 +48,7 @@ pub struct Encoder {
 /// What is being written.
 #[derive(Default)]
 struct State {
-    kind: Option<Kind>,
+    kind: Option<ValueType>,
     /// What stands between the type and the value: the key, in files.
     between: Vec<u8>,
     /// Elements that were announced and are still to come.
@@ -99,7 +99,7 @@ impl Encoder {
 
     /// Begins a collection of `count` elements (of a hash: fields). `key` is
     /// written between type and value, as files have it; DUMP has none.
-    pub fn begin(&mut self, kind: Kind, count: u64, key: Option<&[u8]>) {
+    pub fn begin(&mut self, kind: ValueType, count: u64, key: Option<&[u8]>) {
         let mut between = std::mem::take(&mut self.state.between);
         between.clear();
         if let Some(key) = key {
@@ -124,15 +124,15 @@ impl Encoder {
     pub fn element(&mut self, element: Element<'_>, out: &mut Vec<u8>) -> Result<()> {
         let state = &mut self.state;
         let kind = match element {
-            Element::Item(_) => Kind::List,
-            Element::Member(_) => Kind::Set,
-            Element::Scored(..) => Kind::Zset,
-            Element::Field { .. } => Kind::Hash,
-            Element::String(_) => Kind::String,
-            Element::Stream(_) => Kind::Stream,
+            Element::Item(_) => ValueType::List,
+            Element::Member(_) => ValueType::Set,
+            Element::Scored(..) => ValueType::Zset,
+            Element::Field { .. } => ValueType::Hash,
+            Element::String(_) => ValueType::String,
+            Element::Stream(_) => ValueType::Stream,
         };
         // Streams have a writer of their own.
-        if state.kind != Some(kind) || kind == Kind::Stream {
+        if state.kind != Some(kind) || kind == ValueType::Stream {
             return Err(Error::Corrupt("an element of another type"));
         }
         state.left = state.left.checked_sub(1).ok_or(COUNT)?;
@@ -174,14 +174,14 @@ impl Encoder {
             return Ok(());
         }
         match kind {
-            Some(Kind::List) => self.end_list(out),
-            Some(Kind::Set) => self.end_intset(out)?,
-            Some(Kind::Hash) => self.end_listpack(kind::HASH_LISTPACK, out),
-            Some(Kind::Zset) => {
+            Some(ValueType::List) => self.end_list(out),
+            Some(ValueType::Set) => self.end_intset(out)?,
+            Some(ValueType::Hash) => self.end_listpack(kind::HASH_LISTPACK, out),
+            Some(ValueType::Zset) => {
                 self.sort_by_score();
                 self.end_listpack(kind::ZSET_LISTPACK, out);
             }
-            Some(Kind::String | Kind::Stream) | None => {}
+            Some(ValueType::String | ValueType::Stream) | None => {}
         }
         Ok(())
     }
@@ -236,19 +236,19 @@ impl Encoder {
         };
         self.state.flowing = true;
         out.push(match kind {
-            Kind::String => kind::STRING,
-            Kind::List => kind::LIST,
-            Kind::Set => kind::SET,
-            Kind::Zset => kind::ZSET_2,
-            Kind::Hash => kind::HASH,
-            Kind::Stream => kind::STREAM_LISTPACKS_2,
+            ValueType::String => kind::STRING,
+            ValueType::List => kind::LIST,
+            ValueType::Set => kind::SET,
+            ValueType::Zset => kind::ZSET_2,
+            ValueType::Hash => kind::HASH,
+            ValueType::Stream => kind::STREAM_LISTPACKS_2,
         });
         out.extend_from_slice(&self.state.between);
         length(self.state.count, out);
         let held = std::mem::take(&mut self.held);
         for (element, score) in held.iter() {
             self.string(element, out);
-            if kind == Kind::Zset {
+            if kind == ValueType::Zset {
                 out.extend_from_slice(&score.to_le_bytes());
             }
         }

@@ -13,7 +13,7 @@ use super::reader::Reader;
 use super::stream::{Filling, Writer};
 use super::{Dialect, Element, Error, StreamPart, StreamState, intset, kind, listpack};
 use crate::base::hash::crc64;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -112,7 +112,7 @@ fn read(bytes: &[u8]) -> Result<(u8, Vec<String>), Error> {
         words.push(word(element));
         Ok::<(), Error>(())
     })?;
-    if kind_of(payload.kind)? != Kind::Stream {
+    if kind_of(payload.kind)? != ValueType::Stream {
         assert_eq!(count as usize, words.len());
     }
     match reader.input.is_empty() {
@@ -122,7 +122,10 @@ fn read(bytes: &[u8]) -> Result<(u8, Vec<String>), Error> {
 }
 
 fn sorted(number: u8, mut words: Vec<String>) -> Vec<String> {
-    if matches!(kind_of(number), Ok(Kind::Set | Kind::Hash | Kind::Zset)) {
+    if matches!(
+        kind_of(number),
+        Ok(ValueType::Set | ValueType::Hash | ValueType::Zset)
+    ) {
         words.sort();
     }
     words
@@ -172,13 +175,13 @@ fn rewritten(bytes: &[u8], compress: bool) -> Vec<u8> {
     };
     let mut encoder = Encoder::new(compress);
     let mut out = Vec::new();
-    if number == Kind::String {
+    if number == ValueType::String {
         pass(&mut |element| {
             if let Element::String(value) = element {
                 encoder.value_string(None, value, &mut out);
             }
         });
-    } else if number == Kind::Stream {
+    } else if number == ValueType::Stream {
         let (mut filling, mut nodes) = (Filling::default(), 0);
         pass(&mut |element| {
             if let Element::Stream(StreamPart::Entry { fields, .. }) = element {
@@ -445,7 +448,7 @@ fn strings_have_a_limit() {
 fn collections_larger_than_small_flow() {
     let mut encoder = Encoder::new(false);
     let mut out = Vec::new();
-    encoder.begin(Kind::List, 3_000, Some(b"key"));
+    encoder.begin(ValueType::List, 3_000, Some(b"key"));
     let item = [b'i'; 5_000];
     for n in 0..3_000 {
         encoder
@@ -456,12 +459,12 @@ fn collections_larger_than_small_flow() {
     encoder.end(&mut out).expect("all of them");
     assert_eq!(&out[..7], b"\x01\x03key\x4B\xB8");
     // Short of elements, or one too many, or another kind of them.
-    encoder.begin(Kind::Set, 2, None);
+    encoder.begin(ValueType::Set, 2, None);
     encoder
         .element(Element::Member(b"1"), &mut out)
         .expect("room");
     assert!(encoder.end(&mut out).is_err());
-    encoder.begin(Kind::Set, 1, None);
+    encoder.begin(ValueType::Set, 1, None);
     assert!(encoder.element(Element::Item(b"1"), &mut out).is_err());
     encoder
         .element(Element::Member(b"1"), &mut out)

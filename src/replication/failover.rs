@@ -49,8 +49,8 @@ pub(super) fn coordinate(server: &Arc<Server>) -> Result<(), StorageError> {
         let late = failover
             .deadline_ms
             .is_some_and(|deadline_ms| clock::unix_ms() >= deadline_ms);
-        // What a script on a lane writes is logged when it ends.
-        let ready = match server.lanes.longest() {
+        // What a script on a worker writes is logged when it ends.
+        let ready = match server.workers.longest() {
             Some(_) => None,
             None => candidates(server, &failover)
                 .into_iter()

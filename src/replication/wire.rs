@@ -207,7 +207,7 @@ pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
 
 /// A replication id, if it is one.
 pub(super) fn history_id(id: &[u8]) -> Option<String> {
-    let right = id.len() == crate::encoding::own::REPLICATION_ID_LEN
+    let right = id.len() == crate::encoding::system::REPLICATION_ID_LEN
         && id.iter().all(u8::is_ascii_hexdigit);
     right.then(|| String::from_utf8_lossy(id).into_owned())
 }

@@ -245,7 +245,7 @@ impl Config {
     }
 
     /// Threads that serve clients, at least one. One processor is left for what goes on
-    /// beside them: flushes, compactions, lanes.
+    /// beside them: flushes, compactions, workers.
     pub fn io_thread_count(&self) -> usize {
         match self.io_threads {
             0 => (processors() - 1).max(1),
@@ -254,7 +254,7 @@ impl Config {
     }
 
     /// Threads for requests that take long, at least one.
-    pub fn lane_count(&self) -> usize {
+    pub fn worker_count(&self) -> usize {
         match self.io_threads {
             0 => processors(),
             threads => usize::try_from(threads).unwrap_or(1),

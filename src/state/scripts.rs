@@ -3,7 +3,7 @@
 //! Each thread compiles for itself what it runs; here stand the texts. Scripts
 //! that came by EVAL are kept up to a number, the one used longest ago goes
 //! first; those of SCRIPT LOAD stay until SCRIPT FLUSH. Libraries are also rows
-//! of the database (see [`crate::encoding::own`]).
+//! of the database (see [`crate::encoding::system`]).
 
 use crate::lua::header::ScriptFlags;
 use parking_lot::{Mutex, RwLock};
@@ -33,9 +33,9 @@ pub struct Script {
     /// It used keys that it had not declared and that others held, or DBs as a
     /// whole: it runs while nobody else reads or writes keys.
     pub runs_alone: AtomicBool,
-    /// It took longer than a slice: it runs on a lane (see [`super::lanes`]).
+    /// It took longer than a slice: it runs on a worker (see [`super::workers`]).
     pub is_slow: AtomicBool,
-    /// Compiling it takes longer than a slice: lanes do that.
+    /// Compiling it takes longer than a slice: workers do that.
     pub compiles_slowly: AtomicBool,
     used: AtomicU64,
     /// Whether it may go to make room.

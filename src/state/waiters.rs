@@ -20,7 +20,7 @@
 use super::client_id::ClientId;
 use super::clients::ClientInfo;
 use super::request::Request;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::storage::DbIndex;
 use crate::storage::engine::listeners::Interest;
 use parking_lot::Mutex;
@@ -73,7 +73,7 @@ pub struct Waiter {
     /// Its protocol version.
     pub resp3: bool,
     /// The type of value that it waits for.
-    pub kind: Kind,
+    pub kind: ValueType,
     /// It is also served when a key is gone or holds another type.
     pub minds_loss: bool,
     /// Until when, Unix ms; `None`: for ever.
@@ -90,7 +90,7 @@ pub struct Waiter {
 impl Waiter {
     /// Whether there may be something for it under a key that holds a value of this
     /// type, or none.
-    pub fn wants(&self, kind: Option<Kind>) -> bool {
+    pub fn wants(&self, kind: Option<ValueType>) -> bool {
         kind == Some(self.kind) || self.minds_loss
     }
 
@@ -144,7 +144,7 @@ pub struct Wanted {
     /// The keys, in the order of the arguments.
     pub keys: Vec<WaitKey>,
     /// The type of value.
-    pub kind: Kind,
+    pub kind: ValueType,
     /// It is also to be served when a key is gone or holds another type.
     pub minds_loss: bool,
     /// For how long, in ms; 0: for ever.

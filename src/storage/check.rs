@@ -4,10 +4,10 @@
 use crate::encoding::keys::element;
 use crate::encoding::meta::decode_reclaim;
 use crate::encoding::meta::{Counted, ListSpan, MetaView};
-use crate::encoding::own::Counts;
 use crate::encoding::reader::Reader;
 use crate::encoding::stream::{ConsumerRow, GroupRow, StreamBody};
-use crate::encoding::{CollectionId, Kind, keys, tag};
+use crate::encoding::system::Counts;
+use crate::encoding::{CollectionId, ValueType, keys, tag};
 use crate::storage::Direction;
 use crate::storage::cache::ranges::{self, Run};
 use crate::storage::engine::rows::open_rows;
@@ -34,7 +34,7 @@ pub struct Report {
 
 /// A collection as its meta row says it is.
 struct Claim {
-    kind: Kind,
+    kind: ValueType,
     count: u64,
     /// Where the items of a list stand.
     items: Range<i64>,
@@ -90,8 +90,8 @@ impl Engine {
             rows.next();
         }
         rows.status()?;
-        self.check_hot_rows(db, keyspace, &found, &mut report.faults)?;
-        self.check_tallies(db, keyspace, &mut report.faults)?;
+        self.check_row_cache(db, keyspace, &found, &mut report.faults)?;
+        self.check_rank_indexes(db, keyspace, &mut report.faults)?;
         report.keys += found.counts.keys;
         report.dead_collections += found.dead.len() as u64;
         found.judge(db, keyspace.counts(), &mut report.faults);
@@ -103,7 +103,7 @@ impl Engine {
     }
 
     /// Every hot row is what RocksDB has.
-    fn check_hot_rows(
+    fn check_row_cache(
         &self,
         db: DbIndex,
         keyspace: &Keyspace,
@@ -112,13 +112,13 @@ impl Engine {
     ) -> Result<()> {
         let hasher = Overlay::new(self.memory.row_hasher.clone());
         let mut failure = Ok(());
-        self.memory.hot.for_each(|hash, key, value| {
-            let belongs = keyspace.hot_hash(hasher.hash(keyspace.id, key)) == hash;
+        self.memory.rows.for_each(|hash, key, value| {
+            let belongs = keyspace.cache_hash(hasher.hash(keyspace.id, key)) == hash;
             if failure.is_err() {
                 return;
             }
             if let Some((map, direction)) = ranges::split_name(key) {
-                if keyspace.hot_hash(hasher.hash(keyspace.id, map)) == hash {
+                if keyspace.cache_hash(hasher.hash(keyspace.id, map)) == hash {
                     match self.is_run_true(keyspace, direction, value) {
                         Ok(true) => {}
                         Ok(false) => faults.push(format!(
@@ -177,13 +177,13 @@ impl Engine {
     }
 
     /// Every stretch of a tally has as many rows as it says.
-    fn check_tallies(
+    fn check_rank_indexes(
         &self,
         db: DbIndex,
         keyspace: &Keyspace,
         faults: &mut Vec<String>,
     ) -> Result<()> {
-        for (prefix, stretches) in self.memory.tallies.stretches(keyspace.id) {
+        for (prefix, stretches) in self.memory.ranks.stretches(keyspace.id) {
             let mut counted = vec![0; stretches.len()];
             let end = keys::after_prefix(&prefix).unwrap_or_default();
             let mut rows = open_rows(
@@ -287,7 +287,7 @@ impl Found {
         }
         if found.meta.rows {
             let (count, items) = match found.meta.kind {
-                Kind::List => {
+                ValueType::List => {
                     let span = ListSpan::decode(found.body)?;
                     (span.len(), span.head..span.tail)
                 }
@@ -295,7 +295,7 @@ impl Found {
             };
             let kind = found.meta.kind;
             let groups = match kind {
-                Kind::Stream => StreamBody::decode(found.body)?.groups,
+                ValueType::Stream => StreamBody::decode(found.body)?.groups,
                 _ => 0,
             };
             let claim = Claim {
@@ -317,7 +317,7 @@ impl Found {
             return true;
         };
         self.claims.get(&id).is_some_and(|claim| {
-            claim.kind != Kind::List
+            claim.kind != ValueType::List
                 || keys::split_indexed(key).is_ok_and(|index| claim.items.contains(&index))
         })
     }
@@ -358,8 +358,8 @@ impl Found {
                 ));
             }
             match claim.kind {
-                Kind::String => continue,
-                Kind::Stream => {
+                ValueType::String => continue,
+                ValueType::Stream => {
                     self.judge_stream(db, *id, claim, faults);
                     continue;
                 }

@@ -3,6 +3,7 @@
 pub(super) mod ahead;
 pub mod binlog;
 mod commit;
+pub(super) mod deleted_keys;
 pub mod disk;
 pub mod durability;
 mod fail_point;
@@ -20,7 +21,6 @@ pub(super) mod low_mark;
 mod mend;
 mod open;
 pub mod options;
-pub(super) mod removals;
 mod reserve;
 pub(super) mod rows;
 mod salvage;
@@ -42,8 +42,8 @@ pub(super) use salvage::Salvage;
 pub(super) use snapshot::ReadSnapshot;
 
 use crate::base::hash::SharedHash;
-use crate::encoding::own::{self, State, Upstream};
-use crate::storage::cache::rows::HotRows;
+use crate::encoding::system::{self, State, Upstream};
+use crate::storage::cache::rows::RowCache;
 use crate::storage::engine::ahead::Ahead;
 use crate::storage::engine::binlog::Binlog;
 use crate::storage::engine::disk::Disk;
@@ -57,7 +57,7 @@ use crate::storage::engine::locks::{Locks, Owner};
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
 use crate::storage::engine::reserve::Reservation;
 use crate::storage::engine::wal::marks::Keeper;
-use crate::storage::rank::Tallies;
+use crate::storage::rank::RankIndexes;
 use crate::storage::{DbIndex, Result, StorageError};
 use crate::sys::files::create_dir_all;
 use families::Families;
@@ -103,8 +103,8 @@ impl Default for Access {
 
 /// What stands in memory, and how much may.
 pub(super) struct Memory {
-    pub(super) hot: HotRows,
-    pub(super) tallies: Tallies,
+    pub(super) rows: RowCache,
+    pub(super) ranks: RankIndexes,
     pub(super) row_hasher: RowHasher,
     /// All of it, in bytes.
     budget: AtomicU64,
@@ -118,12 +118,12 @@ impl Memory {
     fn new(config: &StorageConfig, options: &RocksOptions) -> Memory {
         let budget = config.memory_budget;
         Memory {
-            hot: HotRows::new(config.hot_bytes(budget)),
-            tallies: Tallies::new(config.tally_bytes(budget)),
+            rows: RowCache::new(config.row_cache_bytes(budget)),
+            ranks: RankIndexes::new(config.rank_index_bytes(budget)),
             row_hasher: RowHasher::default(),
             budget: AtomicU64::new(budget),
             cache_limit: AtomicU64::new(config.cache_bytes(budget)),
-            reserved_for_clients: Reservation::new(&options.own_rows()),
+            reserved_for_clients: Reservation::new(&options.system_rows()),
         }
     }
 }
@@ -132,7 +132,7 @@ impl Memory {
 pub struct Engine {
     // Fields drop in this order: handles before the database that they belong to.
     pub(super) families: Families,
-    pub(super) own_cf: ColumnFamily,
+    pub(super) system_cf: ColumnFamily,
     pub(super) binlog_cf: ColumnFamily,
     pub(super) db: Db,
     /// How far the log must be whole, for the next start.
@@ -187,25 +187,27 @@ impl Engine {
         let disk = Disk::open(&config.dir, config.disk_reserve);
         let options = RocksOptions::new(&config, &disk)?;
         let (db, names, marks) = open::open_in_background(&config, &options)?;
-        let own_cf = handle(&db, DEFAULT)?;
+        let system_cf = handle(&db, DEFAULT)?;
         let binlog_cf = handle(&db, BINLOG)?;
-        open::check_format(&db, &own_cf, &names)?;
-        let hash_key = open::own_row_or_insert(&db, &own_cf, own::HASH_KEY, random_bytes::<16>)?;
+        open::check_format(&db, &system_cf, &names)?;
+        let hash_key =
+            open::system_row_or_insert(&db, &system_cf, system::HASH_KEY, random_bytes::<16>)?;
         let hash_key = <[u8; 16]>::try_from(hash_key.as_slice())
             .map_err(|_| crate::encoding::Corrupt("hash key"))?;
         let is_unmended = whole::is_unmended(&config.dir);
         if is_unmended {
-            mend::begin_anew(&db, &own_cf, &binlog_cf)?;
+            mend::begin_anew(&db, &system_cf, &binlog_cf)?;
         }
-        open::mind_the_gap(&db, &own_cf, &binlog_cf, config.binlog_enabled)?;
-        let replication_id = open::own_row_or_insert(&db, &own_cf, own::REPLICATION_ID, || {
-            Ok(hex(&random_bytes::<20>()?).into_bytes())
-        })?;
-        let ancestors = match db.get_pinned_cf(&own_cf, own::ANCESTORS)? {
-            Some(row) => own::decode_ancestors(&row)?,
+        open::mind_the_gap(&db, &system_cf, &binlog_cf, config.binlog_enabled)?;
+        let replication_id =
+            open::system_row_or_insert(&db, &system_cf, system::REPLICATION_ID, || {
+                Ok(hex(&random_bytes::<20>()?).into_bytes())
+            })?;
+        let ancestors = match db.get_pinned_cf(&system_cf, system::ANCESTORS)? {
+            Some(row) => system::decode_ancestors(&row)?,
             None => Vec::new(),
         };
-        let mut state = match db.get_pinned_cf(&own_cf, own::STATE)? {
+        let mut state = match db.get_pinned_cf(&system_cf, system::STATE)? {
             Some(row) => State::decode(&row)?,
             None => State {
                 next_id: 1,
@@ -214,26 +216,26 @@ impl Engine {
             },
         };
         let replication_id = String::from_utf8_lossy(&replication_id).into_owned();
-        let upstream = match db.get_pinned_cf(&own_cf, own::UPSTREAM)? {
+        let upstream = match db.get_pinned_cf(&system_cf, system::UPSTREAM)? {
             Some(row) => Upstream::decode(&row, &replication_id, state.binlog_position)?,
             None => None,
         };
         let keyspaces = open::load_keyspaces(
             &db,
-            &own_cf,
+            &system_cf,
             &names,
             &mut state,
             config.databases,
             is_unmended,
         )?;
         if is_unmended {
-            mend::recount(&db, &own_cf, &keyspaces, &mut state)?;
+            mend::recount(&db, &system_cf, &keyspaces, &mut state)?;
             whole::set_mended(&config.dir)?;
         }
-        let binlog = Binlog::load(&db, &own_cf, &binlog_cf, &state, config.binlog_enabled)?;
+        let binlog = Binlog::load(&db, &system_cf, &binlog_cf, &state, config.binlog_enabled)?;
         let engine = Engine {
             families: Families::new(keyspaces),
-            own_cf,
+            system_cf,
             binlog_cf,
             db,
             marks,
@@ -277,20 +279,23 @@ impl Engine {
     /// holds a part of a file at the most. It must be empty, and nobody else
     /// may use it.
     pub fn begin_load(&self) -> Result<()> {
-        self.db.put_cf(&self.own_cf, own::LOADING, [])?;
+        self.db.put_cf(&self.system_cf, system::LOADING, [])?;
         Ok(self.db.flush_wal(true)?)
     }
 
     /// Whether a load was begun and did not end.
     pub fn is_load_unfinished(&self) -> Result<bool> {
-        Ok(self.db.get_pinned_cf(&self.own_cf, own::LOADING)?.is_some())
+        Ok(self
+            .db
+            .get_pinned_cf(&self.system_cf, system::LOADING)?
+            .is_some())
     }
 
     /// Ends a load: all of it is on disk. It is in no log, so it begins a new
     /// history.
     pub fn end_load(&self) -> Result<()> {
         self.renew_replication_id()?;
-        self.db.delete_cf(&self.own_cf, own::LOADING)?;
+        self.db.delete_cf(&self.system_cf, system::LOADING)?;
         Ok(self.db.flush_wal(true)?)
     }
 
@@ -299,17 +304,17 @@ impl Engine {
     }
 
     /// Adds a row of the server itself to a batch, or its deletion.
-    pub(super) fn put_own_row(&self, key: &[u8], value: Option<&[u8]>, batch: &mut WriteBatch) {
+    pub(super) fn put_system_row(&self, key: &[u8], value: Option<&[u8]>, batch: &mut WriteBatch) {
         match value {
-            Some(value) => batch.put_cf(&self.own_cf, key, value),
-            None => batch.delete_cf(&self.own_cf, key),
+            Some(value) => batch.put_cf(&self.system_cf, key, value),
+            None => batch.delete_cf(&self.system_cf, key),
         }
     }
 
     /// Calls `each` with what follows the tag, and the value, of all rows of the
     /// server itself under this tag.
-    pub fn own_rows(&self, tag: u8, mut each: impl FnMut(&[u8], &[u8])) -> Result<()> {
-        let mut rows = self.db.raw_iterator_cf(&self.own_cf);
+    pub fn system_rows(&self, tag: u8, mut each: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let mut rows = self.db.raw_iterator_cf(&self.system_cf);
         rows.seek([tag]);
         while let Some((key, value)) = rows.item() {
             let Some(name) = key.strip_prefix(&[tag]) else {

@@ -8,7 +8,7 @@
 
 use crate::encoding::meta::MetaView;
 use crate::encoding::meta::decode_reclaim;
-use crate::encoding::{CollectionId, Kind, keys, tag};
+use crate::encoding::{CollectionId, ValueType, keys, tag};
 use crate::storage::Direction;
 use crate::storage::engine::Keyspace;
 use crate::storage::engine::low_mark::LowMarkSeen;
@@ -231,7 +231,7 @@ impl Txn {
         db: DbIndex,
         from: u64,
         limit: usize,
-    ) -> Result<Vec<(CollectionId, Kind, u64)>> {
+    ) -> Result<Vec<(CollectionId, ValueType, u64)>> {
         let Some(keyspace) = self.keyspace(db).map(|ks| ks.id) else {
             return Ok(Vec::new());
         };
@@ -259,17 +259,14 @@ impl Txn {
         &mut self,
         db: DbIndex,
         id: CollectionId,
-        kind: Kind,
+        kind: ValueType,
         rows: u64,
     ) -> Result<usize> {
         let mut removed = 1;
         for &tag in kind.element_tags() {
             let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
             let keyspace = self.keyspace_for_write(db)?;
-            self.engine
-                .memory
-                .tallies
-                .forget_range(keyspace, &from, &to);
+            self.engine.memory.ranks.forget_range(keyspace, &from, &to);
             if rows > RANGE_DELETE_ROWS {
                 self.delete_rows(db, &from, &to)?;
                 removed += 1;

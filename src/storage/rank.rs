@@ -1,23 +1,23 @@
-//! Tallies: how many rows a map has in each of its stretches. Whoever wants to
+//! RankIndexes: how many rows a map has in each of its stretches. Whoever wants to
 //! know how many rows stand before a place, or which one is the n-th, asks the
-//! tally and walks the rest of one stretch, instead of all rows from an end.
+//! index and walks the rest of one stretch, instead of all rows from an end.
 //!
-//! A map gets its tally when somebody asks for the first time: that costs one walk
+//! A map gets its index when somebody asks for the first time: that costs one walk
 //! over its rows. From then on every transaction says which rows come and go
-//! ([`Txn::tally`]), and the commit counts them. A stretch that has grown long is
+//! ([`Txn::note_row`](super::Txn::note_row)), and the commit counts them. A stretch that has grown long is
 //! walked and cut by the next who looks into it, so each added row is walked over
-//! once more at the most. Tallies that nobody has asked lately go when all of them
+//! once more at the most. RankIndexes that nobody has asked lately go when all of them
 //! take too much memory.
 //!
 //! What is here is what RocksDB has, because
 //! - who asks has the lock of the map's key, perhaps with others who ask, and who
 //!   commits rows of the map has it for himself;
-//! - a tally is made, and a stretch walked, only while the asker's own batch has
+//! - a index is made, and a stretch walked, only while the asker's own batch has
 //!   nothing pending in the map; from then on the batch knows what it must add;
 //! - a row is said to come or go only when it does.
 
 use crate::encoding::keys::{ELEMENT_PREFIX_LEN, RowKey};
-use crate::encoding::own::KeyspaceId;
+use crate::encoding::system::KeyspaceId;
 use crate::storage::Result;
 use crate::storage::cache::ranges;
 use parking_lot::{Mutex, RwLock};
@@ -56,9 +56,9 @@ struct Chunk {
     stretches: Vec<Stretch>,
 }
 
-/// The tally of one map.
+/// The index of one map.
 #[derive(Debug)]
-pub(in crate::storage) struct Tally {
+pub(in crate::storage) struct RankIndex {
     chunks: Vec<Chunk>,
     /// No row stands before the first of these, nor after the second; `None` for a
     /// map of which no row was seen.
@@ -77,13 +77,13 @@ impl Stretch {
     }
 }
 
-/// A stretch of a tally: its chunk, and which of that.
+/// A stretch of a index: its chunk, and which of that.
 pub(in crate::storage) type At = (usize, usize);
 
-impl Tally {
-    pub(in crate::storage) fn new() -> Tally {
+impl RankIndex {
+    pub(in crate::storage) fn new() -> RankIndex {
         let all = Stretch::new(Place::new());
-        Tally {
+        RankIndex {
             bytes: all.bytes(),
             chunks: vec![Chunk {
                 rows: 0,
@@ -251,17 +251,17 @@ fn last_that(count: usize, holds: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// A tally, and who has asked it when.
+/// A index, and who has asked it when.
 #[derive(Debug)]
 pub(in crate::storage) struct Kept {
     pub(in crate::storage) asked: AtomicU64,
     pub(in crate::storage) bytes: AtomicU64,
-    pub(in crate::storage) tally: Mutex<Tally>,
+    pub(in crate::storage) index: Mutex<RankIndex>,
 }
 
-/// All tallies.
+/// All ranks.
 #[derive(Debug, Default)]
-pub(in crate::storage) struct Tallies {
+pub(in crate::storage) struct RankIndexes {
     /// Whether there has ever been one: most servers never have any.
     pub(in crate::storage) any: AtomicBool,
     pub(in crate::storage) kept: RwLock<FxHashMap<Map, Arc<Kept>>>,
@@ -269,21 +269,21 @@ pub(in crate::storage) struct Tallies {
     budget: AtomicU64,
 }
 
-impl Tallies {
+impl RankIndexes {
     /// Room for `budget` bytes.
-    pub(in crate::storage) fn new(budget: u64) -> Tallies {
-        Tallies {
+    pub(in crate::storage) fn new(budget: u64) -> RankIndexes {
+        RankIndexes {
             budget: AtomicU64::new(budget),
-            ..Tallies::default()
+            ..RankIndexes::default()
         }
     }
 
-    /// Changes how many bytes may be held; what is too much goes when a tally grows.
+    /// Changes how many bytes may be held; what is too much goes when a index grows.
     pub(in crate::storage) fn set_budget(&self, budget: u64) {
         self.budget.store(budget, Ordering::Relaxed);
     }
 
-    /// How many tallies there are, and their bytes.
+    /// How many ranks there are, and their bytes.
     pub(in crate::storage) fn usage(&self) -> (u64, u64) {
         let kept = self.kept.read();
         let bytes = kept.values().map(|kept| kept.bytes.load(Ordering::Relaxed));
@@ -312,8 +312,8 @@ impl Tallies {
         let kept = self.kept.read();
         let of_keyspace = kept.iter().filter(|((of, _), _)| *of == keyspace);
         let maps = of_keyspace.map(|((_, prefix), kept)| {
-            let tally = kept.tally.lock();
-            let stretches = tally.chunks.iter().flat_map(|chunk| &chunk.stretches);
+            let index = kept.index.lock();
+            let stretches = index.chunks.iter().flat_map(|chunk| &chunk.stretches);
             let stretches = stretches.map(|stretch| (stretch.from.clone(), stretch.rows));
             (RowKey::from_slice(prefix), stretches.collect())
         });
@@ -357,12 +357,12 @@ impl Tallies {
             let Some((_, Some(kept))) = &last else {
                 continue;
             };
-            let mut tally = kept.tally.lock();
+            let mut index = kept.index.lock();
             if came {
-                tally.add(place);
-                grown |= kept.bytes.swap(tally.bytes, Ordering::Relaxed) != tally.bytes;
-            } else if !tally.take(place) {
-                drop(tally);
+                index.add(place);
+                grown |= kept.bytes.swap(index.bytes, Ordering::Relaxed) != index.bytes;
+            } else if !index.take(place) {
+                drop(index);
                 debug_assert!(false, "a row has gone that was not there");
                 self.forget(&map);
                 last = None;
@@ -381,7 +381,7 @@ impl Tallies {
     }
 }
 
-/// Which rows of maps with tallies come and go in a pending batch, in order.
+/// Which rows of maps with ranks come and go in a pending batch, in order.
 #[derive(Debug, Default)]
 pub(in crate::storage) struct Moves {
     list: Vec<Move>,
@@ -440,8 +440,8 @@ pub struct Start {
     pub place: Place,
 }
 
-/// The map of a row, if that may have a tally, and its place there.
+/// The map of a row, if that may have a index, and its place there.
 pub(in crate::storage) fn split(keyspace: KeyspaceId, key: &[u8]) -> Option<(Map, &[u8])> {
     let (prefix, place) = key.split_first_chunk::<ELEMENT_PREFIX_LEN>()?;
-    ranges::is_of_run(key).then_some(((keyspace, *prefix), place))
+    ranges::is_cacheable_range_row(key).then_some(((keyspace, *prefix), place))
 }

@@ -8,7 +8,7 @@
 //! with blocks that cannot be read is copied without them. At last the rows are made to
 //! agree with each other.
 
-use crate::encoding::own::{self, KeyspaceId};
+use crate::encoding::system::{self, KeyspaceId};
 use crate::encoding::{keys, tag};
 use crate::storage::corruption::corruptions;
 use crate::storage::engine::disk::Disk;
@@ -140,7 +140,7 @@ fn copy_readable(engine: &Engine, db: DbIndex, keyspace: &Keyspace) -> Result<Ve
 
 fn install(engine: &Engine, db: DbIndex, id: KeyspaceId) -> Result<()> {
     let mut batch = WriteBatch::default();
-    batch.put_cf(&engine.own_cf, own::db_row(db.0), id.0.to_be_bytes());
+    batch.put_cf(&engine.system_cf, system::db_row(db.0), id.0.to_be_bytes());
     engine.db.write(batch)?;
     Ok(engine.db.flush_wal(true)?)
 }

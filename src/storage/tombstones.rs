@@ -8,7 +8,7 @@
 //! takes one makes sure that it lives.
 
 use crate::encoding::{keys, tag};
-use crate::storage::engine::removals::{LANDMARK_BYTES, LANDMARKS, Removals};
+use crate::storage::engine::deleted_keys::{DeletedKeys, LANDMARK_BYTES, LANDMARKS};
 use crate::storage::engine::{Engine, Keyspace};
 use crate::storage::txn::View;
 use crate::storage::{DbIndex, Result};
@@ -21,7 +21,7 @@ const REMOVED_MIN: u64 = 16_384;
 const REMOVED_AT_REST_MIN: u64 = 1024;
 
 /// Ranges that wait for a compaction; more are forgotten.
-const WISHES: usize = 256;
+const COMPACTIONS: usize = 256;
 
 /// Rows between two looks at whether to stop.
 const ROWS_AT_ONCE: u32 = 4096;
@@ -32,7 +32,7 @@ impl View {
         let Some(keyspace) = self.keyspace(db) else {
             return Vec::new();
         };
-        let landmarks = keyspace.removals.landmarks.lock();
+        let landmarks = keyspace.deleted_keys.landmarks.lock();
         let mut order: Vec<usize> = (0..landmarks.len()).collect();
         fastrand::shuffle(&mut order);
         let chosen = order.into_iter().take(max);
@@ -41,11 +41,11 @@ impl View {
 
     /// Asks for a compaction of the rows in `[from, to)` in the background: there
     /// are many traces among them.
-    pub fn wish_compacted(&self, db: DbIndex, from: &[u8], to: &[u8]) {
+    pub fn request_compaction(&self, db: DbIndex, from: &[u8], to: &[u8]) {
         if let Some(keyspace) = self.keyspace(db) {
-            let mut wishes = keyspace.removals.wishes.lock();
-            if wishes.len() < WISHES {
-                wishes.push((from.into(), to.into()));
+            let mut compactions = keyspace.deleted_keys.compactions.lock();
+            if compactions.len() < COMPACTIONS {
+                compactions.push((from.into(), to.into()));
             }
         }
     }
@@ -53,7 +53,7 @@ impl View {
     /// Makes a key that lives a landmark, perhaps in place of another one.
     pub fn note_landmark(&self, db: DbIndex, key: &[u8]) {
         if let Some(keyspace) = self.keyspace(db) {
-            keyspace.removals.note_landmark(key);
+            keyspace.deleted_keys.note_landmark(key);
         }
     }
 }
@@ -64,14 +64,14 @@ impl Engine {
     /// traces to compaction. Compacts what was wished. Takes long; `stop` is asked now and then.
     pub fn tidy(&self, stop: impl Fn() -> bool) -> Result<()> {
         for (_, keyspace) in self.all_keyspaces() {
-            let wishes = std::mem::take(&mut *keyspace.removals.wishes.lock());
-            for (from, to) in wishes {
+            let compactions = std::mem::take(&mut *keyspace.deleted_keys.compactions.lock());
+            for (from, to) in compactions {
                 if stop() {
                     return Ok(());
                 }
                 self.compact_rows(&keyspace, &from, &to);
             }
-            let Removals { removed, seen, .. } = &keyspace.removals;
+            let DeletedKeys { removed, seen, .. } = &keyspace.deleted_keys;
             let now = removed.load(Ordering::Relaxed);
             let at_rest = seen.swap(now, Ordering::Relaxed) == now;
             let enough = match at_rest {
@@ -122,7 +122,7 @@ impl Engine {
             rows.next();
         }
         rows.status()?;
-        *keyspace.removals.landmarks.lock() = chosen;
+        *keyspace.deleted_keys.landmarks.lock() = chosen;
         Ok(false)
     }
 }
@@ -133,12 +133,12 @@ mod tests {
 
     #[test]
     fn landmarks_are_bounded_and_differ() {
-        let removals = Removals::default();
-        removals.note_landmark(&[b'k'; LANDMARK_BYTES + 1]);
+        let deleted_keys = DeletedKeys::default();
+        deleted_keys.note_landmark(&[b'k'; LANDMARK_BYTES + 1]);
         for n in 0..10_000u32 {
-            removals.note_landmark(&(n % 1000).to_be_bytes());
+            deleted_keys.note_landmark(&(n % 1000).to_be_bytes());
         }
-        let mut landmarks = removals.landmarks.lock().clone();
+        let mut landmarks = deleted_keys.landmarks.lock().clone();
         assert_eq!(landmarks.len(), LANDMARKS);
         landmarks.sort_unstable();
         landmarks.dedup();

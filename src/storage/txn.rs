@@ -29,7 +29,7 @@ mod staged;
 pub use lookup::{Expected, KEYS_AHEAD, Row};
 
 use crate::encoding::CollectionId;
-use crate::encoding::own::{Counts, KeyspaceId};
+use crate::encoding::system::{Counts, KeyspaceId};
 use crate::storage::engine::ahead::Place;
 use crate::storage::engine::binlog::{LogBuffer, LogSavepoint};
 use crate::storage::engine::gate::Pass;
@@ -41,7 +41,7 @@ use crate::storage::txn::changes::Changes;
 use crate::storage::txn::events::Events;
 use crate::storage::txn::lending::Lending;
 use crate::storage::txn::overlay::Overlay;
-use crate::storage::txn::read_budget::Patience;
+use crate::storage::txn::read_budget::ReadBudget;
 use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::ReadOptions;
 use rustc_hash::FxHashSet;
@@ -67,7 +67,7 @@ pub struct Savepoint {
     log: LogSavepoint,
     deltas: SmallVec<[Delta; 2]>,
     swaps: usize,
-    own: usize,
+    system_rows: usize,
     cleared: usize,
     expired: u64,
     changes: usize,
@@ -94,7 +94,7 @@ pub(super) struct Batch {
     /// Pairs of DBs that were swapped.
     swaps: Vec<(DbIndex, DbIndex)>,
     /// Rows of the server itself, written (or deleted).
-    pub(super) own: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub(super) system_rows: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// Keyspaces that were cleared.
     pub(super) cleared: Vec<KeyspaceId>,
     /// Ids that were drawn.
@@ -123,7 +123,7 @@ struct Turn {
 /// How rows are read.
 #[derive(Default)]
 pub(super) struct Reads {
-    pub(super) patience: Patience,
+    pub(super) budget: ReadBudget,
     options: ReadOptions,
     /// See [`Txn::read_apart`].
     pub(super) snapshot: Option<ReadSnapshot>,
@@ -382,10 +382,10 @@ impl Txn {
 
     /// Lets `read` see the keys as they are now, without their locks: for a turn that has
     /// begun and has written nothing. What cannot be answered so fails with
-    /// [`StorageError::TakesLong`].
+    /// [`StorageError::ReadBudgetSpent`].
     pub fn read_apart<R>(&mut self, read: impl FnOnce(&mut View) -> R) -> R {
         debug_assert!(self.batch.overlay.is_empty() && self.turn.pass.is_some());
-        let moment = self.engine.moment();
+        let moment = self.engine.read_snapshot();
         moment.apply_to(&mut self.view.reads.options);
         self.view.reads.snapshot = Some(moment);
         let done = read(self.reading());
@@ -430,7 +430,7 @@ impl Txn {
             log: self.batch.log.savepoint(),
             deltas: self.batch.deltas.clone(),
             swaps: self.batch.swaps.len(),
-            own: self.batch.own.len(),
+            system_rows: self.batch.system_rows.len(),
             cleared: self.batch.cleared.len(),
             expired: self.command.expired,
             changes: self.changes.len(),
@@ -444,7 +444,7 @@ impl Txn {
     pub fn rollback(&mut self, to: &Savepoint) {
         self.undo_swaps(to.swaps);
         self.give_up_early(to.early);
-        self.batch.own.truncate(to.own);
+        self.batch.system_rows.truncate(to.system_rows);
         self.command.expired = to.expired;
         self.batch.cleared.truncate(to.cleared);
         self.batch.overlay.rollback(to.overlay);
@@ -544,7 +544,7 @@ impl Txn {
         self.batch.overlay.savepoint() == from.overlay
             && self.batch.log.savepoint() == from.log
             && self.batch.swaps.len() == from.swaps
-            && self.batch.own.len() == from.own
+            && self.batch.system_rows.len() == from.system_rows
     }
 
     /// Whether the effects that commands state are logged.
@@ -553,8 +553,8 @@ impl Txn {
     }
 
     /// Writes a row of the server itself, or deletes it.
-    pub fn put_own_row(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
-        self.batch.own.push((key, value));
+    pub fn put_system_row(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.batch.system_rows.push((key, value));
         self.command.dirty += 1;
     }
 

@@ -8,7 +8,7 @@ use super::source::Source;
 use super::stream::{StreamBody, parts};
 use super::{OpError, OpResult, string};
 use crate::encoding::meta::{Counted, ListSpan};
-use crate::encoding::{CollectionId, Corrupt, Kind, Meta, keys, packed, tag};
+use crate::encoding::{CollectionId, Corrupt, Meta, ValueType, keys, packed, tag};
 use crate::rdb::encode::{Encoder, HELD_BYTES};
 use crate::rdb::stream::{Filling, Writer};
 use crate::rdb::{Element, payload};
@@ -35,7 +35,7 @@ pub fn write_value(
     mut pass_on: impl FnMut(&mut Vec<u8>) -> OpResult<()>,
 ) -> OpResult<()> {
     let Stored { meta, body } = stored;
-    if meta.kind == Kind::String {
+    if meta.kind == ValueType::String {
         return match meta.rows {
             false => {
                 encoder.value_string(key, body, out);
@@ -44,7 +44,7 @@ pub fn write_value(
             true => write_long(source, db, body, key, encoder, out, pass_on),
         };
     }
-    if meta.kind == Kind::Stream {
+    if meta.kind == ValueType::Stream {
         return write_stream(source, db, body, key, encoder, out, pass_on);
     }
     encoder.begin(meta.kind, count(stored)?, key);
@@ -112,13 +112,13 @@ pub fn count(stored: Stored<'_>) -> OpResult<u64> {
     let Stored { meta, body } = stored;
     if meta.rows {
         return Ok(match meta.kind {
-            Kind::List => ListSpan::decode(body)?.len(),
+            ValueType::List => ListSpan::decode(body)?.len(),
             _ => Counted::decode(body)?.count,
         });
     }
     let mut count = 0;
     match meta.kind {
-        Kind::Zset => {
+        ValueType::Zset => {
             for entry in packed::scored(body) {
                 entry?;
                 count += 1;
@@ -129,7 +129,7 @@ pub fn count(stored: Stored<'_>) -> OpResult<u64> {
                 item?;
                 count += 1;
             }
-            if kind == Kind::Hash {
+            if kind == ValueType::Hash {
                 count /= 2;
             }
         }
@@ -146,7 +146,7 @@ pub fn each_element(
     mut each: impl FnMut(Element<'_>) -> OpResult<()>,
 ) -> OpResult<()> {
     let Stored { meta, body } = stored;
-    if meta.kind == Kind::Stream {
+    if meta.kind == ValueType::Stream {
         let body = StreamBody::decode(body)?;
         return parts::each_part(source, db, &body, &mut |part| each(Element::Stream(part)));
     }
@@ -154,7 +154,7 @@ pub fn each_element(
         return each_packed(meta.kind, body, each);
     }
     let (tag, from, to) = match meta.kind {
-        Kind::List => {
+        ValueType::List => {
             let span = ListSpan::decode(body)?;
             let from = keys::indexed(tag::LIST_ITEM, span.id, span.head);
             let to = keys::indexed(tag::LIST_ITEM, span.id, span.tail);
@@ -185,11 +185,11 @@ pub fn each_element(
 }
 
 fn each_packed(
-    kind: Kind,
+    kind: ValueType,
     body: &[u8],
     mut each: impl FnMut(Element<'_>) -> OpResult<()>,
 ) -> OpResult<()> {
-    if kind == Kind::Zset {
+    if kind == ValueType::Zset {
         for entry in packed::scored(body) {
             let (score, member) = entry?;
             each(Element::Scored(score, member))?;
@@ -200,8 +200,8 @@ fn each_packed(
     while let Some(item) = items.next() {
         let item = item?;
         each(match kind {
-            Kind::List => Element::Item(item),
-            Kind::Set => Element::Member(item),
+            ValueType::List => Element::Item(item),
+            ValueType::Set => Element::Member(item),
             _ => Element::Field {
                 field: item,
                 value: items.next().ok_or(Corrupt("packed hash"))??,

@@ -16,7 +16,7 @@
 
 use super::OpResult;
 use crate::encoding::keys::{self, RowKey};
-use crate::encoding::{CollectionId, Corrupt, Kind};
+use crate::encoding::{CollectionId, Corrupt, ValueType};
 use crate::storage::Direction;
 use crate::storage::txn::Row;
 use crate::storage::txn::scan::Scan;
@@ -67,7 +67,7 @@ pub struct HashedRows {
 
 impl HashedRows {
     /// The rows of a hash, a set, or the member side of a sorted set.
-    pub fn new(db: DbIndex, kind: Kind, id: CollectionId) -> HashedRows {
+    pub fn new(db: DbIndex, kind: ValueType, id: CollectionId) -> HashedRows {
         let tag = kind.element_tags().first().copied().unwrap_or_default();
         HashedRows { db, tag, id }
     }

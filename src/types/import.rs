@@ -7,7 +7,7 @@
 use super::OpError;
 use super::RestoreError;
 use super::restore::Building;
-use crate::encoding::own;
+use crate::encoding::system;
 use crate::rdb::decode::kind_of;
 use crate::rdb::file::{Entry, FileReader, Head};
 use crate::rdb::{self, Element, FieldTimes};
@@ -213,7 +213,8 @@ impl<R: BufRead> Import<'_, R> {
         let at = self.file.position();
         let name = self.load.add_library(&code);
         let name = name.map_err(|error| ImportError::Library { at, error })?;
-        self.txn.put_own_row(own::library_row(&name), Some(code));
+        self.txn
+            .put_system_row(system::library_row(&name), Some(code));
         self.loaded.functions += 1;
         Ok(())
     }

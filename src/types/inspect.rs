@@ -7,7 +7,7 @@ use super::stream::{StreamBody, parts};
 use super::string::{self, Long};
 use crate::encoding::reader::Reader;
 use crate::encoding::stream::entry_of;
-use crate::encoding::{CollectionId, Corrupt, Kind, MetaView, keys, packed, score, tag};
+use crate::encoding::{CollectionId, Corrupt, MetaView, ValueType, keys, packed, score, tag};
 use crate::rdb::StreamPart;
 use crate::storage::Direction;
 use crate::storage::{DbIndex, KeyMeta, View};
@@ -57,11 +57,11 @@ pub fn each_entry(
 }
 
 fn each_packed(
-    kind: Kind,
+    kind: ValueType,
     body: &[u8],
     mut each: impl FnMut(&[u8], &[u8]) -> bool,
 ) -> Result<(), Corrupt> {
-    if kind == Kind::Zset {
+    if kind == ValueType::Zset {
         for entry in packed::scored(body) {
             let (score, member) = entry?;
             if !each(member, &score::encode(score)) {
@@ -74,7 +74,7 @@ fn each_packed(
     while let Some(item) = items.next() {
         let item = item?;
         let value = match kind {
-            Kind::Hash => items.next().ok_or(Corrupt("packed hash"))??,
+            ValueType::Hash => items.next().ok_or(Corrupt("packed hash"))??,
             _ => b"",
         };
         if !each(item, value) {
@@ -90,7 +90,7 @@ fn row_count(found: &KeyMeta) -> OpResult<u64> {
     body.u64()?;
     let first = body.u64()?;
     Ok(match found.meta.kind {
-        Kind::List => body.u64()?.wrapping_sub(first),
+        ValueType::List => body.u64()?.wrapping_sub(first),
         _ => first,
     })
 }
@@ -133,7 +133,7 @@ pub fn stored_bytes(
     if !found.meta.rows {
         return Ok(bytes);
     }
-    if found.meta.kind == Kind::String {
+    if found.meta.kind == ValueType::String {
         return Ok(bytes + fragment_bytes(view, db, found, samples)?);
     }
     let rows = row_count(found)?;
@@ -142,7 +142,7 @@ pub fn stored_bytes(
         seen += 1;
         seen_bytes += (element.len() + value.len()) as u64 + ROW_OVERHEAD;
         // A zset has a second row by score.
-        if found.meta.kind == Kind::Zset {
+        if found.meta.kind == ValueType::Zset {
             seen_bytes += element.len() as u64 + ROW_OVERHEAD;
         }
         samples == 0 || seen < samples
@@ -175,12 +175,12 @@ pub fn value_digest(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Hash> 
     let kind = found.meta.kind;
     let mut sum = Hash::default();
     match kind {
-        Kind::String => {
+        ValueType::String => {
             let value = string::get(view, db, key)?.unwrap_or_default();
             sum = sha1(&[&value]);
         }
         // The order counts: every part is mixed with all before it.
-        Kind::Stream => {
+        ValueType::Stream => {
             let body = StreamBody::decode(&found.body)?;
             parts::each_part(view, db, &body, &mut |part| {
                 sum = sha1(&[&sum, &part_bytes(&part)]);
@@ -188,7 +188,7 @@ pub fn value_digest(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Hash> 
             })?;
         }
         // Likewise.
-        Kind::List => each_entry(view, db, &found, |item, _| {
+        ValueType::List => each_entry(view, db, &found, |item, _| {
             sum = sha1(&[&sum, item]);
             true
         })?,

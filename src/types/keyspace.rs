@@ -8,7 +8,7 @@
 use super::OpResult;
 use crate::encoding::meta::MetaView;
 use crate::encoding::reader::Reader;
-use crate::encoding::{CollectionId, Kind, Meta, keys};
+use crate::encoding::{CollectionId, Meta, ValueType, keys};
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
 use crate::storage::txn::keyspace::rows_of;
@@ -42,7 +42,7 @@ pub fn walk(
     prefix: &[u8],
     start: Option<&[u8]>,
     bounds: Option<&mut Bounds>,
-    mut each: impl FnMut(&[u8], Kind),
+    mut each: impl FnMut(&[u8], ValueType),
 ) -> OpResult<Option<Vec<u8>>> {
     let now_ms = view.expiry_now_ms();
     let first = keys::meta(prefix);

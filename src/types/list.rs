@@ -23,7 +23,7 @@ use self::packed::Packed;
 use self::rows::Rows;
 use super::{OpError, OpResult};
 use crate::encoding::meta::ListSpan;
-use crate::encoding::{CollectionId, Kind, Meta};
+use crate::encoding::{CollectionId, Meta, ValueType};
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
@@ -84,7 +84,7 @@ impl<'k> List<'k> {
     /// The list under a key, if there is one.
     pub fn load(view: &mut View, db: DbIndex, key: &'k [u8]) -> OpResult<Option<List<'k>>> {
         let found = view.peek(db, key, |found| match found.meta {
-            meta if meta.kind != Kind::List => Err(OpError::WrongType),
+            meta if meta.kind != ValueType::List => Err(OpError::WrongType),
             meta if meta.rows => {
                 let span = ListSpan::decode(found.body)?;
                 let body = Value::from_slice(found.body);
@@ -377,7 +377,7 @@ impl<'k> List<'k> {
     }
 
     fn put_meta(&self, txn: &mut Txn, rows: bool, body: &[u8]) -> OpResult<()> {
-        let mut meta = Meta::new(Kind::List);
+        let mut meta = Meta::new(ValueType::List);
         meta.rows = rows;
         if self.replaces {
             txn.replace_key(self.db, self.key, self.old.as_ref(), meta, body)?;

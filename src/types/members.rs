@@ -23,7 +23,7 @@ use super::{OpResult, lookup};
 use crate::base::num;
 use crate::encoding::meta::{Counted, Grown};
 use crate::encoding::packed::{self, len_prefix};
-use crate::encoding::{CollectionId, Corrupt, Kind, Meta};
+use crate::encoding::{CollectionId, Corrupt, Meta, ValueType};
 use crate::storage::txn::Row;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 use smallvec::SmallVec;
@@ -42,7 +42,7 @@ const REWRITE_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Members {
     db: DbIndex,
-    kind: Kind,
+    kind: ValueType,
     /// The head of the meta row as it was found.
     old: Option<Meta>,
     form: Form,
@@ -79,7 +79,7 @@ struct Entry<'a> {
 
 impl Members {
     /// An empty hash or set that is no key yet.
-    pub fn empty(db: DbIndex, kind: Kind) -> Members {
+    pub fn empty(db: DbIndex, kind: ValueType) -> Members {
         let (body, len) = (Value::new(), 0);
         Members {
             db,
@@ -91,14 +91,19 @@ impl Members {
     }
 
     /// The hash or set at `key`, if there is one.
-    pub fn load(view: &mut View, db: DbIndex, key: &[u8], kind: Kind) -> OpResult<Option<Members>> {
+    pub fn load(
+        view: &mut View,
+        db: DbIndex,
+        key: &[u8],
+        kind: ValueType,
+    ) -> OpResult<Option<Members>> {
         lookup(view, db, key, kind)?
             .map(|found| Members::from_meta(db, found))
             .transpose()
     }
 
     /// The hash or set at `key`, or an empty one.
-    pub fn open(view: &mut View, db: DbIndex, key: &[u8], kind: Kind) -> OpResult<Members> {
+    pub fn open(view: &mut View, db: DbIndex, key: &[u8], kind: ValueType) -> OpResult<Members> {
         let found = Members::load(view, db, key, kind)?;
         Ok(found.unwrap_or_else(|| Members::empty(db, kind)))
     }
@@ -121,8 +126,8 @@ impl Members {
                 Ok::<usize, Corrupt>(n + 1)
             })?;
             let len = match kind {
-                Kind::Hash if count % 2 == 1 => return Err(Corrupt("packed hash").into()),
-                Kind::Hash => count / 2,
+                ValueType::Hash if count % 2 == 1 => return Err(Corrupt("packed hash").into()),
+                ValueType::Hash => count / 2,
                 _ => count,
             };
             let body = found.body;
@@ -184,7 +189,7 @@ impl Members {
 
     /// Sets the value of a member; says whether it is a new one.
     pub fn insert(&mut self, txn: &mut Txn, member: &[u8], value: &[u8]) -> OpResult<bool> {
-        let has_values = self.kind == Kind::Hash;
+        let has_values = self.kind == ValueType::Hash;
         let Form::Packed { body, .. } = &self.form else {
             let is_new = self.get(txn, member)?.is_none();
             if is_new {
@@ -216,7 +221,7 @@ impl Members {
             let more = member.len() + value.len() + 10;
             if *len < config.packed_max_entries && body.len() + more <= config.packed_max_bytes {
                 put_bytes(body, member);
-                if self.kind == Kind::Hash {
+                if self.kind == ValueType::Hash {
                     put_bytes(body, value);
                 }
                 *len += 1;
@@ -412,7 +417,7 @@ impl Members {
         {
             *peak = *len;
             let (from, to) = rows.range();
-            txn.wish_compacted(self.db, &from, &to);
+            txn.request_compaction(self.db, &from, &to);
         }
     }
 }
@@ -547,7 +552,7 @@ impl Members {
         &self,
         body: &'a [u8],
     ) -> OpResult<Option<SmallVec<[(i64, &'a [u8]); 32]>>> {
-        if self.kind != Kind::Set {
+        if self.kind != ValueType::Set {
             return Ok(None);
         }
         let mut members = SmallVec::new();
@@ -565,7 +570,7 @@ impl Members {
 
 fn sample_packed(
     body: &[u8],
-    kind: Kind,
+    kind: ValueType,
     len: usize,
     mut each: impl FnMut(&[u8], &[u8]),
 ) -> OpResult<()> {
@@ -577,14 +582,14 @@ fn sample_packed(
 }
 
 /// The entries of a packed body.
-fn entries(body: &[u8], kind: Kind) -> impl Iterator<Item = Result<Entry<'_>, Corrupt>> {
+fn entries(body: &[u8], kind: ValueType) -> impl Iterator<Item = Result<Entry<'_>, Corrupt>> {
     let mut items = packed::items(body);
     std::iter::from_fn(move || {
         let start = body.len() - items.rest().len();
         let member = items.next()?;
         let value_at = body.len() - items.rest().len();
         let value = match kind {
-            Kind::Hash => items.next().unwrap_or(Err(Corrupt("packed hash"))),
+            ValueType::Hash => items.next().unwrap_or(Err(Corrupt("packed hash"))),
             _ => Ok(&[][..]),
         };
         let end = body.len() - items.rest().len();
@@ -599,7 +604,7 @@ fn entries(body: &[u8], kind: Kind) -> impl Iterator<Item = Result<Entry<'_>, Co
     })
 }
 
-fn find<'a>(body: &'a [u8], kind: Kind, member: &[u8]) -> Result<Option<Entry<'a>>, Corrupt> {
+fn find<'a>(body: &'a [u8], kind: ValueType, member: &[u8]) -> Result<Option<Entry<'a>>, Corrupt> {
     for entry in entries(body, kind) {
         let entry = entry?;
         if entry.member == member {

@@ -11,7 +11,7 @@ use super::OpResult;
 use crate::base::num;
 use crate::encoding::meta::{Counted, StringForm};
 use crate::encoding::reader::Reader;
-use crate::encoding::{CollectionId, Corrupt, Kind, keys, packed, tag};
+use crate::encoding::{CollectionId, Corrupt, ValueType, keys, packed, tag};
 use crate::storage::Direction;
 use crate::storage::{DbIndex, KeyMeta, View};
 
@@ -50,19 +50,19 @@ pub fn encoding(
     limits: &Limits,
 ) -> OpResult<&'static str> {
     Ok(match found.meta.kind {
-        Kind::String if found.meta.rows || found.meta.form == StringForm::Raw => "raw",
-        Kind::String if integer(found).is_some() => "int",
-        Kind::String if found.body.len() <= EMBSTR_MAX => "embstr",
-        Kind::String => "raw",
-        Kind::Hash => match within(view, db, found, limits.hash)? {
+        ValueType::String if found.meta.rows || found.meta.form == StringForm::Raw => "raw",
+        ValueType::String if integer(found).is_some() => "int",
+        ValueType::String if found.body.len() <= EMBSTR_MAX => "embstr",
+        ValueType::String => "raw",
+        ValueType::Hash => match within(view, db, found, limits.hash)? {
             true => "listpack",
             false => "hashtable",
         },
-        Kind::Zset => match within(view, db, found, limits.zset)? {
+        ValueType::Zset => match within(view, db, found, limits.zset)? {
             true => "listpack",
             false => "skiplist",
         },
-        Kind::Set => {
+        ValueType::Set => {
             let all_integers = Limit {
                 entries: limits.intset_entries,
                 value_bytes: u64::MAX,
@@ -76,11 +76,11 @@ pub fn encoding(
                 "hashtable"
             }
         }
-        Kind::List => match list_fits(view, db, found, limits.list_size)? {
+        ValueType::List => match list_fits(view, db, found, limits.list_size)? {
             true => "listpack",
             false => "quicklist",
         },
-        Kind::Stream => "stream",
+        ValueType::Stream => "stream",
     })
 }
 
@@ -95,7 +95,7 @@ pub fn is_shared(found: &KeyMeta) -> bool {
 /// The number that a value is kept as.
 fn integer(found: &KeyMeta) -> Option<i64> {
     let meta = &found.meta;
-    let bytes = meta.kind == Kind::String && !meta.rows && meta.form == StringForm::Given;
+    let bytes = meta.kind == ValueType::String && !meta.rows && meta.form == StringForm::Given;
     bytes.then(|| num::parse_i64(&found.body)).flatten()
 }
 
@@ -122,7 +122,7 @@ fn all_elements(
         test(element)
     })?;
     let entries = match kind {
-        Kind::Hash => elements / 2,
+        ValueType::Hash => elements / 2,
         _ => elements,
     };
     Ok(all && entries <= limit.entries)
@@ -179,7 +179,7 @@ fn each_element(
 ) -> OpResult<bool> {
     let kind = found.meta.kind;
     if !found.meta.rows {
-        if kind == Kind::Zset {
+        if kind == ValueType::Zset {
             for entry in packed::scored(&found.body) {
                 if !each(entry?.1) {
                     return Ok(false);

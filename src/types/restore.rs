@@ -10,7 +10,7 @@ use super::stream::Build;
 use super::string::{self, Expiry};
 use super::zset::{AddRule, Added, Edit};
 use super::{OpResult, RestoreError};
-use crate::encoding::{CollectionId, Kind, keys};
+use crate::encoding::{CollectionId, ValueType, keys};
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::payload::Payload;
 use crate::rdb::reader::Reader;
@@ -33,7 +33,7 @@ pub struct Taken {
 pub struct Building<'k> {
     db: DbIndex,
     key: &'k [u8],
-    kind: Kind,
+    kind: ValueType,
     form: Form<'k>,
     taken: Taken,
     /// Under which rows were committed before the value was complete.
@@ -50,13 +50,18 @@ enum Form<'k> {
 
 impl<'k> Building<'k> {
     /// Begins a value of a type under `key`, which must not exist.
-    pub fn new(txn: &mut Txn, db: DbIndex, key: &'k [u8], kind: Kind) -> OpResult<Building<'k>> {
+    pub fn new(
+        txn: &mut Txn,
+        db: DbIndex,
+        key: &'k [u8],
+        kind: ValueType,
+    ) -> OpResult<Building<'k>> {
         let form = match kind {
-            Kind::String => Form::String,
-            Kind::List => Form::List(List::load_or_new(txn, db, key)?),
-            Kind::Set | Kind::Hash => Form::Members(Members::open(txn, db, key, kind)?),
-            Kind::Zset => Form::Zset(Edit::open(txn, db, key)?),
-            Kind::Stream => Form::Stream(Box::new(Build::new(txn, db, key))),
+            ValueType::String => Form::String,
+            ValueType::List => Form::List(List::load_or_new(txn, db, key)?),
+            ValueType::Set | ValueType::Hash => Form::Members(Members::open(txn, db, key, kind)?),
+            ValueType::Zset => Form::Zset(Edit::open(txn, db, key)?),
+            ValueType::Stream => Form::Stream(Box::new(Build::new(txn, db, key))),
         };
         Ok(Building {
             db,
@@ -152,7 +157,7 @@ impl<'k> Building<'k> {
         // The ids of a stream's entries rise, so none was there before; of its
         // groups and consumers each was looked for.
         let counted = match self.kind {
-            Kind::Stream => &[],
+            ValueType::Stream => &[],
             kind => kind.element_tags(),
         };
         for &tag in counted {

@@ -9,7 +9,7 @@ use super::OpResult;
 use super::hashed::{Chunk, Walk};
 use super::members::Members;
 use crate::base::num;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::storage::{DbIndex, View};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -84,7 +84,7 @@ impl Algebra {
     ) -> OpResult<Algebra> {
         let mut sets = Vec::with_capacity(keys.len());
         for key in keys {
-            sets.push(Members::load(view, db, key, Kind::Set)?);
+            sets.push(Members::load(view, db, key, ValueType::Set)?);
         }
         let plan = match operation {
             Operation::Union => Plan::for_union(view, sets.into_iter().flatten().collect())?,

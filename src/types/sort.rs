@@ -6,7 +6,7 @@ use super::members::Members;
 use super::zset::{Span, Zset};
 use super::{OpError, OpResult, string};
 use crate::base::num;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::storage::Direction;
 use crate::storage::{DbIndex, View};
 use std::cmp::Ordering;
@@ -37,9 +37,9 @@ impl<'k> Source<'k> {
             return Ok(Source::Empty);
         };
         let source = match kind {
-            Kind::List => List::load(view, db, key)?.map(Source::List),
-            Kind::Set => Members::load(view, db, key, Kind::Set)?.map(Source::Set),
-            Kind::Zset => Zset::open(view, db, key)?.map(Source::Zset),
+            ValueType::List => List::load(view, db, key)?.map(Source::List),
+            ValueType::Set => Members::load(view, db, key, ValueType::Set)?.map(Source::Set),
+            ValueType::Zset => Zset::open(view, db, key)?.map(Source::Zset),
             _ => return Err(OpError::WrongType),
         };
         Ok(source.unwrap_or(Source::Empty))
@@ -185,7 +185,7 @@ impl<'a> Pattern<'a> {
 }
 
 fn hash_field(view: &mut View, db: DbIndex, key: &[u8], field: &[u8]) -> OpResult<Option<Vec<u8>>> {
-    let Some(hash) = Members::load(view, db, key, Kind::Hash)? else {
+    let Some(hash) = Members::load(view, db, key, ValueType::Hash)? else {
         return Ok(None);
     };
     Ok(hash.get(view, field)?.map(|value| value.to_vec()))

@@ -26,7 +26,7 @@ pub use trim::{Keep, Slack, Trim};
 use super::{OpResult, lookup};
 use crate::encoding::packed::{self, put_bytes};
 use crate::encoding::stream::{entry_key, group_key, split_group_key};
-use crate::encoding::{Corrupt, Kind, Meta, keys, tag};
+use crate::encoding::{Corrupt, Meta, ValueType, keys, tag};
 use crate::storage::Direction;
 use crate::storage::{DbIndex, KeyMeta, Txn, View};
 use std::ops::ControlFlow;
@@ -105,7 +105,7 @@ pub struct Stream<'k> {
 impl<'k> Stream<'k> {
     /// The stream under a key, if there is one.
     pub fn load(view: &mut View, db: DbIndex, key: &'k [u8]) -> OpResult<Option<Stream<'k>>> {
-        let Some(found) = lookup(view, db, key, Kind::Stream)? else {
+        let Some(found) = lookup(view, db, key, ValueType::Stream)? else {
             return Ok(None);
         };
         let body = StreamBody::decode(&found.body)?;
@@ -382,7 +382,7 @@ impl<'k> Stream<'k> {
         if self.stored == Some(self.body) {
             return Ok(());
         }
-        let mut meta = Meta::new(Kind::Stream);
+        let mut meta = Meta::new(ValueType::Stream);
         meta.rows = true;
         let old = self.old.as_ref().map(|old| &old.meta);
         meta.expire_ms = old.map_or(0, |old| old.expire_ms);

@@ -14,7 +14,7 @@
 use super::{OpError, OpResult};
 use crate::base::num;
 use crate::encoding::meta::{Counted, StringForm};
-use crate::encoding::{CollectionId, Corrupt, Kind, Meta, keys, tag};
+use crate::encoding::{CollectionId, Corrupt, Meta, ValueType, keys, tag};
 use crate::storage::Direction;
 use crate::storage::{DbIndex, Early, KeyMeta, Txn, Value, View};
 use std::ops::{ControlFlow, Range};
@@ -229,7 +229,7 @@ pub fn visit<R>(
     look: impl FnOnce(&[u8]) -> R,
 ) -> OpResult<Option<Visited<R>>> {
     let found = view.peek(db, key, |found| {
-        if found.meta.kind != Kind::String {
+        if found.meta.kind != ValueType::String {
             Err(OpError::WrongType)
         } else if found.meta.rows {
             Ok(Visited::Long(Long(Counted::decode(found.body)?)))
@@ -378,7 +378,7 @@ pub fn load(
     key: &[u8],
     max_len: u64,
 ) -> OpResult<Option<(KeyMeta, Vec<u8>)>> {
-    let Some(found) = super::lookup(view, db, key, Kind::String)? else {
+    let Some(found) = super::lookup(view, db, key, ValueType::String)? else {
         return Ok(None);
     };
     if !found.meta.rows {
@@ -430,7 +430,7 @@ pub fn set_over(
 /// Adds to a whole number; a key that does not exist counts as 0. Returns the sum.
 pub fn increment(txn: &mut Txn, db: DbIndex, key: &[u8], by: i64) -> OpResult<i64> {
     let found = txn.peek(db, key, |found| {
-        if found.meta.kind != Kind::String {
+        if found.meta.kind != ValueType::String {
             return Err(OpError::WrongType);
         }
         // A long value is no number.
@@ -445,7 +445,7 @@ pub fn increment(txn: &mut Txn, db: DbIndex, key: &[u8], by: i64) -> OpResult<i6
     let sum = number.checked_add(by).ok_or(OpError::Overflow)?;
     let new = Meta {
         form: StringForm::Given,
-        ..old.unwrap_or(Meta::new(Kind::String))
+        ..old.unwrap_or(Meta::new(ValueType::String))
     };
     let mut text = itoa::Buffer::new();
     txn.put_key(db, key, old.as_ref(), new, text.format(sum).as_bytes())?;
@@ -455,7 +455,7 @@ pub fn increment(txn: &mut Txn, db: DbIndex, key: &[u8], by: i64) -> OpResult<i6
 fn new_meta(old: Option<&KeyMeta>, form: StringForm, expiry: Expiry) -> Meta {
     let mut new = Meta {
         form,
-        ..Meta::new(Kind::String)
+        ..Meta::new(ValueType::String)
     };
     new.expire_ms = match expiry {
         Expiry::Keep => old.map_or(0, |o| o.meta.expire_ms),
@@ -510,7 +510,7 @@ impl NewValue {
                 if let Rows::Pending(bytes) = rows
                     && *bytes >= txn.engine().config.ahead_bytes
                     && let about = self.len.div_ceil(FRAGMENT_LEN)
-                    && let Some(early) = txn.begin_early(db, Kind::String, *id, about)?
+                    && let Some(early) = txn.begin_early(db, ValueType::String, *id, about)?
                 {
                     *rows = Rows::Ahead(early);
                 }
@@ -559,7 +559,7 @@ fn new_long(txn: &mut Txn, db: DbIndex, value: &[u8]) -> OpResult<Long> {
     let id = txn.new_id();
     let fragments = value.chunks(FRAGMENT_LEN as usize);
     let mut early = match value.len() >= txn.engine().config.ahead_bytes {
-        true => txn.begin_early(db, Kind::String, id, fragments.len() as u64)?,
+        true => txn.begin_early(db, ValueType::String, id, fragments.len() as u64)?,
         false => None,
     };
     for (index, part) in (0..).zip(fragments) {
@@ -583,7 +583,7 @@ fn new_long(txn: &mut Txn, db: DbIndex, value: &[u8]) -> OpResult<Long> {
 /// # Errors
 /// [`OpError::TooLong`] if it would get longer than `max_len`.
 pub fn append(txn: &mut Txn, db: DbIndex, key: &[u8], bytes: &[u8], max_len: u64) -> OpResult<u64> {
-    let old = super::lookup(txn, db, key, Kind::String)?;
+    let old = super::lookup(txn, db, key, ValueType::String)?;
     let offset = length_of(old.as_ref())?;
     let form = match old {
         None => StringForm::Given,
@@ -606,7 +606,7 @@ pub fn set_range(
     bytes: &[u8],
     max_len: u64,
 ) -> OpResult<u64> {
-    let old = super::lookup(txn, db, key, Kind::String)?;
+    let old = super::lookup(txn, db, key, ValueType::String)?;
     if bytes.is_empty() {
         return length_of(old.as_ref());
     }
@@ -653,7 +653,7 @@ pub fn update_window<R>(
     max_len: u64,
     change: impl FnOnce(&mut [u8]) -> R,
 ) -> OpResult<R> {
-    let old = super::lookup(txn, db, key, Kind::String)?;
+    let old = super::lookup(txn, db, key, ValueType::String)?;
     let old_len = length_of(old.as_ref())?;
     let new_len = grow_to.max(old_len);
     if new_len > max_len.max(old_len) {
@@ -713,7 +713,7 @@ fn write_at(
     let old_meta = old.as_ref().map(|o| o.meta);
     let mut new = Meta {
         form,
-        ..old_meta.unwrap_or(Meta::new(Kind::String))
+        ..old_meta.unwrap_or(Meta::new(ValueType::String))
     };
     if !new.rows && new_len <= txn.engine().config.string_inline_max as u64 {
         let mut body = old.map(|o| o.body).unwrap_or_default();

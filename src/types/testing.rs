@@ -1,6 +1,6 @@
 //! A database with many deleted keys, for tests of those who read over their traces.
 
-use crate::encoding::{Kind, Meta};
+use crate::encoding::{Meta, ValueType};
 use crate::storage::{DbIndex, Engine, StorageConfig, Txn};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Deleted {
         let db = DbIndex(0);
         txn.begin(1).unwrap();
         for n in 0..all {
-            let meta = Meta::new(Kind::String);
+            let meta = Meta::new(ValueType::String);
             txn.put_key(db, &key(n), None, meta, b"value").unwrap();
         }
         txn.commit().unwrap();

@@ -20,7 +20,7 @@ pub use edit::{AddRule, Added, Edit, store};
 pub use span::{LexBound, ScoreBound, Span};
 
 use super::{OpResult, lookup};
-use crate::encoding::{Kind, Meta};
+use crate::encoding::{Meta, ValueType};
 use crate::storage::{DbIndex, KeyMeta, Value, View};
 use rows::Rows;
 use smallvec::SmallVec;
@@ -65,7 +65,7 @@ impl Form {
 impl Zset {
     /// The sorted set under a key, if there is one.
     pub fn open(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<Zset>> {
-        let found = lookup(view, db, key, Kind::Zset)?;
+        let found = lookup(view, db, key, ValueType::Zset)?;
         found.map(|found| Zset::from_key(db, found)).transpose()
     }
 

@@ -2,7 +2,7 @@
 
 use crate::instance::{Instance, with_kept};
 use kedis::base::hash::crc64;
-use kedis::encoding::Kind;
+use kedis::encoding::ValueType;
 use kedis::rdb::decode::{kind_of, read_value};
 use kedis::rdb::encode::Encoder;
 use kedis::rdb::reader::Reader;
@@ -150,7 +150,7 @@ fn read(number: u8, value: &[u8], dialect: Dialect) -> Result<Vec<Owned>, Error>
         elements.push(owned(element));
         Ok::<(), Error>(())
     })?;
-    if kind_of(number).ok() != Some(Kind::Stream) {
+    if kind_of(number).ok() != Some(ValueType::Stream) {
         assert_eq!(count, elements.len() as u64, "another number of elements");
     }
     assert!(count > 0, "a collection without elements");
@@ -164,7 +164,7 @@ fn check_value(number: u8, value: &[u8], dialect: Dialect) {
     };
     let kind = kind_of(number).expect("a type that was read");
     let (mut encoder, mut out) = (Encoder::new(true), Vec::new());
-    if kind == Kind::Stream {
+    if kind == ValueType::Stream {
         out = rewritten(number, value);
     } else if number == kind::STRING {
         encoder.value_string(None, &elements[0].2, &mut out);

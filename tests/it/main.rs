@@ -33,7 +33,7 @@
 //! - `streams`: streams over replication, and waits that end by expiry
 //! - `tracking`: client-side caches
 //! - `unread`: replies that their clients do not read
-//! - `lanes`: what takes long, beside clients that write
+//! - `workers`: what takes long, beside clients that write
 //! - `tidy`: house rules of the sources
 //! - `docs`: documents and their links
 #![allow(clippy::unwrap_used)]
@@ -49,7 +49,6 @@ mod docs;
 mod durability;
 mod failure;
 mod hostile;
-mod lanes;
 mod lifecycle;
 mod linear;
 mod loading;
@@ -69,3 +68,4 @@ mod tidy;
 mod tracking;
 mod transactions;
 mod unread;
+mod workers;

@@ -232,7 +232,7 @@ fn who_waits_on_a_lane_for_a_slow_script_is_told_so_and_makes_room() {
     let slow = "local n = 0 for i = 1, 5e6 do n = n + i end return 7";
     third.send(&eval(slow, &["other"])).unwrap();
     assert_eq!(third.read().unwrap(), Value::Int(7));
-    // Both lanes are taken: EXEC with a script is refused, and the transaction over.
+    // Both workers are taken: EXEC with a script is refused, and the transaction over.
     second.must("MULTI");
     second.must("PING");
     second.send(&eval(slow, &["other"])).unwrap();
@@ -304,7 +304,7 @@ fn a_script_that_has_written_ends_with_the_server_and_leaves_nothing() {
     kedis_check(&mut conn);
 }
 
-/// EXEC goes to a lane with all that its client's session has.
+/// EXEC goes to a worker with all that its client's session has.
 #[test]
 fn a_transaction_with_a_slow_script_is_whole_and_keeps_its_session() {
     let server = Server::start(&["--io-threads", "1"]);
@@ -366,7 +366,7 @@ fn a_client_that_waits_is_served_after_a_script_that_has_its_other_key() {
     assert_eq!(conn.must("EXISTS from"), Value::Int(0));
 }
 
-/// On its thread first, then on a lane: what was taken back in between is neither
+/// On its thread first, then on a worker: what was taken back in between is neither
 /// counted nor shown.
 #[test]
 fn what_a_lane_runs_again_is_counted_and_shown_once() {
@@ -443,7 +443,7 @@ fn a_client_that_leaves_before_its_script_ends_is_forgotten() {
     third.send(&eval("return 1", &[])).unwrap();
     assert_eq!(third.read().unwrap(), Value::Int(1));
     conn.must("SCRIPT KILL");
-    wait_for("the second script, on the only lane", || {
+    wait_for("the second script, on the only worker", || {
         let stats = conn.must("FUNCTION STATS");
         format!("{stats:?}").contains(&format!("{:?}", Value::bulk("k")))
     });

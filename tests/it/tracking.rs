@@ -397,7 +397,7 @@ fn what_a_lane_reads_is_invalidated_after_its_reply() {
     let script = "local value = redis.call('GET', KEYS[1]) while true do end return value";
     let eval = ["EVAL", script, "1", "read"];
     reader.send(&eval).unwrap();
-    wait_for("the script to be on a lane", || {
+    wait_for("the script to be on a worker", || {
         !matches!(
             writer.must("FUNCTION STATS").items()[1],
             Value::Null | Value::NullBulk

@@ -4,7 +4,7 @@ use super::super::{Command, Flags, KeyFlags, KeySpec};
 use super::{categories, standing, tips};
 use crate::commands::table::registry::Registered;
 use crate::commands::table::spec::{Begin, Find};
-use crate::commands::table::syntax::{Argument, Kind};
+use crate::commands::table::syntax::{ArgKind, Argument};
 use crate::resp::Reply;
 
 /// Names of the flags in replies.
@@ -290,7 +290,7 @@ fn text(reply: &mut Reply, name: &str, value: &str) {
 fn arguments(reply: &mut Reply, all: &[Argument]) {
     reply.array(all.len());
     for argument in all {
-        let is_group = matches!(argument.kind, Kind::OneOf | Kind::Block);
+        let is_group = matches!(argument.kind, ArgKind::OneOf | ArgKind::Block);
         let texts = [
             ("name", Some(argument.name.as_str())),
             ("type", Some(argument.kind.name())),

@@ -268,7 +268,7 @@ fn replies_that_are_made_at_once_share_what_is_left() {
     let mut third = Reply::new(false);
     fill(&mut third, limit / 2);
     assert!(!third.overflowed);
-    // It goes over into another one, as from a lane to the connection.
+    // It goes over into another one, as from a worker to the connection.
     short.append(third);
     assert!(server.lend(limit / 4 * 3, limit / 4 * 3).is_none());
     short.give_back();

@@ -1,7 +1,7 @@
 //! DUMP and RESTORE as clients see them.
 
 use crate::base::hash::crc64;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::exec::testing::{Client, START_MS};
 use crate::rdb::decode::kind_of;
 use crate::rdb::timed_hashes;
@@ -109,10 +109,10 @@ fn payloads_of_redis_become_the_same_values() {
         );
         let kind = kind_of(number.parse().expect("a number")).expect("a known one");
         let mut expected: Vec<String> = expected.split(',').map(str::to_owned).collect();
-        if kind != Kind::List {
+        if kind != ValueType::List {
             expected.sort();
         }
-        if kind == Kind::Stream {
+        if kind == ValueType::Stream {
             // The digests tell of the rest.
             expected.retain(|word| word.starts_with(|first: char| first.is_ascii_digit()));
         }

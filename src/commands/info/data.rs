@@ -163,10 +163,10 @@ pub(super) fn binlog(text: &mut Text, server: &Server) {
 
 pub(super) fn rocksdb(text: &mut Text, server: &Server) {
     let engine = &server.engine;
-    let (rows, bytes) = engine.hot_usage();
+    let (rows, bytes) = engine.row_cache_usage();
     text.field("hot_rows", rows);
     text.field("hot_rows_bytes", bytes);
-    let (tallies, bytes) = engine.tally_usage();
+    let (tallies, bytes) = engine.rank_index_usage();
     text.field("tallies", tallies);
     text.field("tallies_bytes", bytes);
     let (used, share) = engine.cache_usage();

@@ -9,7 +9,7 @@ use crate::commands::blocking;
 use crate::commands::streams::args::{count, id, id_text, no_group, reply_entry, reply_id};
 use crate::commands::table::spec::{Attempt, Group as Docs, Wait};
 use crate::commands::{Command, Error, Flags, KeyFlags, KeySpec, WriteCtx};
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::state::request::Request;
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
@@ -183,7 +183,7 @@ fn wait(
     match asked.block_ms {
         Some(timeout_ms) if !ctx.session.deny_blocking => Ok(Attempt::Wait(Wait {
             keys: asked.keys.clone(),
-            kind: Kind::Stream,
+            kind: ValueType::Stream,
             timeout_ms,
             minds_loss: asked.group.is_some(),
             request,

@@ -2,7 +2,7 @@
 //! and the handler. Dispatch, locking, COMMAND and the manual's list read it.
 
 use crate::commands::{CmdResult, ReadCtx, SessionCtx, WriteCtx};
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 
 bitflags::bitflags! {
     /// What dispatch must know of a command. Whether it reads or writes is said
@@ -57,11 +57,11 @@ bitflags::bitflags! {
         const NO_MANDATORY_KEYS = 1 << 23;
         /// Runs on a node that imports the slot. Told to clients.
         const ASKING = 1 << 29;
-        /// Kedis: walks over all keys of its DB, so runs on a lane if they are many.
+        /// Kedis: walks over all keys of its DB, so runs on a worker if they are many.
         const WALKS = 1 << 24;
         /// Kedis: one command to clients, though its subcommands have rows of their own.
         const PLAIN = 1 << 25;
-        /// Kedis: compiles a text, so runs on a lane.
+        /// Kedis: compiles a text, so runs on a worker.
         const COMPILES = 1 << 26;
     }
 
@@ -294,7 +294,7 @@ pub struct Wait {
     /// Which arguments are the keys.
     pub keys: std::ops::Range<usize>,
     /// The type of value that must be there.
-    pub kind: Kind,
+    pub kind: ValueType,
     /// For how long, in ms; 0: for ever.
     pub timeout_ms: u64,
     /// Whether it is tried again too when a key is gone or holds another type.

@@ -22,7 +22,7 @@
 
 /// What an argument is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArgKind {
     /// Any bytes.
     String,
     /// A whole number.
@@ -43,30 +43,30 @@ pub enum Kind {
     Block,
 }
 
-impl Kind {
+impl ArgKind {
     /// The name in COMMAND DOCS.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::String => "string",
-            Kind::Integer => "integer",
-            Kind::Double => "double",
-            Kind::Key => "key",
-            Kind::Pattern => "pattern",
-            Kind::UnixTime => "unix-time",
-            Kind::PureToken => "pure-token",
-            Kind::OneOf => "oneof",
-            Kind::Block => "block",
+            ArgKind::String => "string",
+            ArgKind::Integer => "integer",
+            ArgKind::Double => "double",
+            ArgKind::Key => "key",
+            ArgKind::Pattern => "pattern",
+            ArgKind::UnixTime => "unix-time",
+            ArgKind::PureToken => "pure-token",
+            ArgKind::OneOf => "oneof",
+            ArgKind::Block => "block",
         }
     }
 
-    fn parse(name: &str) -> Option<Kind> {
+    fn parse(name: &str) -> Option<ArgKind> {
         Some(match name {
-            "string" => Kind::String,
-            "int" => Kind::Integer,
-            "double" => Kind::Double,
-            "key" => Kind::Key,
-            "pattern" => Kind::Pattern,
-            "time" => Kind::UnixTime,
+            "string" => ArgKind::String,
+            "int" => ArgKind::Integer,
+            "double" => ArgKind::Double,
+            "key" => ArgKind::Key,
+            "pattern" => ArgKind::Pattern,
+            "time" => ArgKind::UnixTime,
             _ => return None,
         })
     }
@@ -78,7 +78,7 @@ pub struct Argument {
     /// Its name.
     pub name: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: ArgKind,
     /// How people are shown it, if not by its name.
     pub display: Option<&'static str>,
     /// Which of the command's key specs finds the key that it is or names.
@@ -198,7 +198,7 @@ impl Parser {
             value.token = Some(word);
             return Ok(value);
         }
-        let mut argument = leaf(word.to_ascii_lowercase(), Kind::PureToken);
+        let mut argument = leaf(word.to_ascii_lowercase(), ArgKind::PureToken);
         argument.token = Some(word);
         self.notes(argument)
     }
@@ -212,24 +212,24 @@ impl Parser {
         let name = name.to_owned();
         if !self.take("=") {
             let kind = match self.take(":") {
-                true => Kind::parse(self.run(|c| c.is_ascii_lowercase())?).ok_or(self.left)?,
+                true => ArgKind::parse(self.run(|c| c.is_ascii_lowercase())?).ok_or(self.left)?,
                 false => match name.as_str() {
-                    "key" => Kind::Key,
-                    "pattern" => Kind::Pattern,
-                    _ => Kind::String,
+                    "key" => ArgKind::Key,
+                    "pattern" => ArgKind::Pattern,
+                    _ => ArgKind::String,
                 },
             };
             return self.notes(leaf(name, kind));
         }
         if !self.take("(") {
-            let mut argument = leaf(name, Kind::PureToken);
+            let mut argument = leaf(name, ArgKind::PureToken);
             argument.token = Some(self.run(|c| !" |)]@".contains(c))?);
             return self.notes(argument);
         }
         let mut parts = self.sequence()?;
-        let mut kind = Kind::Block;
+        let mut kind = ArgKind::Block;
         while self.take("|") {
-            kind = Kind::OneOf;
+            kind = ArgKind::OneOf;
             parts.push(self.argument()?);
         }
         self.expect(")")?;
@@ -253,7 +253,7 @@ impl Parser {
             false => None,
         };
         argument.key_spec = stated;
-        if argument.kind == Kind::Key {
+        if argument.kind == ArgKind::Key {
             argument.key_spec = stated.or(Some(self.keys));
             self.keys += 1;
         }
@@ -279,7 +279,7 @@ impl Parser {
     }
 }
 
-fn leaf(name: String, kind: Kind) -> Argument {
+fn leaf(name: String, kind: ArgKind) -> Argument {
     Argument {
         name,
         kind,
@@ -310,17 +310,22 @@ mod tests {
             parsed("key [how=(NX|XX)@2.0.0] [LIMIT limit=(offset:int count:int)] PLAIN");
         let names: Vec<&str> = arguments.iter().map(|a| a.name.as_str()).collect();
         assert_eq!(names, ["key", "how", "limit", "plain"]);
-        let kinds: Vec<Kind> = arguments.iter().map(|a| a.kind).collect();
+        let kinds: Vec<ArgKind> = arguments.iter().map(|a| a.kind).collect();
         assert_eq!(
             kinds,
-            [Kind::Key, Kind::OneOf, Kind::Block, Kind::PureToken]
+            [
+                ArgKind::Key,
+                ArgKind::OneOf,
+                ArgKind::Block,
+                ArgKind::PureToken
+            ]
         );
         assert_eq!(arguments[0].key_spec, Some(0));
         assert_eq!(arguments[1].since, Some("2.0.0"));
         assert_eq!(arguments[1].parts[1].token, Some("XX"));
         assert!(arguments[1].optional && !arguments[3].optional);
         assert_eq!(arguments[2].token, Some("LIMIT"));
-        assert_eq!(arguments[2].parts[1].kind, Kind::Integer);
+        assert_eq!(arguments[2].parts[1].kind, ArgKind::Integer);
     }
 
     #[test]
@@ -364,12 +369,12 @@ mod tests {
         }
         let parts: Vec<_> = argument.parts.iter().map(least).collect();
         let (least, fixed) = match argument.kind {
-            Kind::PureToken => (0, true),
-            Kind::OneOf => {
+            ArgKind::PureToken => (0, true),
+            ArgKind::OneOf => {
                 let least = parts.iter().map(|part| part.0).min().unwrap_or(0);
                 (least, parts.iter().all(|part| *part == (least, true)))
             }
-            Kind::Block => (
+            ArgKind::Block => (
                 parts.iter().map(|part| part.0).sum(),
                 parts.iter().all(|part| part.1),
             ),

@@ -5,7 +5,7 @@ use crate::commands::args::{self, Options};
 use crate::commands::table::spec::Group;
 use crate::commands::zsets::Shape;
 use crate::commands::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, View};
 use crate::types::hashed::{self, Chunk};
@@ -33,8 +33,8 @@ impl Source {
         Ok(match view.lookup(db, key)? {
             None => Source::Nothing,
             Some(found) => match found.meta.kind {
-                Kind::Zset => Source::Zset(Zset::from_key(db, found)?),
-                Kind::Set => Source::Set(Members::from_meta(db, found)?),
+                ValueType::Zset => Source::Zset(Zset::from_key(db, found)?),
+                ValueType::Set => Source::Set(Members::from_meta(db, found)?),
                 _ => return Err(OpError::WrongType),
             },
         })

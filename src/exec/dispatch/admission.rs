@@ -73,7 +73,7 @@ impl Executor {
         if self.thread.config.busy_reply_scope == BusyScope::All
             && !session.is_script
             && !found.command.flags.contains(Flags::ALLOW_BUSY)
-            && let Some(script) = self.server.lanes.longest()
+            && let Some(script) = self.server.workers.longest()
             && self.is_slow(&script)
         {
             return refuse(busy(script.is_function));

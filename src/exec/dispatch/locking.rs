@@ -7,14 +7,14 @@ use crate::commands::{Command, Error, Flags, Handler};
 use crate::exec::{Executor, KeyHashes, Stop};
 use crate::state::Session;
 use crate::state::clients::ClientFlags;
-use crate::state::lanes::Running;
+use crate::state::workers::Running;
 use crate::storage::{KEYS_AHEAD, StorageError};
 use std::time::Duration;
 
 /// Up to this many keys are walked over on the client's own thread.
 const WALK_INLINE: u64 = 10_000;
 /// Requests of more words than this take milliseconds, for which other clients of
-/// their IO thread shall not wait: they are run on a lane, unless scripts occupy those,
+/// their IO thread shall not wait: they are run on a worker, unless scripts occupy those,
 /// or they write to so many keys that others would miss them meanwhile.
 const MANY_WORDS: usize = 2048;
 const FEW_KEYS: usize = 16;
@@ -37,7 +37,7 @@ impl Executor {
             self.begin_exclusive()?;
             return Ok(0);
         }
-        if args.len() > MANY_WORDS && self.is_for_lanes(session, command, args) {
+        if args.len() > MANY_WORDS && self.is_for_workers(session, command, args) {
             return Err(Stop::Slow);
         }
         if command.flags.contains(Flags::SLOW) {
@@ -47,7 +47,7 @@ impl Executor {
         let waits = command.flags.contains(Flags::ALLOW_BUSY);
         self.begin(waits)?;
         if command.flags.contains(Flags::WALKS)
-            && self.thread.lane.is_none()
+            && self.thread.worker.is_none()
             && self.txn.counts(session.db()).keys > WALK_INLINE
         {
             return Err(Stop::Slow);
@@ -172,7 +172,7 @@ impl Executor {
         let StorageError::Held(owner) = error else {
             return self.note_failure(error).into();
         };
-        let script = self.server.lanes.script_of(owner);
+        let script = self.server.workers.script_of(owner);
         match script.filter(|script| !waits && self.is_slow(script)) {
             Some(script) => busy(script.is_function).into(),
             None => Stop::Conflict,
@@ -192,15 +192,15 @@ impl Executor {
         }
     }
 
-    /// Whether a request of many words is run on a lane.
-    fn is_for_lanes(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
+    /// Whether a request of many words is run on a worker.
+    fn is_for_workers(&self, session: &Session, command: &Command, args: &[&[u8]]) -> bool {
         let waits = matches!(command.handler, Handler::Blocking(_));
         let most = match command.handler {
             Handler::Read(_) if !session.tracks_reads() => usize::MAX,
             _ => FEW_KEYS,
         };
         let keys = || command.key_indices(args).map_or(0, |keys| keys.len());
-        self.must_be_brief() && !waits && (1..=most).contains(&keys())
+        self.limits_reads() && !waits && (1..=most).contains(&keys())
     }
 }
 

@@ -4,8 +4,8 @@ use crate::exec::testing::Client;
 use crate::exec::{Executor, Outcome};
 use crate::resp::{Reply, Value};
 use crate::state::Session;
-use crate::state::lanes::NotKilled;
 use crate::state::scripts::EVAL_SCRIPTS;
+use crate::state::workers::NotKilled;
 use crate::storage::{DbIndex, Txn};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
@@ -199,10 +199,10 @@ fn functions_are_rows_of_the_database() {
     crate::commands::load_libraries(&server).unwrap();
     assert_eq!(client.run("FCALL f 1 n 5"), Value::Int(15));
     let mut rows = Vec::new();
-    let tag = crate::encoding::own::LIBRARY_TAG;
+    let tag = crate::encoding::system::LIBRARY_TAG;
     let engine = &server.engine;
     engine
-        .own_rows(tag, |name, value| {
+        .system_rows(tag, |name, value| {
             rows.push((name.to_vec(), value.to_vec()))
         })
         .unwrap();
@@ -293,13 +293,13 @@ fn errors_are_counted_once() {
 
 #[test]
 fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
-    let mut client = Client::new().on_lane();
+    let mut client = Client::new().on_worker();
     let server = client.server();
     let watcher = std::thread::spawn(move || {
         let kill = |function| {
             let started = std::time::Instant::now();
             loop {
-                match server.lanes.kill(function) {
+                match server.workers.kill(function) {
                     Err(NotKilled::NotBusy) if started.elapsed().as_secs() < 60 => {
                         std::thread::yield_now();
                     }
@@ -309,7 +309,7 @@ fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
         };
         let first = kill(false);
         let has_written = || {
-            let running = server.lanes.longest();
+            let running = server.workers.longest();
             running.is_some_and(|running| running.wrote.load(Ordering::Acquire))
         };
         while !has_written() {
@@ -317,7 +317,7 @@ fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
         }
         let wrong_sort = kill(true);
         let second = kill(false);
-        server.lanes.stop_all();
+        server.workers.stop_all();
         (first, wrong_sort, second)
     });
     let killed = "ERR Script killed by user with SCRIPT KILL... script: ";
@@ -592,12 +592,12 @@ fn texts_that_take_long_are_compiled_on_a_lane() {
     assert_eq!(outcome_of(&mut client, &eval("return 1")), Outcome::Done);
     let load: [&[u8]; 3] = [b"SCRIPT", b"LOAD", b"return 1"];
     assert_eq!(outcome_of(&mut client, &load), Outcome::Slow);
-    let mut lane = client.another().on_lane();
-    assert_eq!(lane.args(&request), Value::Int(7));
+    let mut worker = client.another().on_worker();
+    assert_eq!(worker.args(&request), Value::Int(7));
     let too_long = vec![b' '; 17 << 20];
     let request: [&[u8]; 3] = [b"EVAL", &too_long, b"0"];
     fails(
-        &lane.args(&request),
+        &worker.args(&request),
         "ERR Error compiling script (new function): user_script: the text is too long",
     );
 }
@@ -608,10 +608,10 @@ fn all_interpreters_together_have_half_of_the_budget() {
     let client = Client::with(|storage| storage.memory_budget = 256 << 20);
     let server = client.server();
     let config = server.config.load();
-    let (threads, lanes) = (config.io_thread_count(), config.lane_count());
+    let (threads, workers) = (config.io_thread_count(), config.worker_count());
     let on_io = Executor::of_thread(server.clone(), 0).interpreter_bytes();
-    let on_lane = Executor::on_lane(server).interpreter_bytes();
-    let least = super::LEAST_BYTES * (threads + lanes);
-    assert!(on_io * threads + on_lane * lanes <= (128 << 20).max(least));
-    assert!(on_io <= on_lane);
+    let on_worker = Executor::on_worker(server).interpreter_bytes();
+    let least = super::LEAST_BYTES * (threads + workers);
+    assert!(on_io * threads + on_worker * workers <= (128 << 20).max(least));
+    assert!(on_io <= on_worker);
 }

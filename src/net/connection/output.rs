@@ -59,7 +59,7 @@ impl Connection {
     /// Appends what is no reply to a request (messages, invalidations, MONITOR). It
     /// may be sent when the replies before it may.
     ///
-    /// While a lane has a request of the client, an invalidation may overtake the
+    /// While a worker has a request of the client, an invalidation may overtake the
     /// reply with the very value that is stale: the keys are free before the reply
     /// is here. So it is told once more after that.
     pub fn push(&mut self, delivery: &Delivery) {

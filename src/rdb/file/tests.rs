@@ -1,7 +1,7 @@
 //! Files both ways.
 
 use super::*;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::rdb::{kind, mutate};
 
 const MAX: u64 = 64 << 20;
@@ -157,7 +157,7 @@ fn what_is_written_is_read() {
     {
         let (encoder, buffer, mut outlet) = writer.parts();
         encoder.value_string(Some(b"key"), b"value", buffer);
-        encoder.begin(Kind::Set, 100_000, Some(b"big"));
+        encoder.begin(ValueType::Set, 100_000, Some(b"big"));
         for n in 0..100_000u32 {
             let member = format!("member-{n}");
             encoder

@@ -19,7 +19,7 @@ use super::{Course, Follower, MAX_ARG_LEN, not_stored};
 use crate::base::num;
 use crate::commands::add_library;
 use crate::commands::field_times::without_field_times;
-use crate::encoding::own::Upstream;
+use crate::encoding::system::Upstream;
 use crate::exec::ApplyError;
 use crate::replication::wire;
 use crate::resp::{Limits, Parser, Progress};

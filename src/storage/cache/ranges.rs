@@ -5,7 +5,7 @@
 //!
 //! A run says which rows stand in a range of keys, all of them: so that a read
 //! which begins within the range needs nothing else until it leaves it. Each map
-//! in a fixed order ([`is_of_run`]) has room for two, one read forward and one
+//! in a fixed order ([`is_cacheable_range_row`]) has room for two, one read forward and one
 //! read backward. They live among the [`crate::storage::hot`] rows, in their sets and
 //! under their versions; a commit brings them up to date row by row.
 
@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use std::cmp::Ordering;
 
 /// Keys and values of a run take no more than this.
-pub(in crate::storage) const RUN_BYTES: usize = 1024;
+pub(in crate::storage) const RANGE_BYTES: usize = 1024;
 
 /// A run that was used up is read on to this many rows: whoever pops from an end
 /// comes back for the next.
@@ -35,13 +35,13 @@ pub(in crate::storage) fn is_worth_it(from: &[u8], to: &[u8]) -> bool {
 }
 
 /// Whether the row with this key may stand in a run.
-pub(in crate::storage) fn is_of_run(key: &[u8]) -> bool {
+pub(in crate::storage) fn is_cacheable_range_row(key: &[u8]) -> bool {
     key.first().is_some_and(|tag| TAGS.contains(tag)) && key.len() >= ELEMENT_PREFIX_LEN
 }
 
 /// The prefix of the map that `[from, to)` lies in, if that has runs.
 pub(in crate::storage) fn map_of<'k>(from: &'k [u8], to: &[u8]) -> Option<&'k [u8]> {
-    (is_of_run(from) && is_one_map(from, to)).then(|| &from[..ELEMENT_PREFIX_LEN])
+    (is_cacheable_range_row(from) && is_one_map(from, to)).then(|| &from[..ELEMENT_PREFIX_LEN])
 }
 
 /// The names among the hot rows of the two runs of a map, by its prefix.
@@ -59,7 +59,7 @@ pub(in crate::storage) fn split_name(name: &[u8]) -> Option<(&[u8], Direction)> 
     let directions = [Direction::Forward, Direction::Backward];
     let mut directions = directions.into_iter();
     let direction = directions.find(|direction| rest == [*direction as u8])?;
-    is_of_run(prefix).then_some((prefix, direction))
+    is_cacheable_range_row(prefix).then_some((prefix, direction))
 }
 
 /// Where a row of a run stands in its bytes.
@@ -161,7 +161,7 @@ impl Run {
 
     /// Adds the row that follows in its direction, unless there is no room.
     pub(in crate::storage) fn push(&mut self, key: &[u8], value: &[u8]) -> bool {
-        if self.size() + 4 + key.len() + value.len() > RUN_BYTES {
+        if self.size() + 4 + key.len() + value.len() > RANGE_BYTES {
             return false;
         }
         self.append(key, value);
@@ -374,7 +374,7 @@ mod tests {
                     bytes = new;
                 }
                 let run = Run::decode(direction, &bytes).unwrap();
-                assert!(run.size() <= RUN_BYTES);
+                assert!(run.size() <= RANGE_BYTES);
                 let (from, to) = run.range();
                 let mut there: Vec<(Vec<u8>, Vec<u8>)> = rows
                     .range(RowKey::from_slice(from)..RowKey::from_slice(to))

@@ -85,7 +85,7 @@ struct Slot(Mutex<Set>);
 
 /// See the module.
 #[derive(Debug)]
-pub struct HotRows {
+pub struct RowCache {
     /// The sets, so many at a time, as soon as one of them is looked into. How often they
     /// may double is how many of these there are.
     pages: Box<[OnceLock<HugeVec<Slot>>]>,
@@ -118,13 +118,13 @@ pub fn is_cacheable(key: &[u8]) -> bool {
     tag == tag::META || element.contains(&tag)
 }
 
-impl HotRows {
+impl RowCache {
     /// Room for about `budget` bytes; none at all if that is too little.
-    pub fn new(budget: u64) -> HotRows {
+    pub fn new(budget: u64) -> RowCache {
         let sets = budget / SET_BYTES;
         let depth = (sets / PAGE_SETS).max(1).ilog2().min(DEPTH_MAX);
         let pages = if sets > 0 { 1 << depth } else { 0 };
-        HotRows {
+        RowCache {
             pages: (0..pages).map(|_| OnceLock::new()).collect(),
             page_sets: (sets >> depth).min(2 * PAGE_SETS),
             depth: AtomicU8::new(0),
@@ -280,7 +280,7 @@ impl HotRows {
     }
 
     /// Calls `look` with the row's value, under the lock of its set. If it is
-    /// not here, returns what [`HotRows::offer`] wants to know later.
+    /// not here, returns what [`RowCache::offer`] wants to know later.
     pub fn look<R>(
         &self,
         hash: u64,
@@ -300,9 +300,9 @@ impl HotRows {
     }
 
     /// Calls `look` with the runs of a map, the two under `names`, until it has a
-    /// use for one; returns what it made of it, and what [`HotRows::offer_run`]
+    /// use for one; returns what it made of it, and what [`RowCache::offer_range`]
     /// wants to know later.
-    pub(in crate::storage) fn look_at_runs<R>(
+    pub(in crate::storage) fn look_at_ranges<R>(
         &self,
         hash: u64,
         names: &[RowKey; 2],
@@ -325,7 +325,7 @@ impl HotRows {
 
     /// Takes in a run as RocksDB had it, unless its set has changed since `seen`.
     /// One that was read lately is replaced by another only if that `continues` it.
-    pub(in crate::storage) fn offer_run(
+    pub(in crate::storage) fn offer_range(
         &self,
         hash: u64,
         name: &[u8],
@@ -351,26 +351,26 @@ impl HotRows {
 
     /// Brings the runs of a map up to date after a commit that has written one of
     /// its rows (`None`: deleted).
-    pub(in crate::storage) fn update_runs(
+    pub(in crate::storage) fn update_ranges(
         &self,
         hash: u64,
         names: &[RowKey; 2],
         key: &[u8],
         value: Option<&[u8]>,
     ) {
-        self.change_runs(hash, names, |direction, run| {
+        self.change_ranges(hash, names, |direction, run| {
             Run::amended(direction, run, key, value)
         });
     }
 
     /// Drops the runs of a map.
-    pub(in crate::storage) fn forget_runs(&self, hash: u64, names: &[RowKey; 2]) {
-        self.change_runs(hash, names, |_, _| Some(Vec::new()));
+    pub(in crate::storage) fn forget_ranges(&self, hash: u64, names: &[RowKey; 2]) {
+        self.change_ranges(hash, names, |_, _| Some(Vec::new()));
     }
 
     /// Calls `change` with each run of a map; replaces it by what that returns,
     /// which may be nothing.
-    fn change_runs(
+    fn change_ranges(
         &self,
         hash: u64,
         names: &[RowKey; 2],
@@ -472,13 +472,13 @@ mod tests {
     use super::set::{HEAD, ROW_MAX};
     use super::*;
 
-    fn get(hot: &HotRows, hash: u64, key: &[u8]) -> Result<Vec<u8>, Version> {
+    fn get(hot: &RowCache, hash: u64, key: &[u8]) -> Result<Vec<u8>, Version> {
         hot.look(hash, key, <[u8]>::to_vec)
     }
 
     #[test]
     fn a_row_read_before_a_commit_is_not_taken_in_after_it() {
-        let hot = HotRows::new(1 << 20);
+        let hot = RowCache::new(1 << 20);
         let seen = get(&hot, 7, b"\x01k").unwrap_err();
         // The commit writes a row that is not here, even in the same set only.
         hot.update(7 + (1 << 20), b"\x01other", Some(b"v"));
@@ -492,7 +492,7 @@ mod tests {
 
     #[test]
     fn keys_with_the_same_hash_are_told_apart() {
-        let hot = HotRows::new(1 << 20);
+        let hot = RowCache::new(1 << 20);
         hot.update(5, b"\x01a", Some(b"1"));
         assert!(get(&hot, 5, b"\x01b").is_err());
         hot.update(5, b"\x01b", Some(b"2"));
@@ -502,7 +502,7 @@ mod tests {
 
     #[test]
     fn values_grow_and_shrink_within_the_bound() {
-        let hot = HotRows::new(2 * SET_BYTES);
+        let hot = RowCache::new(2 * SET_BYTES);
         for len in [0, 1, 64, 63, 20, 1000, 1535, 3, 0] {
             let value = vec![b'v'; len];
             hot.update(1, b"\x01", Some(&value));
@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_what_is_read_stays() {
         let budget = 64 << 10;
-        let hot = HotRows::new(budget);
+        let hot = RowCache::new(budget);
         let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let favourite = u64::MAX;
         hot.update(hash(favourite), &favourite.to_be_bytes(), Some(b"here"));
@@ -540,7 +540,7 @@ mod tests {
 
     #[test]
     fn sets_divide_as_rows_come_in() {
-        let hot = HotRows::new(64 << 20);
+        let hot = RowCache::new(64 << 20);
         let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let few = (0..1000u64).map(|i| (i, hot.fixed.load(Ordering::Relaxed)));
         for (i, fixed) in few {
@@ -570,7 +570,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_what_the_sets_have_whoever_divides_them() {
-        let hot = HotRows::new(16 << 20);
+        let hot = RowCache::new(16 << 20);
         let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         std::thread::scope(|threads| {
             for thread in 0..4u64 {
@@ -604,7 +604,7 @@ mod tests {
     fn rows_of_any_size_use_the_budget() {
         let budget = 1 << 20;
         for (value, share) in [(40, 0.45), (90, 0.7), (400, 0.8), (1500, 0.75)] {
-            let hot = HotRows::new(budget);
+            let hot = RowCache::new(budget);
             for i in 0..50_000u64 {
                 let hash = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 hot.update(hash, &i.to_be_bytes(), Some(&vec![1; value]));
@@ -618,7 +618,7 @@ mod tests {
 
     #[test]
     fn without_a_budget_nothing_is_kept() {
-        let hot = HotRows::new(0);
+        let hot = RowCache::new(0);
         hot.update(1, b"\x01k", Some(b"v"));
         hot.offer(1, b"\x01k", b"v", Version(0));
         assert!(get(&hot, 1, b"\x01k").is_err());

@@ -1,7 +1,7 @@
 //! Which collections have rows that nothing reaches yet: see [`crate::storage::txn::ahead`].
 
 use crate::encoding::CollectionId;
-use crate::encoding::own::KeyspaceId;
+use crate::encoding::system::KeyspaceId;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 

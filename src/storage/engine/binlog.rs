@@ -8,7 +8,7 @@
 //! file, so the log takes some more room on disk than its bounds say.
 
 use crate::encoding::binlog::{HEADER_LEN, Row, key, position};
-use crate::encoding::own::{self, State};
+use crate::encoding::system::{self, State};
 use crate::resp::encode;
 use crate::storage::engine::history::Following;
 use crate::storage::engine::upstream::Stream;
@@ -298,12 +298,12 @@ pub struct BinlogRange {
 impl Binlog {
     pub(in crate::storage) fn load(
         db: &Db,
-        own_cf: &ColumnFamily,
+        system_cf: &ColumnFamily,
         cf: &ColumnFamily,
         state: &State,
         enabled: bool,
     ) -> Result<Binlog> {
-        let trimmed = match db.get_cf(own_cf, own::TRIMMED)? {
+        let trimmed = match db.get_cf(system_cf, system::TRIMMED)? {
             Some(row) => position(&row)?,
             None => 0,
         };
@@ -573,7 +573,7 @@ impl Engine {
         // No range deletion: its trace would lie over all files there are, and each
         // compaction would write all of them again. As it is they are only moved.
         let mark = key(to.position);
-        if let Err(error) = self.db.put_cf(&self.own_cf, own::TRIMMED, mark) {
+        if let Err(error) = self.db.put_cf(&self.system_cf, system::TRIMMED, mark) {
             let error = error.into();
             self.fail(&error);
             return Err(error);

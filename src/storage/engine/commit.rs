@@ -4,7 +4,7 @@ use super::history::History;
 use super::keyspace::Keyspace;
 use super::{Engine, fail_point};
 use crate::encoding::CollectionId;
-use crate::encoding::own::{self, State, Upstream};
+use crate::encoding::system::{self, State, Upstream};
 use crate::storage::{Result, StorageError};
 use rocksdb::WriteBatch;
 use std::sync::atomic::Ordering;
@@ -65,7 +65,7 @@ impl Engine {
         commit.state.next_id = self.next_id.load(Ordering::Relaxed);
         commit.scratch.clear();
         commit.state.encode(&mut commit.scratch);
-        batch.put_cf(&self.own_cf, own::STATE, &commit.scratch);
+        batch.put_cf(&self.system_cf, system::STATE, &commit.scratch);
     }
 
     /// Adds what a commit makes of a keyspace's counts to its batch, or to the state row
@@ -80,10 +80,10 @@ impl Engine {
         batch: &mut WriteBatch,
     ) {
         if (keys, expires) != (0, 0) {
-            keyspace.removals.note(keys);
+            keyspace.deleted_keys.note(keys);
             let counts = keyspace.counts().plus(keys, expires);
-            match own::counts_row(keyspace.id) {
-                Some(row) => batch.put_cf(&self.own_cf, row, counts.encode()),
+            match system::counts_row(keyspace.id) {
+                Some(row) => batch.put_cf(&self.system_cf, row, counts.encode()),
                 None => commit.state.set_counts(keyspace.id, counts),
             }
         }
@@ -92,7 +92,7 @@ impl Engine {
     /// Takes back what [`Engine::put_counts`] has noted for a batch that could not be
     /// written.
     pub(in crate::storage) fn forget_counts(&self, commit: &mut CommitState, keyspace: &Keyspace) {
-        if own::counts_row(keyspace.id).is_none() {
+        if system::counts_row(keyspace.id).is_none() {
             commit.state.set_counts(keyspace.id, keyspace.counts());
         }
     }

@@ -2,7 +2,7 @@
 
 use super::keyspace::Keyspace;
 use super::{BINLOG, ColumnFamily, DEFAULT, Engine, handle};
-use crate::encoding::own::{self, KeyspaceId};
+use crate::encoding::system::{self, KeyspaceId};
 use crate::storage::{DbIndex, Result, StorageError};
 use parking_lot::{Mutex, RwLock};
 use rocksdb::WriteBatch;
@@ -80,10 +80,10 @@ impl Engine {
         }
         let (id, cf) = self.create_family()?;
         let mut batch = WriteBatch::default();
-        batch.put_cf(&self.own_cf, own::db_row(db.0), id.0.to_be_bytes());
-        if let Some(row) = own::counts_row(id) {
+        batch.put_cf(&self.system_cf, system::db_row(db.0), id.0.to_be_bytes());
+        if let Some(row) = system::counts_row(id) {
             // Another one may have had the number.
-            batch.delete_cf(&self.own_cf, row);
+            batch.delete_cf(&self.system_cf, row);
         }
         if let Err(error) = self.db.write(batch) {
             self.fail(&error.into());
@@ -159,8 +159,10 @@ impl Engine {
         let map = self.families.keyspaces.read();
         for db in dbs {
             match map.get(usize::from(db.0)).and_then(Option::as_ref) {
-                Some(ks) => batch.put_cf(&self.own_cf, own::db_row(db.0), ks.id.0.to_be_bytes()),
-                None => batch.delete_cf(&self.own_cf, own::db_row(db.0)),
+                Some(ks) => {
+                    batch.put_cf(&self.system_cf, system::db_row(db.0), ks.id.0.to_be_bytes())
+                }
+                None => batch.delete_cf(&self.system_cf, system::db_row(db.0)),
             }
         }
     }

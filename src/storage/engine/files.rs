@@ -146,7 +146,7 @@ impl Engine {
 
     /// Those, and the engine's own.
     pub(super) fn all_families(&self) -> Vec<ColumnFamily> {
-        let mut cfs = vec![self.own_cf.clone(), self.binlog_cf.clone()];
+        let mut cfs = vec![self.system_cf.clone(), self.binlog_cf.clone()];
         cfs.extend(self.families());
         cfs
     }
@@ -231,11 +231,11 @@ impl Engine {
     /// RocksDB cannot write its options down.
     pub fn set_memory_budget(&self, bytes: u64) -> Result<()> {
         self.memory.budget.store(bytes, Ordering::Relaxed);
-        let hot_bytes = self.config.hot_bytes(bytes);
-        self.memory.hot.set_budget(hot_bytes);
+        let row_cache_bytes = self.config.row_cache_bytes(bytes);
+        self.memory.rows.set_budget(row_cache_bytes);
         self.memory
-            .tallies
-            .set_budget(self.config.tally_bytes(bytes));
+            .ranks
+            .set_budget(self.config.rank_index_bytes(bytes));
         let memtables = self.config.memtable_bytes(bytes);
         self.options.memtables.set_buffer_size(memtables as usize);
         self.limit_cache(u64::MAX);
@@ -262,7 +262,7 @@ impl Engine {
         let Some([own, binlog, dbs]) = self.options.end_little_room(self.memory_budget()) else {
             return Ok(());
         };
-        self.set_memtables(std::slice::from_ref(&self.own_cf), own)?;
+        self.set_memtables(std::slice::from_ref(&self.system_cf), own)?;
         self.set_memtables(std::slice::from_ref(&self.binlog_cf), binlog)?;
         self.set_memtables(&self.families(), dbs)
     }
@@ -340,12 +340,12 @@ impl Engine {
     }
 
     /// How many rows are hot, and their bytes.
-    pub fn hot_usage(&self) -> (u64, u64) {
-        self.memory.hot.usage()
+    pub fn row_cache_usage(&self) -> (u64, u64) {
+        self.memory.rows.usage()
     }
 
-    /// Of how many maps the rows are tallied, and the bytes of the tallies.
-    pub fn tally_usage(&self) -> (u64, u64) {
-        self.memory.tallies.usage()
+    /// Of how many maps the rows are tallied, and the bytes of the ranks.
+    pub fn rank_index_usage(&self) -> (u64, u64) {
+        self.memory.ranks.usage()
     }
 }

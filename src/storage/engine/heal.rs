@@ -167,7 +167,7 @@ impl Engine {
     #[allow(unsafe_code)]
     fn resume(&self) -> Result<()> {
         // SAFETY: the handle is one of this database; there is room for the text.
-        told(|text, len| unsafe { kedis_disk_resume(self.own_cf.inner(), text, len) })
+        told(|text, len| unsafe { kedis_disk_resume(self.system_cf.inner(), text, len) })
     }
 
     /// Begins to write out the memtable of a column family, without waiting for anything.
@@ -198,12 +198,12 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encoding::{Kind, Meta};
+    use crate::encoding::{Meta, ValueType};
     use crate::storage::{DbIndex, StorageConfig, Txn};
 
     fn set(txn: &mut Txn, key: &[u8]) -> Result<()> {
         txn.begin(1).unwrap();
-        let meta = Meta::new(Kind::String);
+        let meta = Meta::new(ValueType::String);
         txn.put_key(DbIndex(0), key, None, meta, b"value").unwrap();
         txn.effect(DbIndex(0), &[b"SET", key, b"value"]);
         txn.commit()

@@ -12,7 +12,7 @@
 //! no binlog but for those that hold the master's own rows. A replica of a Redis
 //! has a history of its own: see [`crate::storage::upstream`].
 
-use crate::encoding::own::Ancestor;
+use crate::encoding::system::Ancestor;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

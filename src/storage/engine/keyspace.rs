@@ -1,10 +1,10 @@
 //! What holds the keys of one DB: a column family, and what is known of it.
 
 use super::ColumnFamily;
+use super::deleted_keys::DeletedKeys;
 use super::low_mark::LowMark;
-use super::removals::Removals;
 use crate::encoding::CollectionId;
-use crate::encoding::own::{Counts, KeyspaceId};
+use crate::encoding::system::{Counts, KeyspaceId};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A keyspace: the column family that holds a DB, and how many keys it has.
@@ -13,14 +13,14 @@ pub struct Keyspace {
     pub id: KeyspaceId,
     pub(in crate::storage) cf: ColumnFamily,
     /// Mixed into the hashes of its hot rows; a new one forgets them all.
-    hot_seed: AtomicU64,
+    cache_seed: AtomicU64,
     keys: AtomicU64,
     expires: AtomicU64,
     /// No TTL row stands before this time.
     pub(in crate::storage) ttl_low_ms: LowMark,
     /// No reclaim row stands before this id.
     pub(in crate::storage) reclaim_low: LowMark,
-    pub(in crate::storage) removals: Removals,
+    pub(in crate::storage) deleted_keys: DeletedKeys,
 }
 
 impl Keyspace {
@@ -33,13 +33,13 @@ impl Keyspace {
     }
 
     /// What the hash of a row's key becomes to find it among the hot rows.
-    pub(in crate::storage) fn hot_hash(&self, hash: u64) -> u64 {
-        hash ^ self.hot_seed.load(Ordering::Relaxed)
+    pub(in crate::storage) fn cache_hash(&self, hash: u64) -> u64 {
+        hash ^ self.cache_seed.load(Ordering::Relaxed)
     }
 
     /// Forgets its hot rows. The caller keeps everybody else away from its keys.
-    pub(in crate::storage) fn forget_hot_rows(&self) {
-        self.hot_seed.store(fastrand::u64(..), Ordering::Relaxed);
+    pub(in crate::storage) fn forget_cached_rows(&self) {
+        self.cache_seed.store(fastrand::u64(..), Ordering::Relaxed);
     }
 
     /// Shows everybody what a commit made of the counts. The caller holds the commit lock.
@@ -62,12 +62,12 @@ impl Keyspace {
         Keyspace {
             id,
             cf,
-            hot_seed: AtomicU64::new(fastrand::u64(..)),
+            cache_seed: AtomicU64::new(fastrand::u64(..)),
             keys: AtomicU64::new(0),
             expires: AtomicU64::new(0),
             ttl_low_ms: LowMark::default(),
             reclaim_low: LowMark::default(),
-            removals: Removals::default(),
+            deleted_keys: DeletedKeys::default(),
         }
     }
 }

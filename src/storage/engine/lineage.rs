@@ -3,7 +3,7 @@
 
 use super::history::{Following, History};
 use super::{CommitState, Engine, hex, random_bytes};
-use crate::encoding::own::{self, Ancestor};
+use crate::encoding::system::{self, Ancestor};
 use crate::storage::{Result, StorageError};
 use parking_lot::RwLock;
 use rocksdb::WriteBatch;
@@ -171,9 +171,13 @@ impl Engine {
     }
 
     pub(in crate::storage) fn add_history(&self, history: &History, batch: &mut WriteBatch) {
-        batch.put_cf(&self.own_cf, own::REPLICATION_ID, history.id.as_bytes());
-        let ancestors = own::encode_ancestors(&history.ancestors);
-        batch.put_cf(&self.own_cf, own::ANCESTORS, ancestors);
+        batch.put_cf(
+            &self.system_cf,
+            system::REPLICATION_ID,
+            history.id.as_bytes(),
+        );
+        let ancestors = system::encode_ancestors(&history.ancestors);
+        batch.put_cf(&self.system_cf, system::ANCESTORS, ancestors);
     }
 
     pub(in crate::storage) fn show_history(&self, history: History) {

@@ -7,8 +7,8 @@
 //! emptied and a new history begins, so that replicas copy everything anew.
 
 use super::{ColumnFamily, Db, Keyspace, hex, random_bytes};
-use crate::encoding::own::{self, Counts, State};
 use crate::encoding::reader::Reader;
+use crate::encoding::system::{self, Counts, State};
 use crate::encoding::{MetaView, keys, tag};
 use crate::storage::Result;
 use rocksdb::{ReadOptions, WriteBatch};
@@ -18,11 +18,15 @@ use std::sync::Arc;
 const BATCH_ROWS: usize = 10_000;
 
 /// Begins a new history, with nothing logged before. No one else uses the database.
-pub(super) fn begin_anew(db: &Db, own_cf: &ColumnFamily, binlog_cf: &ColumnFamily) -> Result<()> {
+pub(super) fn begin_anew(
+    db: &Db,
+    system_cf: &ColumnFamily,
+    binlog_cf: &ColumnFamily,
+) -> Result<()> {
     let mut batch = WriteBatch::default();
     let id = hex(&random_bytes::<20>()?);
-    batch.put_cf(own_cf, own::REPLICATION_ID, id);
-    batch.delete_cf(own_cf, own::ANCESTORS);
+    batch.put_cf(system_cf, system::REPLICATION_ID, id);
+    batch.delete_cf(system_cf, system::ANCESTORS);
     batch.delete_range_cf(binlog_cf, [0u8; 8], [0xFFu8; 8]);
     db.write(batch)?;
     Ok(db.flush_wal(true)?)
@@ -31,7 +35,7 @@ pub(super) fn begin_anew(db: &Db, own_cf: &ColumnFamily, binlog_cf: &ColumnFamil
 /// Makes the state row and the counts those of the rows.
 pub(super) fn recount(
     db: &Db,
-    own_cf: &ColumnFamily,
+    system_cf: &ColumnFamily,
     keyspaces: &[Option<Arc<Keyspace>>],
     state: &mut State,
 ) -> Result<()> {
@@ -52,14 +56,14 @@ pub(super) fn recount(
         }
         keyspace.set_counts(counts);
         state.next_id = state.next_id.max(last_id.saturating_add(1));
-        match own::counts_row(keyspace.id) {
-            Some(row) => batch.put_cf(own_cf, row, counts.encode()),
+        match system::counts_row(keyspace.id) {
+            Some(row) => batch.put_cf(system_cf, row, counts.encode()),
             None => state.set_counts(keyspace.id, counts),
         }
     }
     let mut row = Vec::new();
     state.encode(&mut row);
-    batch.put_cf(own_cf, own::STATE, row);
+    batch.put_cf(system_cf, system::STATE, row);
     db.write(batch)?;
     Ok(db.flush_wal(true)?)
 }

@@ -2,7 +2,7 @@
 
 use super::families::is_family;
 use super::{BINLOG, ColumnFamily, DEFAULT, Db, Keyspace, handle, hex, random_bytes, whole};
-use crate::encoding::own::{self, Counts, KeyspaceId, State};
+use crate::encoding::system::{self, Counts, KeyspaceId, State};
 use crate::encoding::{Corrupt, FORMAT_VERSION};
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
 use crate::storage::engine::wal::marks;
@@ -50,7 +50,7 @@ fn open_db(
     let mut descriptors = Vec::with_capacity(names.len());
     for name in &names {
         let cf_options = match name.as_str() {
-            DEFAULT => options.own_rows(),
+            DEFAULT => options.system_rows(),
             BINLOG => options.binlog(),
             _ => options.keyspace(config.memory_budget)?,
         };
@@ -110,23 +110,26 @@ fn check_families(existing: &[String], options: &RocksOptions, dir: &Path) -> Re
 }
 
 /// Every database has its format version from its first start on.
-pub(super) fn check_format(db: &Db, own_cf: &ColumnFamily, names: &[String]) -> Result<()> {
-    let Some(stored) = db.get_cf(own_cf, own::FORMAT)? else {
+pub(super) fn check_format(db: &Db, system_cf: &ColumnFamily, names: &[String]) -> Result<()> {
+    let Some(stored) = db.get_cf(system_cf, system::FORMAT)? else {
         let is_new = names
             .iter()
             .all(|name| [DEFAULT, BINLOG].contains(&name.as_str()))
-            && db.iterator_cf(own_cf, IteratorMode::Start).next().is_none();
+            && db
+                .iterator_cf(system_cf, IteratorMode::Start)
+                .next()
+                .is_none();
         if !is_new {
             return Err(not_ours("it does not say which format it has"));
         }
-        return put_format(db, own_cf, WriteBatch::default());
+        return put_format(db, system_cf, WriteBatch::default());
     };
     let version = <[u8; 4]>::try_from(stored.as_slice())
         .map(u32::from_be_bytes)
         .map_err(|_| Corrupt("format version"))?;
     match version {
         FORMAT_VERSION => Ok(()),
-        1 => move_counts(db, own_cf),
+        1 => move_counts(db, system_cf),
         _ => Err(StorageError::Format(format!(
             "the database has format version {version}; this build reads versions up to \
              {FORMAT_VERSION}"
@@ -134,66 +137,66 @@ pub(super) fn check_format(db: &Db, own_cf: &ColumnFamily, names: &[String]) -> 
     }
 }
 
-fn put_format(db: &Db, own_cf: &ColumnFamily, mut batch: WriteBatch) -> Result<()> {
-    batch.put_cf(own_cf, own::FORMAT, FORMAT_VERSION.to_be_bytes());
+fn put_format(db: &Db, system_cf: &ColumnFamily, mut batch: WriteBatch) -> Result<()> {
+    batch.put_cf(system_cf, system::FORMAT, FORMAT_VERSION.to_be_bytes());
     db.write(batch)?;
     Ok(db.flush_wal(true)?)
 }
 
 /// In version 1 the state row has the counts of all keyspaces.
-fn move_counts(db: &Db, own_cf: &ColumnFamily) -> Result<()> {
+fn move_counts(db: &Db, system_cf: &ColumnFamily) -> Result<()> {
     log::info!("the database has format version 1: from now on it has {FORMAT_VERSION}");
     let mut batch = WriteBatch::default();
-    if let Some(row) = db.get_cf(own_cf, own::STATE)? {
+    if let Some(row) = db.get_cf(system_cf, system::STATE)? {
         let mut state = State::decode(&row)?;
         state.counts.retain(|(id, counts)| {
-            let row = own::counts_row(KeyspaceId(*id));
+            let row = system::counts_row(KeyspaceId(*id));
             if let Some(row) = row {
-                batch.put_cf(own_cf, row, counts.encode());
+                batch.put_cf(system_cf, row, counts.encode());
             }
             row.is_none()
         });
         let mut row = Vec::new();
         state.encode(&mut row);
-        batch.put_cf(own_cf, own::STATE, row);
+        batch.put_cf(system_cf, system::STATE, row);
     }
-    put_format(db, own_cf, batch)
+    put_format(db, system_cf, batch)
 }
 
 /// I3: with the binlog off, commits are in no log. So whoever turns it off or on
 /// again begins a new history: under a new id, and with nothing logged before.
 pub(super) fn mind_the_gap(
     db: &Db,
-    own_cf: &ColumnFamily,
+    system_cf: &ColumnFamily,
     binlog_cf: &ColumnFamily,
     enabled: bool,
 ) -> Result<()> {
-    let logged = own_row_or_insert(db, own_cf, own::LOGGED, || Ok([u8::from(enabled)]))?;
+    let logged = system_row_or_insert(db, system_cf, system::LOGGED, || Ok([u8::from(enabled)]))?;
     if logged == [u8::from(enabled)] {
         return Ok(());
     }
     let mut batch = WriteBatch::default();
-    batch.put_cf(own_cf, own::LOGGED, [u8::from(enabled)]);
+    batch.put_cf(system_cf, system::LOGGED, [u8::from(enabled)]);
     let id = hex(&random_bytes::<20>()?);
-    batch.put_cf(own_cf, own::REPLICATION_ID, id);
-    batch.delete_cf(own_cf, own::ANCESTORS);
+    batch.put_cf(system_cf, system::REPLICATION_ID, id);
+    batch.delete_cf(system_cf, system::ANCESTORS);
     let (first, last) = ([0u8; 8], [0xFFu8; 8]);
     batch.delete_range_cf(binlog_cf, first, last);
     db.write(batch)?;
     Ok(db.flush_wal(true)?)
 }
 
-pub(super) fn own_row_or_insert<V: AsRef<[u8]>>(
+pub(super) fn system_row_or_insert<V: AsRef<[u8]>>(
     db: &Db,
-    own_cf: &ColumnFamily,
+    system_cf: &ColumnFamily,
     key: &[u8],
     make: impl FnOnce() -> Result<V>,
 ) -> Result<Vec<u8>> {
-    if let Some(row) = db.get_cf(own_cf, key)? {
+    if let Some(row) = db.get_cf(system_cf, key)? {
         return Ok(row);
     }
     let row = make()?.as_ref().to_vec();
-    db.put_cf(own_cf, key, &row)?;
+    db.put_cf(system_cf, key, &row)?;
     db.flush_wal(true)?;
     Ok(row)
 }
@@ -205,11 +208,11 @@ pub(in crate::storage) fn read_counts(
     mut rows: DBRawIteratorWithThreadMode<'_, Db>,
 ) -> Result<BTreeMap<u32, Counts>> {
     let mut counts: BTreeMap<u32, Counts> = state.counts.iter().copied().collect();
-    rows.seek([own::COUNTS_TAG]);
+    rows.seek([system::COUNTS_TAG]);
     while let Some((key, value)) = rows.item()
-        && key.first() == Some(&own::COUNTS_TAG)
+        && key.first() == Some(&system::COUNTS_TAG)
     {
-        counts.insert(own::split_counts_row(key)?.0, Counts::decode(value)?);
+        counts.insert(system::split_counts_row(key)?.0, Counts::decode(value)?);
         rows.next();
     }
     rows.status()?;
@@ -221,30 +224,30 @@ pub(in crate::storage) fn read_counts(
 /// those that are gone.
 pub(super) fn load_keyspaces(
     db: &Db,
-    own_cf: &ColumnFamily,
+    system_cf: &ColumnFamily,
     names: &[String],
     state: &mut State,
     databases: u16,
     is_unmended: bool,
 ) -> Result<Vec<Option<Arc<Keyspace>>>> {
-    let counts = read_counts(state, db.raw_iterator_cf(own_cf))?;
+    let counts = read_counts(state, db.raw_iterator_cf(system_cf))?;
     let mut keyspaces: Vec<Option<Arc<Keyspace>>> = vec![None; usize::from(databases)];
     let mut used = BTreeSet::new();
     let mut batch = WriteBatch::default();
-    let mut rows = db.raw_iterator_cf(own_cf);
-    rows.seek([own::DB_TAG]);
+    let mut rows = db.raw_iterator_cf(system_cf);
+    rows.seek([system::DB_TAG]);
     while let Some((key, value)) = rows.item() {
-        if key.first() != Some(&own::DB_TAG) {
+        if key.first() != Some(&system::DB_TAG) {
             break;
         }
-        let index = own::split_db_row(key)?;
+        let index = system::split_db_row(key)?;
         let id = <[u8; 4]>::try_from(value)
             .map(u32::from_be_bytes)
             .map_err(|_| Corrupt("DB map"))?;
         let name = KeyspaceId(id).column_family();
         if is_unmended && db.cf_handle(&name).is_none() {
             log::warn!("DB {index} is lost: nothing is left of its column family {name}");
-            batch.delete_cf(own_cf, key);
+            batch.delete_cf(system_cf, key);
             rows.next();
             continue;
         }
@@ -261,7 +264,7 @@ pub(super) fn load_keyspaces(
             }
             // There were more DBs once; this one is empty.
             None => {
-                batch.delete_cf(own_cf, key);
+                batch.delete_cf(system_cf, key);
                 rows.next();
                 continue;
             }
@@ -272,8 +275,8 @@ pub(super) fn load_keyspaces(
     rows.status()?;
     drop(rows);
     for id in counts.keys().filter(|id| !used.contains(id)) {
-        if let Some(row) = own::counts_row(KeyspaceId(*id)) {
-            batch.delete_cf(own_cf, row);
+        if let Some(row) = system::counts_row(KeyspaceId(*id)) {
+            batch.delete_cf(system_cf, row);
         }
     }
     // Before their families: a row of a DB without one is a damaged database.

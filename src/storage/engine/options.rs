@@ -127,19 +127,19 @@ impl StorageConfig {
 
 impl StorageConfig {
     /// How much of a memory budget is for hot rows, in bytes.
-    pub fn hot_bytes(&self, budget: u64) -> u64 {
+    pub fn row_cache_bytes(&self, budget: u64) -> u64 {
         budget / 100 * u64::from(self.hot_rows_percent.min(90))
     }
 
-    /// How much of a memory budget is for tallies, in bytes: two thousand rows of
+    /// How much of a memory budget is for ranks, in bytes: two thousand rows of
     /// a large sorted set take about one KiB.
-    pub fn tally_bytes(&self, budget: u64) -> u64 {
+    pub fn rank_index_bytes(&self, budget: u64) -> u64 {
         budget / 128
     }
 
     /// What is left of it for the block cache and the memtables, in bytes.
     pub fn cache_bytes(&self, budget: u64) -> u64 {
-        budget - self.hot_bytes(budget) - self.tally_bytes(budget)
+        budget - self.row_cache_bytes(budget) - self.rank_index_bytes(budget)
     }
 
     /// How much of that is for memtables, in bytes.
@@ -299,7 +299,7 @@ impl RocksOptions {
     }
 
     /// Options of `default`: a handful of rows, one of them rewritten by every commit.
-    pub fn own_rows(&self) -> Options {
+    pub fn system_rows(&self) -> Options {
         let mut options = self.column_family();
         self.set_memtable(&mut options, OWN_MEMTABLE);
         options

@@ -6,10 +6,10 @@ use crate::storage::Direction;
 use rocksdb::{DBRawIteratorWithThreadMode, ReadOptions};
 
 /// An iterator over the committed rows in `[from, to)`, at the first of them; over those
-/// of a moment, which it must not outlive, if there is one.
+/// of a snapshot, which it must not outlive, if there is one.
 pub(in crate::storage) fn open_rows<'a>(
     engine: &'a Engine,
-    moment: Option<&'a ReadSnapshot>,
+    snapshot: Option<&'a ReadSnapshot>,
     keyspace: &Keyspace,
     from: &[u8],
     to: &[u8],
@@ -17,8 +17,8 @@ pub(in crate::storage) fn open_rows<'a>(
     bound: Option<u64>,
 ) -> DBRawIteratorWithThreadMode<'a, Db> {
     let mut read = ReadOptions::default();
-    if let Some(moment) = moment {
-        moment.apply_to(&mut read);
+    if let Some(snapshot) = snapshot {
+        snapshot.apply_to(&mut read);
     }
     // Rows of one map share their prefix; Bloom filters of it help forward reads.
     let one_prefix = direction == Direction::Forward && is_one_map(from, to);

@@ -59,7 +59,7 @@ impl Salvage<'_> {
         let tables = self.names(".sst")?;
         // RocksDB turns the log into tables, and puts it aside.
         remove_if_there(&self.dir.join(marks::NAME))?;
-        Db::repair(&options.own_rows(), self.dir)?;
+        Db::repair(&options.system_rows(), self.dir)?;
         lost.push(format!(
             "what the manifest alone knew of the tables, since {error}"
         ));

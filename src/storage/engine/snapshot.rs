@@ -4,7 +4,7 @@ use super::{Db, Engine};
 use rocksdb::{ReadOptions, SnapshotWithThreadMode};
 use std::sync::Arc;
 
-/// All rows as they were at one moment. Their versions are kept, but not the files of a
+/// All rows as they were at one snapshot. Their versions are kept, but not the files of a
 /// cleared keyspace: who reads stays inside the gate.
 pub(in crate::storage) struct ReadSnapshot {
     // Dropped first.
@@ -15,9 +15,9 @@ pub(in crate::storage) struct ReadSnapshot {
 }
 
 impl Engine {
-    /// This moment.
+    /// This snapshot.
     #[allow(unsafe_code)]
-    pub(in crate::storage) fn moment(self: &Arc<Self>) -> ReadSnapshot {
+    pub(in crate::storage) fn read_snapshot(self: &Arc<Self>) -> ReadSnapshot {
         let nobody_commits = self.commit.lock();
         let last_commit = self.durability.written();
         let rows = self.db.snapshot();
@@ -38,7 +38,7 @@ impl Engine {
 }
 
 impl ReadSnapshot {
-    /// Has reads see the rows of this moment. They must not outlive it.
+    /// Has reads see the rows of this snapshot. They must not outlive it.
     pub(in crate::storage) fn apply_to(&self, reads: &mut ReadOptions) {
         reads.set_snapshot(&self.rows);
     }

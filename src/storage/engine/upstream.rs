@@ -9,7 +9,7 @@
 //! The row counts for one position of one history. Any other write of this server
 //! removes it: what it says would not be true any more.
 
-use crate::encoding::own::{self, Upstream};
+use crate::encoding::system::{self, Upstream};
 use crate::storage::DbIndex;
 use crate::storage::engine::history::Following;
 use crate::storage::engine::{CommitState, Engine};
@@ -53,7 +53,7 @@ impl Engine {
             Some(history) => upstream.encode(&history.id, position),
             None => upstream.encode(&self.lineage.history.read().id, position),
         };
-        batch.put_cf(&self.own_cf, own::UPSTREAM, row);
+        batch.put_cf(&self.system_cf, system::UPSTREAM, row);
         commit.upstream = Some(upstream);
     }
 
@@ -64,7 +64,7 @@ impl Engine {
         batch: &mut WriteBatch,
     ) {
         if commit.upstream.take().is_some() {
-            batch.delete_cf(&self.own_cf, own::UPSTREAM);
+            batch.delete_cf(&self.system_cf, system::UPSTREAM);
         }
     }
 }
@@ -72,7 +72,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encoding::{Kind, Meta};
+    use crate::encoding::{Meta, ValueType};
     use crate::storage::full_sync::staging::Staging;
     use crate::storage::{StorageConfig, StorageError, Txn};
     use std::path::Path;
@@ -164,7 +164,7 @@ mod tests {
         let put = |txn: &mut Txn, key: &[u8], expire_ms| {
             let meta = Meta {
                 expire_ms,
-                ..Meta::new(Kind::String)
+                ..Meta::new(ValueType::String)
             };
             txn.begin(5).unwrap();
             txn.put_key(DB, key, None, meta, b"value").unwrap();

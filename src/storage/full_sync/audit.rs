@@ -17,7 +17,7 @@ use crate::base::hash::KeyedHash;
 use crate::encoding::meta::decode_reclaim;
 use crate::encoding::meta::{Counted, ListSpan};
 use crate::encoding::stream::{ConsumerRow, GroupRow, PendingRow, StreamBody, decode_number};
-use crate::encoding::{Corrupt, Kind, MetaView, keys, tag};
+use crate::encoding::{Corrupt, MetaView, ValueType, keys, tag};
 use crate::storage::engine::{Db, Engine, Keyspace, random_bytes};
 use crate::storage::full_sync::snapshot::DataSet;
 use crate::storage::{DbIndex, Result, StorageError};
@@ -154,17 +154,17 @@ impl Audit {
         }
         let id = id.0.to_be_bytes();
         match found.meta.kind {
-            Kind::String => {}
-            Kind::List => {
+            ValueType::String => {}
+            ValueType::List => {
                 let span = ListSpan::decode(found.body)?;
                 self.stated_count(tag::LIST_ITEM, &[&id], span.len(), span.head);
             }
-            Kind::Stream => {
+            ValueType::Stream => {
                 let body = StreamBody::decode(found.body)?;
                 self.stated_count(tag::STREAM_ENTRY, &[&id], body.length, 0);
                 self.stated_count(tag::STREAM_GROUP, &[&id], body.groups, 0);
             }
-            kind @ (Kind::Hash | Kind::Set | Kind::Zset) => {
+            kind @ (ValueType::Hash | ValueType::Set | ValueType::Zset) => {
                 let count = Counted::decode(found.body)?.count;
                 for &tag in kind.element_tags() {
                     self.stated_count(tag, &[&id], count, 0);

@@ -11,8 +11,8 @@
 //! ```
 
 use crate::encoding::Corrupt;
-use crate::encoding::own::{self, Counts, State};
 use crate::encoding::reader::Reader;
+use crate::encoding::system::{self, Counts, State};
 use crate::storage::engine::{Db, Engine, Keyspace, read_counts};
 use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::{ReadOptions, SnapshotWithThreadMode};
@@ -80,14 +80,14 @@ impl Engine {
     pub fn snapshot(&self) -> Result<Snapshot<'_>> {
         let keep = KeepFiles::new(self);
         let rows = self.db.snapshot();
-        let own = |key: &[u8]| rows.get_cf(&self.own_cf, key);
-        let state = match own(own::STATE)? {
+        let own = |key: &[u8]| rows.get_cf(&self.system_cf, key);
+        let state = match own(system::STATE)? {
             Some(row) => State::decode(&row)?,
             // Nothing was ever committed.
             None => self.commit.lock().state.clone(),
         };
-        let id = own(own::REPLICATION_ID)?.ok_or(Corrupt("replication id"))?;
-        let hash_key = own(own::HASH_KEY)?.ok_or(Corrupt("hash key"))?;
+        let id = own(system::REPLICATION_ID)?.ok_or(Corrupt("replication id"))?;
+        let hash_key = own(system::HASH_KEY)?.ok_or(Corrupt("hash key"))?;
         let data_set = DataSet {
             history_id: String::from_utf8_lossy(&id).into_owned(),
             position: state.binlog_position,
@@ -98,20 +98,20 @@ impl Engine {
         let known = self.all_keyspaces();
         let mut dbs = Vec::new();
         let mut libraries = Vec::new();
-        let mut map = rows.raw_iterator_cf(&self.own_cf);
-        map.seek([own::LIBRARY_TAG]);
+        let mut map = rows.raw_iterator_cf(&self.system_cf);
+        map.seek([system::LIBRARY_TAG]);
         while let Some((key, value)) = map.item()
-            && let Some(name) = key.strip_prefix(&[own::LIBRARY_TAG])
+            && let Some(name) = key.strip_prefix(&[system::LIBRARY_TAG])
         {
             libraries.push((name.to_vec(), value.to_vec()));
             map.next();
         }
         map.status()?;
-        map.seek([own::DB_TAG]);
+        map.seek([system::DB_TAG]);
         while let Some((key, value)) = map.item()
-            && key.first() == Some(&own::DB_TAG)
+            && key.first() == Some(&system::DB_TAG)
         {
-            let db = DbIndex(own::split_db_row(key)?);
+            let db = DbIndex(system::split_db_row(key)?);
             let id = Reader::new(value, "DB map").u32()?;
             let keyspace = known.iter().find(|(_, keyspace)| keyspace.id.0 == id);
             match keyspace {
@@ -122,7 +122,7 @@ impl Engine {
         }
         map.status()?;
         drop(map);
-        let counts = read_counts(&state, rows.raw_iterator_cf(&self.own_cf))?;
+        let counts = read_counts(&state, rows.raw_iterator_cf(&self.system_cf))?;
         // Of DBs: counts of a keyspace that is gone may still stand there.
         let of_dbs = dbs.iter().filter_map(|(_, ks)| counts.get(&ks.id.0));
         let keys = of_dbs.map(|counts| counts.keys).sum();

@@ -13,7 +13,7 @@
 //! counts, position, replication id, libraries of functions and the key of the
 //! hash change together.
 
-use crate::encoding::own::{self, State, Upstream};
+use crate::encoding::system::{self, State, Upstream};
 use crate::encoding::{Corrupt, MetaView, tag};
 use crate::storage::engine::history::{Following, History};
 use crate::storage::engine::lineage;
@@ -173,39 +173,39 @@ impl Engine {
     ) -> Result<WriteBatch> {
         let mut batch = WriteBatch::default();
         for part in staging.parts.values() {
-            match own::counts_row(part.id) {
-                Some(row) => batch.put_cf(&self.own_cf, row, part.counts().encode()),
+            match system::counts_row(part.id) {
+                Some(row) => batch.put_cf(&self.system_cf, row, part.counts().encode()),
                 None => state.set_counts(part.id, part.counts()),
             }
         }
         for db in 0..self.config.databases {
             match staging.parts.get(&DbIndex(db)) {
                 Some(part) => {
-                    batch.put_cf(&self.own_cf, own::db_row(db), part.id.0.to_be_bytes());
+                    batch.put_cf(&self.system_cf, system::db_row(db), part.id.0.to_be_bytes());
                 }
-                None => batch.delete_cf(&self.own_cf, own::db_row(db)),
+                None => batch.delete_cf(&self.system_cf, system::db_row(db)),
             }
         }
         let mut row = Vec::new();
         state.encode(&mut row);
-        batch.put_cf(&self.own_cf, own::STATE, &row);
-        batch.put_cf(&self.own_cf, own::HASH_KEY, data_set.hash_key);
-        self.own_rows(own::LIBRARY_TAG, |name, _| {
-            batch.delete_cf(&self.own_cf, own::library_row(name));
+        batch.put_cf(&self.system_cf, system::STATE, &row);
+        batch.put_cf(&self.system_cf, system::HASH_KEY, data_set.hash_key);
+        self.system_rows(system::LIBRARY_TAG, |name, _| {
+            batch.delete_cf(&self.system_cf, system::library_row(name));
         })?;
         for (name, text) in &staging.libraries {
-            batch.put_cf(&self.own_cf, own::library_row(name), text);
+            batch.put_cf(&self.system_cf, system::library_row(name), text);
         }
         self.add_history(history, &mut batch);
         match &staging.upstream {
             Some(upstream) => {
                 let row = upstream.encode(&history.id, data_set.position);
-                batch.put_cf(&self.own_cf, own::UPSTREAM, row);
+                batch.put_cf(&self.system_cf, system::UPSTREAM, row);
             }
-            None => batch.delete_cf(&self.own_cf, own::UPSTREAM),
+            None => batch.delete_cf(&self.system_cf, system::UPSTREAM),
         }
         batch.delete_range_cf(&self.binlog_cf, [0u8; 8], [0xFFu8; 8]);
-        batch.delete_cf(&self.own_cf, own::TRIMMED);
+        batch.delete_cf(&self.system_cf, system::TRIMMED);
         Ok(batch)
     }
 

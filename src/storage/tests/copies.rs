@@ -3,7 +3,7 @@
 
 use super::run::config;
 use crate::encoding::meta::{Counted, ListSpan};
-use crate::encoding::{CollectionId, Kind, Meta, RowKey, keys, tag};
+use crate::encoding::{CollectionId, Meta, RowKey, ValueType, keys, tag};
 use crate::storage::Direction;
 use crate::storage::engine::at_fail_point;
 use crate::storage::{DbIndex, Engine, Txn};
@@ -15,11 +15,11 @@ const KEY: &[u8] = b"key";
 const ELEMENTS: u64 = 9;
 
 /// The rows of an element.
-fn rows_of(kind: Kind, id: CollectionId, n: u64) -> Vec<RowKey> {
+fn rows_of(kind: ValueType, id: CollectionId, n: u64) -> Vec<RowKey> {
     let member = n.to_be_bytes();
     match kind {
-        Kind::List => vec![keys::indexed(tag::LIST_ITEM, id, n as i64)],
-        Kind::Zset => vec![
+        ValueType::List => vec![keys::indexed(tag::LIST_ITEM, id, n as i64)],
+        ValueType::Zset => vec![
             keys::hashed(tag::ZSET_MEMBER, id, n, &member),
             keys::by_score(id, n as f64, &member),
         ],
@@ -27,16 +27,16 @@ fn rows_of(kind: Kind, id: CollectionId, n: u64) -> Vec<RowKey> {
     }
 }
 
-fn put_elements(txn: &mut Txn, kind: Kind, id: CollectionId, numbers: &[u64]) {
+fn put_elements(txn: &mut Txn, kind: ValueType, id: CollectionId, numbers: &[u64]) {
     for row in numbers.iter().flat_map(|&n| rows_of(kind, id, n)) {
         txn.put_row(DB, &row, b"value").unwrap();
     }
 }
 
-fn put_key(txn: &mut Txn, kind: Kind, id: CollectionId) {
+fn put_key(txn: &mut Txn, kind: ValueType, id: CollectionId) {
     let (head, tail) = (0, ELEMENTS as i64);
     let body = match kind {
-        Kind::List => ListSpan { id, head, tail }.encode().to_vec(),
+        ValueType::List => ListSpan { id, head, tail }.encode().to_vec(),
         _ => Counted {
             id,
             count: ELEMENTS,
@@ -50,7 +50,7 @@ fn put_key(txn: &mut Txn, kind: Kind, id: CollectionId) {
 }
 
 /// Reads all elements by range, in both directions, and by point.
-fn read_all(txn: &mut Txn, kind: Kind, id: CollectionId) {
+fn read_all(txn: &mut Txn, kind: ValueType, id: CollectionId) {
     for &tag in kind.element_tags() {
         let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
         for direction in [Direction::Forward, Direction::Backward] {
@@ -86,7 +86,12 @@ fn reclaim(engine: &Arc<Engine>) {
 /// been brought up to date yet: an element in the middle of it stayed on disk for ever.
 #[test]
 fn what_dies_is_reclaimed_whole_and_leaves_no_copy() {
-    for kind in [Kind::List, Kind::Zset, Kind::Set, Kind::Hash] {
+    for kind in [
+        ValueType::List,
+        ValueType::Zset,
+        ValueType::Set,
+        ValueType::Hash,
+    ] {
         for late in [0, ELEMENTS / 2, ELEMENTS - 1] {
             let dir = tempfile::tempdir().unwrap();
             let engine = Engine::open(config(dir.path())).unwrap();
@@ -111,7 +116,7 @@ fn what_dies_is_reclaimed_whole_and_leaves_no_copy() {
             let mut copies = Vec::new();
             engine
                 .memory
-                .hot
+                .rows
                 .for_each(|_, key, _| copies.push(key.to_vec()));
             assert!(copies.is_empty(), "{kind:?}, {late}: {copies:?}");
         }

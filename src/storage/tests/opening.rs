@@ -2,8 +2,8 @@
 
 use super::super::engine::Db;
 use super::super::{DbIndex, Engine, StorageConfig, StorageError, Txn, is_copy};
-use crate::encoding::own::{self, Counts, KeyspaceId, State};
-use crate::encoding::{FORMAT_VERSION, Kind, Meta};
+use crate::encoding::system::{self, Counts, KeyspaceId, State};
+use crate::encoding::{FORMAT_VERSION, Meta, ValueType};
 use rocksdb::Options;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn fill(engine: &Arc<Engine>) {
     for db in 0..DBS {
         txn.begin(1).unwrap();
         for key in 0..=db {
-            let mut meta = Meta::new(Kind::String);
+            let mut meta = Meta::new(ValueType::String);
             meta.expire_ms = if key == 0 { u64::MAX } else { 0 };
             let key = key.to_be_bytes();
             txn.put_key(DbIndex(db), &key, None, meta, b"value")
@@ -75,7 +75,7 @@ fn a_commit_writes_the_counts_that_it_changes() {
     assert_counts(&engine);
     drop(engine);
     let rows = raw(dir.path());
-    let state = rows.get(own::STATE).unwrap().unwrap();
+    let state = rows.get(system::STATE).unwrap().unwrap();
     assert_eq!(State::decode(&state).unwrap().counts.len(), 16);
     drop(rows);
     assert_counts(&open(dir.path()).unwrap());
@@ -87,12 +87,12 @@ fn counts_of_keyspaces_that_are_gone_count_for_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path()).unwrap();
     fill(&engine);
-    let row = own::counts_row(KeyspaceId(100)).unwrap();
+    let row = system::counts_row(KeyspaceId(100)).unwrap();
     let counts = Counts {
         keys: 7,
         expires: 0,
     };
-    let stale = engine.db.put_cf(&engine.own_cf, row, counts.encode());
+    let stale = engine.db.put_cf(&engine.system_cf, row, counts.encode());
     stale.unwrap();
     assert_counts(&engine);
     drop(engine);
@@ -105,9 +105,9 @@ fn version_1_has_all_counts_in_the_state_row() {
     let dir = tempfile::tempdir().unwrap();
     fill(&open(dir.path()).unwrap());
     let rows = raw(dir.path());
-    let mut state = State::decode(&rows.get(own::STATE).unwrap().unwrap()).unwrap();
+    let mut state = State::decode(&rows.get(system::STATE).unwrap().unwrap()).unwrap();
     for id in (0..u32::from(DBS)).map(KeyspaceId) {
-        if let Some(row) = own::counts_row(id) {
+        if let Some(row) = system::counts_row(id) {
             let counts = rows.get(row).unwrap().unwrap();
             state.set_counts(id, Counts::decode(&counts).unwrap());
             rows.delete(row).unwrap();
@@ -115,14 +115,14 @@ fn version_1_has_all_counts_in_the_state_row() {
     }
     let mut row = Vec::new();
     state.encode(&mut row);
-    rows.put(own::STATE, row).unwrap();
-    rows.put(own::FORMAT, 1u32.to_be_bytes()).unwrap();
+    rows.put(system::STATE, row).unwrap();
+    rows.put(system::FORMAT, 1u32.to_be_bytes()).unwrap();
     drop(rows);
     for _ in 0..2 {
         assert_counts(&open(dir.path()).unwrap());
     }
     let rows = raw(dir.path());
-    let version = rows.get(own::FORMAT).unwrap().unwrap();
+    let version = rows.get(system::FORMAT).unwrap().unwrap();
     assert_eq!(version, FORMAT_VERSION.to_be_bytes());
 }
 
@@ -132,7 +132,7 @@ fn versions_that_are_not_known_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         drop(open(dir.path()).unwrap());
         raw(dir.path())
-            .put(own::FORMAT, version.to_be_bytes())
+            .put(system::FORMAT, version.to_be_bytes())
             .unwrap();
         let text = refusal(dir.path());
         assert!(

@@ -3,7 +3,7 @@
 use super::model::{At, Content, DBS, Key, Model, Op};
 use crate::encoding::meta::{Counted, MetaView};
 use crate::encoding::reader::Reader;
-use crate::encoding::{CollectionId, Kind, Meta, keys, tag};
+use crate::encoding::{CollectionId, Meta, ValueType, keys, tag};
 use crate::storage::Direction;
 use crate::storage::{DbIndex, Engine, KeyMeta, StorageConfig, Txn, View};
 use std::collections::BTreeMap;
@@ -172,12 +172,12 @@ fn lookup(txn: &mut Txn, at: At) -> Option<KeyMeta> {
 fn put(txn: &mut Txn, at: At, key: &Key) {
     let db = DbIndex(at.db);
     let old = lookup(txn, at);
-    let mut meta = Meta::new(Kind::String);
+    let mut meta = Meta::new(ValueType::String);
     meta.expire_ms = key.expire_ms;
     let body = match &key.content {
         Content::Bytes(bytes) => bytes.clone(),
         Content::Fields(fields) => {
-            meta.kind = Kind::Hash;
+            meta.kind = ValueType::Hash;
             meta.rows = true;
             let id = txn.new_id();
             for (field, value) in fields {
@@ -188,7 +188,7 @@ fn put(txn: &mut Txn, at: At, key: &Key) {
             Counted { id, count }.encode().to_vec()
         }
         Content::Items(first, items) => {
-            meta.kind = Kind::List;
+            meta.kind = ValueType::List;
             meta.rows = true;
             let id = txn.new_id();
             for (index, item) in (*first..).zip(items) {
@@ -219,7 +219,7 @@ fn field_row(view: &View, id: CollectionId, field: &[u8]) -> keys::RowKey {
 
 fn set_field(txn: &mut Txn, at: At, field: &[u8], value: &[u8]) {
     let db = DbIndex(at.db);
-    let Some(old) = lookup(txn, at).filter(|k| k.meta.kind == Kind::Hash) else {
+    let Some(old) = lookup(txn, at).filter(|k| k.meta.kind == ValueType::Hash) else {
         return;
     };
     let mut counted = old.counted().unwrap();
@@ -232,7 +232,7 @@ fn set_field(txn: &mut Txn, at: At, field: &[u8], value: &[u8]) {
 
 fn delete_field(txn: &mut Txn, at: At, field: &[u8]) {
     let db = DbIndex(at.db);
-    let Some(old) = lookup(txn, at).filter(|k| k.meta.kind == Kind::Hash) else {
+    let Some(old) = lookup(txn, at).filter(|k| k.meta.kind == ValueType::Hash) else {
         return;
     };
     let mut counted = old.counted().unwrap();
@@ -252,7 +252,7 @@ fn delete_field(txn: &mut Txn, at: At, field: &[u8]) {
 
 fn push_front(txn: &mut Txn, at: At, value: &[u8]) {
     let db = DbIndex(at.db);
-    let Some(old) = lookup(txn, at).filter(|k| k.meta.kind == Kind::List) else {
+    let Some(old) = lookup(txn, at).filter(|k| k.meta.kind == ValueType::List) else {
         return;
     };
     let (id, first, end) = split_list_body(&old.body);
@@ -265,7 +265,7 @@ fn push_front(txn: &mut Txn, at: At, value: &[u8]) {
 
 fn cut_front(txn: &mut Txn, at: At, n: usize) {
     let db = DbIndex(at.db);
-    let Some(old) = lookup(txn, at).filter(|k| k.meta.kind == Kind::List) else {
+    let Some(old) = lookup(txn, at).filter(|k| k.meta.kind == ValueType::List) else {
         return;
     };
     let (id, first, end) = split_list_body(&old.body);
@@ -326,7 +326,7 @@ pub fn read_db(view: &mut View, db: DbIndex) -> BTreeMap<Vec<u8>, Key> {
 
 fn read_key(view: &mut View, db: DbIndex, row: MetaView<'_>) -> Key {
     let content = match row.meta.kind {
-        Kind::Hash => {
+        ValueType::Hash => {
             let id = row.id().unwrap();
             let rows = read_elements(view, db, tag::HASH_FIELD, id);
             let fields = rows.into_iter().map(|(row_key, value)| {
@@ -338,7 +338,7 @@ fn read_key(view: &mut View, db: DbIndex, row: MetaView<'_>) -> Key {
             assert_eq!(fields.len() as u64, counted.count);
             Content::Fields(fields)
         }
-        Kind::List => {
+        ValueType::List => {
             let (id, first, end) = split_list_body(row.body);
             let rows = read_elements(view, db, tag::LIST_ITEM, id);
             let indices = rows.iter().map(|(k, _)| keys::split_indexed(k).unwrap());

@@ -1,7 +1,7 @@
 //! Several threads on the same keys.
 
 use super::run::config;
-use crate::encoding::{Kind, Meta};
+use crate::encoding::{Meta, ValueType};
 use crate::storage::{DbIndex, Engine, KeyMeta, Txn, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ fn amount(found: &KeyMeta) -> i64 {
 }
 
 fn write(txn: &mut Txn, key: &[u8], old: Option<&Meta>, amount: i64) {
-    let meta = Meta::new(Kind::String);
+    let meta = Meta::new(ValueType::String);
     txn.put_key(DbIndex(0), key, old, meta, &amount.to_be_bytes())
         .unwrap();
 }
@@ -192,7 +192,7 @@ fn a_lock_shows_what_its_last_holder_wrote_to_a_new_db() {
         early.begin(1).unwrap();
         first.begin(1).unwrap();
         first.lock([hash].into_iter()).unwrap();
-        let meta = Meta::new(Kind::String);
+        let meta = Meta::new(ValueType::String);
         first.put_key(db, &key, None, meta, b"12345678").unwrap();
         first.commit().unwrap();
         early.lock([hash].into_iter()).unwrap();

@@ -17,8 +17,8 @@
 
 use crate::encoding::keys::element;
 use crate::encoding::meta::encode_reclaim;
-use crate::encoding::own::KeyspaceId;
-use crate::encoding::{CollectionId, Kind, keys};
+use crate::encoding::system::KeyspaceId;
+use crate::encoding::{CollectionId, ValueType, keys};
 use crate::storage::engine::ColumnFamily;
 use crate::storage::engine::ahead::Place;
 use crate::storage::txn::overlay::Step;
@@ -59,7 +59,7 @@ impl Txn {
     pub fn begin_early(
         &mut self,
         db: DbIndex,
-        kind: Kind,
+        kind: ValueType,
         id: CollectionId,
         rows: u64,
     ) -> Result<Option<Early>> {
@@ -108,7 +108,7 @@ pub(in crate::storage) type Loads = BTreeMap<Place, Load>;
 
 /// What stands in the pending batch for one collection.
 pub(in crate::storage) struct Load {
-    kind: Kind,
+    kind: ValueType,
     rows: u64,
     bytes: usize,
 }
@@ -205,7 +205,7 @@ mod tests {
         let peak = members;
         let meta = Meta {
             rows: true,
-            ..Meta::new(Kind::Set)
+            ..Meta::new(ValueType::Set)
         };
         let body = Grown { counted, peak }.encode();
         txn.put_key(DB, key, None, meta, &body).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     fn new_early_set(txn: &mut Txn, key: &[u8], members: u64) {
         let id = txn.new_id();
         let mut early = txn
-            .begin_early(DB, Kind::Set, id, members)
+            .begin_early(DB, ValueType::Set, id, members)
             .unwrap()
             .unwrap();
         for n in 0..members {
@@ -336,7 +336,11 @@ mod tests {
                 Then::Clear => {
                     txn.clear_db(DB).unwrap();
                     let id = txn.new_id();
-                    assert!(txn.begin_early(DB, Kind::Set, id, 1).unwrap().is_none());
+                    assert!(
+                        txn.begin_early(DB, ValueType::Set, id, 1)
+                            .unwrap()
+                            .is_none()
+                    );
                 }
             }
             txn.commit().unwrap();

@@ -5,7 +5,7 @@ use super::{Txn, ahead};
 use crate::encoding::CollectionId;
 use crate::encoding::keys::element;
 use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN};
-use crate::encoding::own::KeyspaceId;
+use crate::encoding::system::KeyspaceId;
 use crate::encoding::tag;
 use crate::storage::cache::ranges;
 use crate::storage::cache::rows::is_cacheable;
@@ -44,7 +44,7 @@ impl Txn {
         let nothing = self.batch.overlay.is_empty()
             && self.batch.log.is_empty()
             && self.batch.swaps.is_empty()
-            && self.batch.own.is_empty()
+            && self.batch.system_rows.is_empty()
             && self.batch.early.is_empty();
         let done = if nothing { Ok(()) } else { self.write() };
         if !self.batch.cleared.is_empty() {
@@ -65,7 +65,7 @@ impl Txn {
         if let Err(error) = &done {
             self.engine.fail_unless_refused(error);
             self.undo_swaps(0);
-            self.engine.memory.tallies.forget_all_of(&self.batch.moves);
+            self.engine.memory.ranks.forget_all_of(&self.batch.moves);
         }
         // The locks are still held: see `crate::storage::changes`.
         self.announce_changes();
@@ -74,20 +74,20 @@ impl Txn {
     }
 
     /// What was written is what everybody reads once the key locks are let go.
-    pub(super) fn refresh_hot_rows(&self) {
-        let tallies = &self.engine.memory.tallies;
-        tallies.count(&self.batch.moves);
+    pub(super) fn refresh_caches(&self) {
+        let ranks = &self.engine.memory.ranks;
+        ranks.count(&self.batch.moves);
         for &id in &self.batch.cleared {
             if let Some(keyspace) = self.by_id(id) {
-                keyspace.forget_hot_rows();
+                keyspace.forget_cached_rows();
             }
         }
-        let hot = &self.engine.memory.hot;
+        let hot = &self.engine.memory.rows;
         for (id, from, to) in self.batch.overlay.deleted_ranges() {
-            tallies.forget_range(id, from, to);
+            ranks.forget_range(id, from, to);
             if let (Some(keyspace), Some(map)) = (self.by_id(id), ranges::map_of(from, to)) {
                 let hash = self.batch.overlay.hash(id, map);
-                hot.forget_runs(keyspace.hot_hash(hash), &ranges::names(map));
+                hot.forget_ranges(keyspace.cache_hash(hash), &ranges::names(map));
             }
         }
         // Most rows are of the keyspace of the row before.
@@ -102,7 +102,7 @@ impl Txn {
             if is_cacheable(key)
                 && let Some(keyspace) = of(&mut expected, id)
             {
-                hot.prefetch_set(keyspace.hot_hash(hash));
+                hot.prefetch_set(keyspace.cache_hash(hash));
             }
         };
         let retired = self.retired();
@@ -110,7 +110,8 @@ impl Txn {
         self.batch
             .overlay
             .for_each_row(expect, |id, hash, key, value| {
-                let (mut of_run, cacheable) = (ranges::is_of_run(key), is_cacheable(key));
+                let (mut of_run, cacheable) =
+                    (ranges::is_cacheable_range_row(key), is_cacheable(key));
                 if !of_run && !cacheable {
                     return;
                 }
@@ -123,7 +124,7 @@ impl Txn {
                 let value = value.filter(|_| !is_retired);
                 of_run &= !is_retired;
                 if cacheable {
-                    hot.update(keyspace.hot_hash(hash), key, value);
+                    hot.update(keyspace.cache_hash(hash), key, value);
                 }
                 if !of_run {
                     return;
@@ -132,11 +133,11 @@ impl Txn {
                 if map.keyspace != Some(id) || map.names[0][..ELEMENT_PREFIX_LEN] != *prefix {
                     map = LastMap {
                         keyspace: Some(id),
-                        hash: keyspace.hot_hash(self.batch.overlay.hash(id, prefix)),
+                        hash: keyspace.cache_hash(self.batch.overlay.hash(id, prefix)),
                         names: ranges::names(prefix),
                     };
                 }
-                hot.update_runs(map.hash, &map.names, key, value);
+                hot.update_ranges(map.hash, &map.names, key, value);
             });
         for (id, dead) in retired {
             let Some(keyspace) = self.by_id(id) else {
@@ -144,7 +145,7 @@ impl Txn {
             };
             for prefix in ranges::TAGS.map(|tag| keys::element_prefix(tag, dead)) {
                 let hash = self.batch.overlay.hash(id, &prefix);
-                hot.forget_runs(keyspace.hot_hash(hash), &ranges::names(&prefix));
+                hot.forget_ranges(keyspace.cache_hash(hash), &ranges::names(&prefix));
             }
         }
     }
@@ -248,8 +249,9 @@ impl Txn {
                 Step::DeleteRange(id, from, to) => batch.delete_range_cf(&cf_of(id)?.cf, from, to),
             }
         }
-        for (key, value) in &view.batch.own {
-            view.engine.put_own_row(key, value.as_deref(), &mut batch);
+        for (key, value) in &view.batch.system_rows {
+            view.engine
+                .put_system_row(key, value.as_deref(), &mut batch);
         }
         for (a, b) in &view.batch.swaps {
             view.engine.put_map_rows(&[*a, *b], &mut batch);
@@ -305,7 +307,7 @@ impl Txn {
         }
         drop(commit);
         fail_point("before-refresh")?;
-        self.refresh_hot_rows();
+        self.refresh_caches();
         for delta in &view.batch.deltas {
             if let Some(keyspace) = view.by_id(delta.keyspace) {
                 keyspace.ttl_low_ms.announce(delta.ttl_ms);

@@ -12,9 +12,9 @@
 
 use crate::encoding::meta::encode_reclaim;
 use crate::encoding::meta::{Counted, MetaView};
-use crate::encoding::own::KeyspaceId;
 use crate::encoding::reader::Reader;
-use crate::encoding::{CollectionId, Kind, Meta, keys};
+use crate::encoding::system::KeyspaceId;
+use crate::encoding::{CollectionId, Meta, ValueType, keys};
 use crate::storage::engine::listeners::How;
 use crate::storage::txn::events::{Class, MISS};
 use crate::storage::txn::{Row, Txn, View};
@@ -164,7 +164,7 @@ impl View {
         Ok(())
     }
 
-    fn queue(&mut self, keyspace: KeyspaceId, kind: Kind, id: CollectionId, rows: u64) {
+    fn queue(&mut self, keyspace: KeyspaceId, kind: ValueType, id: CollectionId, rows: u64) {
         let value = encode_reclaim(kind, rows);
         self.put(keyspace, &keys::reclaim(id), &value);
         self.note_reclaim(keyspace, id);
@@ -177,12 +177,12 @@ pub fn rows_of(old: &KeyMeta) -> Result<u64> {
     let mut r = Reader::new(&old.body, "meta rows");
     r.u64()?;
     Ok(match old.meta.kind {
-        Kind::List => {
+        ValueType::List => {
             let (head, tail) = (r.u64()?, r.u64()?);
             tail.wrapping_sub(head)
         }
-        Kind::String => r.u64()?.div_ceil(1 << 12),
-        Kind::Hash | Kind::Set | Kind::Zset | Kind::Stream => r.u64()?,
+        ValueType::String => r.u64()?.div_ceil(1 << 12),
+        ValueType::Hash | ValueType::Set | ValueType::Zset | ValueType::Stream => r.u64()?,
     })
 }
 
@@ -306,7 +306,7 @@ impl Txn {
     pub fn queue_reclaim(
         &mut self,
         db: DbIndex,
-        kind: Kind,
+        kind: ValueType,
         id: CollectionId,
         rows: u64,
     ) -> Result<()> {

@@ -308,7 +308,7 @@ impl Txn {
         self.batch.log.clear();
         self.batch.deltas.clear();
         self.batch.swaps.clear();
-        self.batch.own.clear();
+        self.batch.system_rows.clear();
         self.batch.cleared.clear();
         self.batch.early.clear();
         self.batch.moves.truncate(0);

@@ -87,14 +87,14 @@ impl View {
         self.engine.access.locks.prefetch(Locks::stripe(hash));
         each(hash);
         let row = self.batch.overlay.hash_tagged(keyspace.id, tag::META, key);
-        let hash = keyspace.hot_hash(row);
-        self.engine.memory.hot.prefetch_set(hash);
+        let hash = keyspace.cache_hash(row);
+        self.engine.memory.rows.prefetch_set(hash);
         Some(Expected(hash))
     }
 
     /// The second step: see [`View::prefetch_place`].
     pub fn prefetch_row(&self, expected: Expected) {
-        self.engine.memory.hot.prefetch_row(expected.0);
+        self.engine.memory.rows.prefetch_row(expected.0);
     }
 
     /// The row under `key` in the keyspace of `db`.
@@ -107,8 +107,13 @@ impl View {
             Pending::Put(value) => Ok(Some(Row::Pending(value))),
             Pending::Deleted => Ok(None),
             Pending::Unknown if is_cacheable(key) && self.reads.snapshot.is_none() => {
-                let hash = keyspace.hot_hash(hash);
-                match self.engine.memory.hot.look(hash, key, SmallVec::from_slice) {
+                let hash = keyspace.cache_hash(hash);
+                match self
+                    .engine
+                    .memory
+                    .rows
+                    .look(hash, key, SmallVec::from_slice)
+                {
                     Ok(bytes) => Ok(Some(Row::Hot(bytes))),
                     Err(seen) => self.stored_row(keyspace, hash, key, seen),
                 }
@@ -118,7 +123,7 @@ impl View {
                 let stored = self.engine.db.get_pinned_cf_opt(&keyspace.cf, key, read)?;
                 let bytes = stored.as_ref().map_or(0, |value| value.len());
                 self.lending.note_read(bytes, self.batch.overlay.bytes())?;
-                self.reads.patience.spend(bytes)?;
+                self.reads.budget.spend(bytes)?;
                 Ok(stored.map(Row::Stored))
             }
         }
@@ -139,8 +144,8 @@ impl View {
         match self.batch.overlay.get_hashed(hash, keyspace.id, key) {
             Pending::Put(value) => return Ok(Some(look(value))),
             Pending::Deleted => return Ok(None),
-            Pending::Unknown if let Some(moment) = &self.reads.snapshot => {
-                if let Some(row) = self.hot_at(moment, db, keyspace.hot_hash(hash), key) {
+            Pending::Unknown if let Some(snapshot) = &self.reads.snapshot => {
+                if let Some(row) = self.cached_at(snapshot, db, keyspace.cache_hash(hash), key) {
                     return Ok(Some(look(&row)));
                 }
                 let read = &self.reads.options;
@@ -149,9 +154,9 @@ impl View {
             }
             Pending::Unknown => {}
         }
-        let hash = keyspace.hot_hash(hash);
+        let hash = keyspace.cache_hash(hash);
         let mut look = Some(look);
-        let found = self.engine.memory.hot.look(hash, key, |value| {
+        let found = self.engine.memory.rows.look(hash, key, |value| {
             let look = look.take();
             look.map(|look| look(value))
         });
@@ -164,16 +169,16 @@ impl View {
         }
     }
 
-    /// A hot meta row, if it surely is what it was at that moment. Nobody has its stripe
+    /// A hot meta row, if it surely is what it was at that snapshot. Nobody has its stripe
     /// before the look: who had changed the key before the moment has brought the hot row
     /// up to date. Nobody has it after the look, either: who has changed the key since, so
     /// that others may have made a hot row of what he wrote, has noted that. Turns that are
     /// exclusive, of which no stripe tells, are not possible while this one lasts.
-    fn hot_at(
+    fn cached_at(
         &self,
-        moment: &ReadSnapshot,
+        snapshot: &ReadSnapshot,
         db: DbIndex,
-        hot_hash: u64,
+        cache_hash: u64,
         row_key: &[u8],
     ) -> Option<SmallVec<[u8; 64]>> {
         let key = row_key.strip_prefix(&[tag::META])?;
@@ -184,10 +189,10 @@ impl View {
         }
         let row = engine
             .memory
-            .hot
-            .look(hot_hash, row_key, SmallVec::from_slice);
+            .rows
+            .look(cache_hash, row_key, SmallVec::from_slice);
         let holds = !engine.access.locks.is_taken(stripe)
-            && engine.durability.is_as_of(moment.last_commit, stripe);
+            && engine.durability.is_as_of(snapshot.last_commit, stripe);
         row.ok().filter(|_| holds)
     }
 
@@ -195,7 +200,7 @@ impl View {
     fn stored_row(
         &self,
         keyspace: &Keyspace,
-        hot_hash: u64,
+        cache_hash: u64,
         key: &[u8],
         seen: Version,
     ) -> Result<Option<Row<'_>>> {
@@ -204,7 +209,7 @@ impl View {
         if let Some(value) = &stored {
             self.lending
                 .note_read(value.len(), self.batch.overlay.bytes())?;
-            self.engine.memory.hot.offer(hot_hash, key, value, seen);
+            self.engine.memory.rows.offer(cache_hash, key, value, seen);
         }
         Ok(stored.map(Row::Stored))
     }

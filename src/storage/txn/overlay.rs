@@ -11,7 +11,7 @@
 //! key, older ones hang behind it. The order needed by range reads is made when
 //! the first range read asks for it and kept up from then on: most ticks never do.
 
-use crate::encoding::own::KeyspaceId;
+use crate::encoding::system::KeyspaceId;
 use crate::storage::cache::{ranges, rows};
 use crate::storage::engine::RowHasher;
 use crate::storage::engine::binlog::BATCH_FRAME;
@@ -41,7 +41,7 @@ const LONG: usize = 1 << (usize::BITS - 1);
 /// What is kept of the key and of the value of a long row that is cut: more than the hot
 /// rows and the runs take of any row, so that what is done with them is the same.
 const KEPT: usize = 2 << 10;
-const _: () = assert!(KEPT > rows::ROW_MAX && KEPT > ranges::RUN_BYTES);
+const _: () = assert!(KEPT > rows::ROW_MAX && KEPT > ranges::RANGE_BYTES);
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {

@@ -6,7 +6,7 @@ use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
 use crate::storage::Direction;
 use crate::storage::engine::Keyspace;
 use crate::storage::engine::rows::open_rows;
-use crate::storage::rank::{At, Kept, LONG_STRETCH_ROWS, Place, Start, Tally, split};
+use crate::storage::rank::{At, Kept, LONG_STRETCH_ROWS, Place, RankIndex, Start, split};
 use crate::storage::{DbIndex, Engine, Result, StorageError};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Txn {
     /// Says that the row under `key` comes into its map, or goes: called with each
-    /// row of a map that may have a tally.
-    pub fn tally(&mut self, db: DbIndex, key: &[u8], came: bool) -> Result<()> {
-        if !self.engine.memory.tallies.any.load(Ordering::Relaxed) {
+    /// row of a map that may have a index.
+    pub fn note_row(&mut self, db: DbIndex, key: &[u8], came: bool) -> Result<()> {
+        if !self.engine.memory.ranks.any.load(Ordering::Relaxed) {
             return Ok(());
         }
         let keyspace = self.keyspace_for_write(db)?;
         if let Some((map, place)) = split(keyspace, key)
-            && self.engine.memory.tallies.get(&map).is_some()
+            && self.engine.memory.ranks.get(&map).is_some()
         {
             self.batch.moves.push(map, place, came);
         }
@@ -30,35 +30,35 @@ impl Txn {
 }
 
 impl View {
-    /// Whether the map of the row under `key` has a tally.
-    pub fn has_tally(&self, db: DbIndex, key: &[u8]) -> bool {
+    /// Whether the map of the row under `key` has a index.
+    pub fn has_rank_index(&self, db: DbIndex, key: &[u8]) -> bool {
         let keyspace = self.keyspace(db);
         let map = keyspace.and_then(|keyspace| split(keyspace.id, key));
-        map.is_some_and(|(map, _)| self.engine.memory.tallies.get(&map).is_some())
+        map.is_some_and(|(map, _)| self.engine.memory.ranks.get(&map).is_some())
     }
 
     /// A place at or before the row under `key`, few rows away from it, and how
-    /// many rows of the map stand before that place. The map gets a tally if it has
+    /// many rows of the map stand before that place. The map gets a index if it has
     /// none; `None`: not now.
-    pub fn tallied_before(&mut self, db: DbIndex, key: &[u8]) -> Result<Option<Start>> {
-        self.ask_tally(db, key, |tally, _, place| tally.find(place))
+    pub fn rank_start_before(&mut self, db: DbIndex, key: &[u8]) -> Result<Option<Start>> {
+        self.ask_rank_index(db, key, |index, _, place| index.find(place))
     }
 
     /// A place at or before the row that has `n` others before it in the map of the
-    /// row under `key`, as [`View::tallied_before`].
-    pub fn tallied_at(&mut self, db: DbIndex, key: &[u8], n: u64) -> Result<Option<Start>> {
-        self.ask_tally(db, key, |tally, pending, _| tally.nth(n, pending))
+    /// row under `key`, as [`View::rank_start_before`].
+    pub fn rank_start_at(&mut self, db: DbIndex, key: &[u8], n: u64) -> Result<Option<Start>> {
+        self.ask_rank_index(db, key, |index, pending, _| index.nth(n, pending))
     }
 
-    fn ask_tally(
+    fn ask_rank_index(
         &mut self,
         db: DbIndex,
         key: &[u8],
-        find: impl Fn(&Tally, &dyn Fn(&[u8]) -> i64, &[u8]) -> At,
+        find: impl Fn(&RankIndex, &dyn Fn(&[u8]) -> i64, &[u8]) -> At,
     ) -> Result<Option<Start>> {
         if self.reads.snapshot.is_some() {
             // It counts what is there now.
-            return Err(StorageError::TakesLong);
+            return Err(StorageError::ReadBudgetSpent);
         }
         let Some(keyspace) = self.keyspace(db).cloned() else {
             return Ok(None);
@@ -78,15 +78,15 @@ impl View {
                     .sorted_range(keyspace.id, prefix, &end)
                     .is_empty());
         let engine: &Engine = &self.engine;
-        let tallies = &engine.memory.tallies;
-        let (kept, mut grown) = match tallies.get(&map) {
+        let ranks = &engine.memory.ranks;
+        let (kept, mut grown) = match ranks.get(&map) {
             Some(kept) => (kept, false),
             None if !nothing_pending => return Ok(None),
             None => {
                 let kept = Kept {
                     asked: AtomicU64::new(0),
                     bytes: AtomicU64::new(0),
-                    tally: Mutex::new(Tally::new()),
+                    index: Mutex::new(RankIndex::new()),
                 };
                 (Arc::new(kept), true)
             }
@@ -94,28 +94,28 @@ impl View {
         if self.batch.overlay.deletes_ranges() {
             return Ok(None);
         }
-        let asked = tallies.questions.fetch_add(1, Ordering::Relaxed);
+        let asked = ranks.questions.fetch_add(1, Ordering::Relaxed);
         kept.asked.store(asked, Ordering::Relaxed);
         let pending = |place: &[u8]| self.batch.moves.before(&map, place);
-        let mut tally = kept.tally.lock();
+        let mut index = kept.index.lock();
         let mut at = if grown {
             (0, 0)
         } else {
-            find(&tally, &pending, place)
+            find(&index, &pending, place)
         };
-        if nothing_pending && (grown || tally.stretch(at).rows > LONG_STRETCH_ROWS) {
-            self.recount(&keyspace, prefix, &end, &mut tally, at)?;
+        if nothing_pending && (grown || index.stretch(at).rows > LONG_STRETCH_ROWS) {
+            self.recount(&keyspace, prefix, &end, &mut index, at)?;
             grown = true;
-            at = find(&tally, &pending, place);
+            at = find(&index, &pending, place);
         }
-        let place = tally.stretch(at).from.clone();
-        let before = tally.before(at).saturating_add_signed(pending(&place));
+        let place = index.stretch(at).from.clone();
+        let before = index.before(at).saturating_add_signed(pending(&place));
         if grown {
-            kept.bytes.store(tally.bytes, Ordering::Relaxed);
-            drop(tally);
-            tallies.any.store(true, Ordering::Relaxed);
-            tallies.kept.write().insert(map, kept);
-            tallies.make_room();
+            kept.bytes.store(index.bytes, Ordering::Relaxed);
+            drop(index);
+            ranks.any.store(true, Ordering::Relaxed);
+            ranks.kept.write().insert(map, kept);
+            ranks.make_room();
         }
         Ok(Some(Start { before, place }))
     }
@@ -127,7 +127,7 @@ impl View {
         keyspace: &Keyspace,
         prefix: &[u8],
         end: &RowKey,
-        tally: &mut Tally,
+        index: &mut RankIndex,
         at: At,
     ) -> Result<()> {
         let row_key = |place: &Place| {
@@ -136,12 +136,12 @@ impl View {
             key
         };
         let engine: &Engine = &self.engine;
-        let from = row_key(&tally.stretch(at).from);
-        let to = tally.end_of(at).map_or_else(|| end.clone(), row_key);
+        let from = row_key(&index.stretch(at).from);
+        let to = index.end_of(at).map_or_else(|| end.clone(), row_key);
         let forward = Direction::Forward;
         let mut rows = open_rows(engine, None, keyspace, &from, &to, forward, None);
-        tally.recount(at, || {
-            self.reads.patience.spend(0)?;
+        index.recount(at, || {
+            self.reads.budget.spend(0)?;
             let found = rows.key().and_then(|key| key.get(ELEMENT_PREFIX_LEN..));
             let found = found.map(Place::from_slice);
             match found {

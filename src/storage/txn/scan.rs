@@ -11,7 +11,7 @@
 //! one ([`crate::storage::runs`]), and leave one behind for the next reader.
 
 use crate::encoding::keys::{ELEMENT_PREFIX_LEN, RowKey};
-use crate::encoding::own::KeyspaceId;
+use crate::encoding::system::KeyspaceId;
 use crate::storage::Direction;
 use crate::storage::cache::ranges::{self, READ_AHEAD, Run};
 use crate::storage::cache::rows;
@@ -21,7 +21,7 @@ use crate::storage::engine::{Engine, Keyspace};
 use crate::storage::txn::View;
 use crate::storage::txn::lending::Lending;
 use crate::storage::txn::overlay::Overlay;
-use crate::storage::txn::read_budget::Patience;
+use crate::storage::txn::read_budget::ReadBudget;
 use crate::storage::{DbIndex, Result};
 use rocksdb::perf::{PerfContext, PerfMetric, PerfStatsLevel, set_perf_stats};
 use rocksdb::{DBRawIteratorWithThreadMode, ErrorKind};
@@ -73,7 +73,7 @@ pub struct Scan<'a> {
     stored: Stored<'a>,
     runs: Option<Runs<'a>>,
     overlay: &'a Overlay,
-    patience: &'a Patience,
+    budget: &'a ReadBudget,
     lending: &'a Lending,
     keyspace: KeyspaceId,
     /// What is left of the pending rows, as positions of the sorted order.
@@ -194,7 +194,7 @@ impl View {
             stored: Stored::None,
             runs: None,
             overlay: &view.batch.overlay,
-            patience: &view.reads.patience,
+            budget: &view.reads.budget,
             lending: &view.lending,
             keyspace: id.unwrap_or(KeyspaceId(u32::MAX)),
             all_pending: pending.clone(),
@@ -207,7 +207,7 @@ impl View {
             && from < to
         {
             match begin {
-                Begin::WithRun => scan.begin_with_run(view, keyspace, from, to),
+                Begin::WithRun => scan.begin_with_range(view, keyspace, from, to),
                 Begin::Stored(bound) => {
                     let rows = open_rows(
                         &view.engine,
@@ -228,22 +228,25 @@ impl View {
 
 impl<'a> Scan<'a> {
     /// Begins with the rows of a run, if there is one.
-    fn begin_with_run(&mut self, view: &'a View, keyspace: &'a Keyspace, from: &[u8], to: &[u8]) {
+    fn begin_with_range(&mut self, view: &'a View, keyspace: &'a Keyspace, from: &[u8], to: &[u8]) {
         let engine: &Engine = &view.engine;
         let direction = self.direction;
         if view.reads.snapshot.is_some() || !ranges::is_worth_it(from, to) {
-            let moment = view.reads.snapshot.as_ref();
-            let rows = open_rows(engine, moment, keyspace, from, to, direction, None);
+            let snapshot = view.reads.snapshot.as_ref();
+            let rows = open_rows(engine, snapshot, keyspace, from, to, direction, None);
             self.stored = Stored::Rows(rows);
             return;
         }
         let prefix = &from[..ELEMENT_PREFIX_LEN];
-        let hash = keyspace.hot_hash(view.batch.overlay.hash(keyspace.id, prefix));
+        let hash = keyspace.cache_hash(view.batch.overlay.hash(keyspace.id, prefix));
         let names = ranges::names(prefix);
-        let (run, seen) = engine.memory.hot.look_at_runs(hash, &names, |kept, bytes| {
-            let run = Run::decode(kept, bytes)?;
-            run.serves(direction, from, to).then_some(run)
-        });
+        let (run, seen) = engine
+            .memory
+            .rows
+            .look_at_ranges(hash, &names, |kept, bytes| {
+                let run = Run::decode(kept, bytes)?;
+                run.serves(direction, from, to).then_some(run)
+            });
         self.runs = Some(Runs {
             engine,
             keyspace,
@@ -259,14 +262,14 @@ impl<'a> Scan<'a> {
             Some(run) => {
                 let at = run.skip(direction, from, to);
                 self.stored = Stored::Run(Box::new(run), at);
-                self.leave_run();
+                self.leave_range();
             }
             None => self.open_behind(Run::starting(direction, from, to)),
         }
     }
 
     /// Goes on with RocksDB if all rows of the run were read.
-    fn leave_run(&mut self) {
+    fn leave_range(&mut self) {
         let Stored::Run(run, at) = &self.stored else {
             return;
         };
@@ -356,8 +359,7 @@ impl<'a> Scan<'a> {
         };
         let bytes = row.map_or(0, |(key, value)| key.len() + value.len());
         self.lending.note_read(bytes, self.overlay.bytes())?;
-        self.patience
-            .spend(row.map_or(0, |(_, value)| value.len()))?;
+        self.budget.spend(row.map_or(0, |(_, value)| value.len()))?;
         Ok(row)
     }
 
@@ -430,7 +432,7 @@ impl<'a> Scan<'a> {
                 Stored::None => {}
                 Stored::Run(_, at) => {
                     *at += 1;
-                    self.leave_run();
+                    self.leave_range();
                 }
                 Stored::Rows(rows) => {
                     match self.direction {
@@ -489,8 +491,8 @@ impl Runs<'_> {
         if record.len() > 0 || self.used_up {
             let name = &self.names[record.direction() as usize];
             let run = record.encode();
-            let hot = &self.engine.memory.hot;
-            hot.offer_run(self.hash, name, &run, self.seen, self.used_up);
+            let hot = &self.engine.memory.rows;
+            hot.offer_range(self.hash, name, &run, self.seen, self.used_up);
         }
     }
 

@@ -2,7 +2,7 @@
 //! [`crate::storage::full_sync::staging`].
 
 use super::Txn;
-use crate::encoding::{keys, own};
+use crate::encoding::{keys, system};
 use crate::storage::engine::history::Following;
 use crate::storage::full_sync::snapshot::DataSet;
 use crate::storage::full_sync::staging::Staging;
@@ -40,7 +40,7 @@ impl Txn {
         self.batch.overlay.clear();
         self.batch.log.clear();
         self.batch.deltas.clear();
-        self.batch.own.clear();
+        self.batch.system_rows.clear();
         self.batch.moves.truncate(0);
         self.changes.truncate(0);
         self.batch.new_ids.get_mut().clear();
@@ -62,11 +62,11 @@ impl Txn {
         for (keyspace, id) in &self.batch.early {
             batch.delete_cf(&self.column_family(*keyspace)?, keys::reclaim(*id));
         }
-        let libraries = std::mem::take(&mut self.batch.own);
+        let libraries = std::mem::take(&mut self.batch.system_rows);
         if let Some(staging) = &mut self.staging {
             staging.write(batch)?;
             for (row, text) in libraries {
-                let name = row.strip_prefix(&[own::LIBRARY_TAG]);
+                let name = row.strip_prefix(&[system::LIBRARY_TAG]);
                 staging.libraries.extend(name.map(<[u8]>::to_vec).zip(text));
             }
         }
@@ -75,7 +75,7 @@ impl Txn {
                 keyspace.add(delta.keys, delta.expires);
             }
         }
-        self.refresh_hot_rows();
+        self.refresh_caches();
         Ok(())
     }
 

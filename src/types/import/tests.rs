@@ -1,7 +1,7 @@
 //! Files into an empty database.
 
 use super::*;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::exec::testing::{Client, START_MS};
 use crate::rdb::file::FileWriter;
 use crate::rdb::timed_hashes;
@@ -34,10 +34,10 @@ fn file(write: impl FnOnce(&mut FileWriter<Vec<u8>>)) -> Vec<u8> {
 
 fn put(writer: &mut FileWriter<Vec<u8>>, key: &[u8], elements: &[Element<'_>]) {
     let kind = match elements.first() {
-        Some(Element::Item(_)) => Kind::List,
-        Some(Element::Member(_)) => Kind::Set,
-        Some(Element::Scored(..)) => Kind::Zset,
-        _ => Kind::Hash,
+        Some(Element::Item(_)) => ValueType::List,
+        Some(Element::Member(_)) => ValueType::Set,
+        Some(Element::Scored(..)) => ValueType::Zset,
+        _ => ValueType::Hash,
     };
     let (encoder, buffer, mut outlet) = writer.parts();
     encoder.begin(kind, elements.len() as u64, Some(key));

@@ -1,7 +1,7 @@
 //! Members against a model, scan cursors under writes, samples by their frequencies.
 
 use super::Members;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::storage::{DbIndex, Engine, StorageConfig, Txn};
 use crate::types::hashed::{Chunk, Walk};
 use crate::types::set::{Algebra, Operation};
@@ -39,19 +39,19 @@ impl Store {
         self.txn.begin(1).unwrap();
     }
 
-    fn open(&mut self, key: &[u8], kind: Kind) -> Members {
+    fn open(&mut self, key: &[u8], kind: ValueType) -> Members {
         Members::open(&mut self.txn, DB, key, kind).unwrap()
     }
 
     fn add(&mut self, key: &[u8], members: impl IntoIterator<Item = String>) {
-        let mut set = self.open(key, Kind::Set);
+        let mut set = self.open(key, ValueType::Set);
         for member in members {
             set.insert(&mut self.txn, member.as_bytes(), b"").unwrap();
         }
         set.save(&mut self.txn, key).unwrap();
     }
 
-    fn all(&mut self, key: &[u8], kind: Kind) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    fn all(&mut self, key: &[u8], kind: ValueType) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let mut all = BTreeMap::new();
         let map = self.open(key, kind);
         map.for_each(&mut self.txn, |member, value| {
@@ -88,7 +88,7 @@ fn behaves_like_a_map() {
     seed();
     let mut store = Store::new();
     for round in 0..60 {
-        let kind = [Kind::Hash, Kind::Set][round % 2];
+        let kind = [ValueType::Hash, ValueType::Set][round % 2];
         let key = format!("k{}", fastrand::u8(..6)).into_bytes();
         let key = [&key[..], kind.name().as_bytes()].concat();
         let mut model = store.all(&key, kind);
@@ -108,7 +108,9 @@ fn behaves_like_a_map() {
                     assert_eq!(removed, model.remove(member).is_some());
                 } else {
                     let value = match kind {
-                        Kind::Hash => random_bytes(if fastrand::u8(..20) == 0 { 400 } else { 8 }),
+                        ValueType::Hash => {
+                            random_bytes(if fastrand::u8(..20) == 0 { 400 } else { 8 })
+                        }
                         _ => Vec::new(),
                     };
                     let is_new = map.insert(&mut store.txn, member, &value).unwrap();
@@ -134,7 +136,7 @@ fn behaves_like_a_map() {
 #[test]
 fn packed_hash_keeps_the_order_of_insertion() {
     let mut store = Store::new();
-    let mut map = store.open(b"h", Kind::Hash);
+    let mut map = store.open(b"h", ValueType::Hash);
     for (field, value) in [("b", "1"), ("a", "2"), ("c", "3"), ("b", "a longer one")] {
         map.insert(&mut store.txn, field.as_bytes(), value.as_bytes())
             .unwrap();
@@ -159,7 +161,7 @@ fn packed_hash_keeps_the_order_of_insertion() {
 fn packed_integers_come_in_numeric_order() {
     let mut store = Store::new();
     store.add(b"s", ["10", "-3", "9"].map(String::from));
-    let set = store.open(b"s", Kind::Set);
+    let set = store.open(b"s", ValueType::Set);
     let mut chunk = Chunk::default();
     set.fill(&mut store.txn, &mut Walk::one_of(1), &mut chunk)
         .unwrap();
@@ -174,7 +176,7 @@ fn shrunk_maps_are_written_anew() {
     let mut forms = Vec::new();
     for member in 0..20_000 {
         let before = store.txn.lookup(DB, b"s").unwrap().unwrap();
-        let mut set = store.open(b"s", Kind::Set);
+        let mut set = store.open(b"s", ValueType::Set);
         assert!(
             set.remove(&mut store.txn, member.to_string().as_bytes())
                 .unwrap()
@@ -188,7 +190,7 @@ fn shrunk_maps_are_written_anew() {
         if before.meta.rows && (!after.meta.rows || id(&before) != id(&after)) {
             let left = 19_999 - member;
             forms.push((left, after.meta.rows));
-            assert_eq!(store.all(b"s", Kind::Set).len(), left);
+            assert_eq!(store.all(b"s", ValueType::Set).len(), left);
         }
         if member % 1000 == 0 {
             store.commit();
@@ -219,7 +221,7 @@ fn scan_misses_nothing_that_stays() {
     store.add(b"s", stays.iter().cloned());
     let (mut cursor, mut seen, mut calls) = (0, Vec::new(), 0);
     loop {
-        let set = store.open(b"s", Kind::Set);
+        let set = store.open(b"s", ValueType::Set);
         let mut got = 0;
         cursor = set
             .scan(&mut store.txn, cursor, 10, |member, _| {
@@ -233,7 +235,7 @@ fn scan_misses_nothing_that_stays() {
             break;
         }
         assert!(got >= 10);
-        let mut set = store.open(b"s", Kind::Set);
+        let mut set = store.open(b"s", ValueType::Set);
         for _ in 0..5 {
             let member = format!("comes{}", fastrand::u8(..)).into_bytes();
             if !set.insert(&mut store.txn, &member, b"").unwrap() {
@@ -250,7 +252,7 @@ fn scan_misses_nothing_that_stays() {
     let seen: BTreeSet<String> = seen.into_iter().collect();
     assert_eq!(seen.len(), once, "each place is passed once");
     assert!(stays.is_subset(&seen));
-    let set = store.open(b"s", Kind::Set);
+    let set = store.open(b"s", ValueType::Set);
     assert_eq!(
         set.scan(&mut store.txn, u64::MAX, 10, |_, _| {}).unwrap(),
         0
@@ -262,7 +264,7 @@ fn walks_in_chunks_see_everything_once() {
     let mut store = Store::new();
     store.add(b"s", (0..5000).map(|i| i.to_string()));
     store.commit();
-    let set = store.open(b"s", Kind::Set);
+    let set = store.open(b"s", ValueType::Set);
     let (mut walk, mut chunk) = (Walk::one_of(1 << 20), Chunk::default());
     let mut all = Vec::new();
     while !walk.is_done() {
@@ -296,7 +298,7 @@ fn samples_are_uniform() {
         let key = members.to_string().into_bytes();
         store.add(&key, (0..members).map(|i| i.to_string()));
         store.commit();
-        let set = store.open(&key, Kind::Set);
+        let set = store.open(&key, ValueType::Set);
         let mut counts = [const { BTreeMap::<Vec<u8>, u64>::new() }; 3];
         let [one, some, many] = &mut counts;
         let count = |counts: &mut BTreeMap<Vec<u8>, u64>, member: &[u8]| {
@@ -334,7 +336,7 @@ fn few_of_many_are_different() {
     seed();
     let mut store = Store::new();
     store.add(b"s", (0..3000).map(|i| i.to_string()));
-    let set = store.open(b"s", Kind::Set);
+    let set = store.open(b"s", ValueType::Set);
     let mut drawn = BTreeSet::new();
     set.sample_distinct(&mut store.txn, 20, |member, _| {
         assert!(drawn.insert(member.to_vec()));

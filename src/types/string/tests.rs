@@ -261,7 +261,7 @@ fn ranges_as_getrange_has_them() {
 fn other_types_are_refused() {
     let mut bench = Bench::new(64);
     let txn = &mut bench.txn;
-    txn.put_key(DB, b"h", None, Meta::new(Kind::Hash), b"")
+    txn.put_key(DB, b"h", None, Meta::new(ValueType::Hash), b"")
         .unwrap();
     assert!(matches!(get(txn, DB, b"h"), Err(OpError::WrongType)));
     assert!(matches!(

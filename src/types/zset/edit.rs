@@ -4,7 +4,7 @@ use super::rows::Rows;
 use super::span::{Span, place};
 use super::{Direction, Form, Member, Zset, packed};
 use crate::encoding::packed::put_scored;
-use crate::encoding::{CollectionId, Kind, Meta};
+use crate::encoding::{CollectionId, Meta, ValueType};
 use crate::storage::{DbIndex, KeyMeta, Txn, Value};
 use crate::types::{OpError, OpResult, lookup};
 use std::ops::Deref;
@@ -59,7 +59,7 @@ impl Deref for Edit<'_> {
 impl<'k> Edit<'k> {
     /// The sorted set under a key, or a new one.
     pub fn open(txn: &mut Txn, db: DbIndex, key: &'k [u8]) -> OpResult<Edit<'k>> {
-        let old = lookup(txn, db, key, Kind::Zset)?;
+        let old = lookup(txn, db, key, ValueType::Zset)?;
         let (meta, form) = match old {
             Some(old) => (Some(old.meta), Form::decode(db, &old.meta, old.body)?),
             None => (None, Form::empty()),
@@ -241,7 +241,7 @@ impl<'k> Edit<'k> {
             return Ok(());
         }
         let old = self.old.as_ref();
-        let mut meta = self.old.unwrap_or(Meta::new(Kind::Zset));
+        let mut meta = self.old.unwrap_or(Meta::new(ValueType::Zset));
         match &mut self.zset.form {
             Form::Packed { body, .. } => {
                 meta.rows = false;
@@ -343,7 +343,7 @@ pub fn store(txn: &mut Txn, db: DbIndex, key: &[u8], elements: &[(f64, Member)])
         }
         return Ok(());
     }
-    let mut meta = Meta::new(Kind::Zset);
+    let mut meta = Meta::new(ValueType::Zset);
     let config = &txn.engine().config;
     let (max_bytes, max_entries) = (config.packed_max_bytes, config.packed_max_entries);
     let mut body = Vec::new();

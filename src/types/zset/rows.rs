@@ -12,7 +12,7 @@ use super::span::{Place, Span, just_after, place};
 use super::{Direction, Each, Member};
 use crate::encoding::meta::Counted;
 use crate::encoding::reader::{Reader, put_bytes};
-use crate::encoding::{CollectionId, Corrupt, Kind, RowKey, keys, score, tag};
+use crate::encoding::{CollectionId, Corrupt, RowKey, ValueType, keys, score, tag};
 use crate::storage::rank::Start;
 use crate::storage::{DbIndex, Txn, View};
 use crate::types::OpResult;
@@ -133,24 +133,28 @@ impl Rows {
     }
 
     /// Whether storage keeps a tally of the elements.
-    pub(super) fn is_tallied(&self, view: &View) -> bool {
-        !self.fresh && view.has_tally(self.db, &self.row_key(&[]))
+    pub(super) fn has_rank_index(&self, view: &View) -> bool {
+        !self.fresh && view.has_rank_index(self.db, &self.row_key(&[]))
     }
 
     /// A place at or before `place` and near it. `None`: there can be no tally now.
-    pub(super) fn tallied_before(&self, view: &mut View, place: &[u8]) -> OpResult<Option<Start>> {
+    pub(super) fn rank_start_before(
+        &self,
+        view: &mut View,
+        place: &[u8],
+    ) -> OpResult<Option<Start>> {
         match self.fresh {
             true => Ok(None),
-            false => Ok(view.tallied_before(self.db, &self.row_key(place))?),
+            false => Ok(view.rank_start_before(self.db, &self.row_key(place))?),
         }
     }
 
     /// A place at or before that of the element with `n` others before it, and near
     /// it. `None`: there can be no tally now.
-    pub(super) fn tallied_at(&self, view: &mut View, n: u64) -> OpResult<Option<Start>> {
+    pub(super) fn rank_start_at(&self, view: &mut View, n: u64) -> OpResult<Option<Start>> {
         match self.fresh {
             true => Ok(None),
-            false => Ok(view.tallied_at(self.db, &self.row_key(&[]), n)?),
+            false => Ok(view.rank_start_at(self.db, &self.row_key(&[]), n)?),
         }
     }
 
@@ -162,7 +166,7 @@ impl Rows {
 
     /// The rows in hash order.
     fn members(&self) -> HashedRows {
-        HashedRows::new(self.db, Kind::Zset, self.id)
+        HashedRows::new(self.db, ValueType::Zset, self.id)
     }
 
     pub(super) fn score(&self, view: &View, member: &[u8]) -> OpResult<Option<f64>> {
@@ -365,7 +369,7 @@ impl Rows {
         self.members().put(txn, member, &score::encode(score))?;
         let row_key = keys::by_score(self.id, score, member);
         txn.put_row(self.db, &row_key, &[])?;
-        txn.tally(self.db, &row_key, true)?;
+        txn.note_row(self.db, &row_key, true)?;
         let end = cut(row_key.get(keys::ELEMENT_PREFIX_LEN..).unwrap_or_default());
         if self.count == 0 || end <= self.first.place.as_slice() {
             self.first = End::at(end);
@@ -379,7 +383,7 @@ impl Rows {
     fn drop_place(&mut self, txn: &mut Txn, score: f64, member: &[u8]) -> OpResult<()> {
         let row_key = keys::by_score(self.id, score, member);
         txn.delete_row(self.db, &row_key)?;
-        txn.tally(self.db, &row_key, false)?;
+        txn.note_row(self.db, &row_key, false)?;
         let end = cut(row_key.get(keys::ELEMENT_PREFIX_LEN..).unwrap_or_default());
         self.first.stale |= end == self.first.place.as_slice();
         self.last.stale |= end == self.last.place.as_slice();

@@ -220,8 +220,8 @@ fn a_script_that_runs_ends_as_it_began() {
         let begun = || server.log().matches("the script has begun").count();
         let before = begun();
         conn.send(&["EVAL", script, "0"]).unwrap();
-        // On the IO thread, and anew on a lane.
-        wait_for("a lane to run it", || begun() >= before + 2);
+        // On the IO thread, and anew on a worker.
+        wait_for("a worker to run it", || begun() >= before + 2);
         conn
     };
     let whole = |mut conn: Conn| assert_eq!(conn.read().unwrap(), Value::bulk("whole"));

@@ -28,7 +28,7 @@ pub(in crate::types::zset) fn count_within(
         return Ok(0);
     }
     if rows.count > LONG_WALK {
-        if !rows.is_tallied(view)
+        if !rows.has_rank_index(view)
             && let Some(count) = walk(rows, view, span, LONG_WALK)?
         {
             return Ok(count);
@@ -76,7 +76,7 @@ pub(super) fn place_at(
         if n < before_from || n >= before_to {
             return Ok(None);
         }
-        if let Some(start) = rows.tallied_at(view, n)? {
+        if let Some(start) = rows.rank_start_at(view, n)? {
             let span = Span {
                 from: Place::from_slice(&start.place),
                 to: None,
@@ -100,7 +100,7 @@ fn before(rows: &Rows, view: &mut View, place: Option<&Place>) -> OpResult<Optio
     let Some(place) = place.filter(|_| !span.is_empty()) else {
         return Ok(Some(0));
     };
-    let Some(start) = rows.tallied_before(view, place)? else {
+    let Some(start) = rows.rank_start_before(view, place)? else {
         return Ok(None);
     };
     let rest = Span {

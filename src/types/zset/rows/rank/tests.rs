@@ -187,7 +187,7 @@ fn ranks_agree_with_a_list() {
             _ => {}
         }
         fixture.check();
-        tallied += fixture.engine.tally_usage().0;
+        tallied += fixture.engine.rank_index_usage().0;
     }
     fixture.commit();
     assert!(tallied > u64::from(ROUNDS / 4), "hardly ever a tally");
@@ -196,7 +196,7 @@ fn ranks_agree_with_a_list() {
 }
 
 #[test]
-fn tallies_keep_to_their_budget() {
+fn rank_indexes_keep_to_their_budget() {
     let mut fixture = Fixture::new(1);
     for _ in 0..100 {
         fixture.add();
@@ -213,7 +213,7 @@ fn tallies_keep_to_their_budget() {
             .unwrap();
     };
     walk(&mut fixture);
-    let (tallies, bytes) = fixture.engine.tally_usage();
+    let (tallies, bytes) = fixture.engine.rank_index_usage();
     assert!(tallies == 1 && bytes > 1000, "{bytes}");
     fixture.engine.set_memory_budget(bytes * 64).unwrap();
     // It goes when it has grown.
@@ -222,6 +222,6 @@ fn tallies_keep_to_their_budget() {
         fixture.commit();
         walk(&mut fixture);
     }
-    assert_eq!(fixture.engine.tally_usage(), (0, 0));
+    assert_eq!(fixture.engine.rank_index_usage(), (0, 0));
     fixture.check();
 }

@@ -1,21 +1,21 @@
-//! Requests that take long: how an IO thread gives one away, and how a lane runs
-//! it (see [`crate::state::lanes`]).
+//! Requests that take long: how an IO thread gives one away, and how a worker runs
+//! it (see [`crate::state::workers`]).
 
 use super::{Executor, Outcome};
 use crate::commands::Error;
 use crate::commands::scripts::busy;
 use crate::resp::Reply;
-use crate::state::lanes::{Done, Job};
+use crate::state::workers::{Done, Job};
 use crate::state::{Server, Session};
 
 /// A request does not wait longer for the memory that its reply takes.
 const IN_VAIN_MS: u64 = 60_000;
 
 impl Executor {
-    /// A request was taken back because it takes long. It goes to a lane, unless
+    /// A request was taken back because it takes long. It goes to a worker, unless
     /// all are occupied by scripts that are slow already. What its client asked before
     /// is committed first.
-    pub(super) fn leave_to_lane(
+    pub(super) fn leave_to_worker(
         &mut self,
         session: &mut Session,
         args: &[&[u8]],
@@ -23,7 +23,7 @@ impl Executor {
         start: usize,
     ) -> Outcome {
         let refused = match self.commit_pending() {
-            Ok(()) => self.no_lane(),
+            Ok(()) => self.no_worker(),
             Err(error) => Some(error),
         };
         match refused {
@@ -37,19 +37,19 @@ impl Executor {
         }
     }
 
-    /// What to say of all lanes if they are occupied by slow scripts.
-    fn no_lane(&self) -> Option<Error> {
-        let lanes = &self.server.lanes;
-        let script = lanes.longest()?;
-        let all_slow = lanes.are_all_slow(self.busy_threshold());
+    /// What to say of all workers if they are occupied by slow scripts.
+    fn no_worker(&self) -> Option<Error> {
+        let workers = &self.server.workers;
+        let script = workers.longest()?;
+        let all_slow = workers.are_all_slow(self.busy_threshold());
         all_slow.then(|| busy(script.is_function))
     }
 
-    /// Refuses the requests that wait for a lane if all are occupied by slow
+    /// Refuses the requests that wait for a worker if all are occupied by slow
     /// scripts: that became known after they were given away.
     pub fn refuse_waiting_jobs(&self) {
-        while let Some(error) = self.no_lane()
-            && let Some(mut job) = self.server.lanes.take_waiting()
+        while let Some(error) = self.no_worker()
+            && let Some(mut job) = self.server.workers.take_waiting()
         {
             let mut reply = Reply::new(job.session.resp3);
             let args = job.request.args();
@@ -61,11 +61,11 @@ impl Executor {
         }
     }
 
-    /// Runs one request to its end, on a lane, in a tick of its own. Gives it
+    /// Runs one request to its end, on a worker, in a tick of its own. Gives it
     /// back if it cannot be run now. What the request did is on its way to other clients
     /// before the reply is, and to the client itself after it.
     pub fn run_job(&mut self, mut job: Job) -> Option<Job> {
-        let lane = self.thread.lane.clone()?;
+        let worker = self.thread.worker.clone()?;
         let mut reply = Reply::new(job.session.resp3);
         if self.server.clients.get(job.session.info.id).is_none() {
             // Who is gone, or was killed, asks for nothing any more.
@@ -74,12 +74,12 @@ impl Executor {
         }
         // It counts as its client's memory only when the client's thread has it.
         reply.bound(&self.server, 0);
-        lane.begin();
+        worker.begin();
         self.start_tick();
         let waited_ms = self.tick.now_ms.saturating_sub(job.wanted_since_ms);
         let waits = job.wanted > 0 && waited_ms < IN_VAIN_MS;
         if waits && !self.server.find_room(self.config(), job.wanted) {
-            lane.end();
+            worker.end();
             return Some(job);
         }
         self.request.shown = job.shown;
@@ -115,7 +115,7 @@ impl Executor {
             None => spread(),
         });
         loop {
-            let postponed = lane.end();
+            let postponed = worker.end();
             if postponed.is_empty() {
                 break;
             }
@@ -128,9 +128,9 @@ impl Executor {
             }
         }
         if let Err(error) = finished {
-            log::debug!("a lane's tick: {error}");
+            log::debug!("a worker's tick: {error}");
         }
-        self.server.lanes.ended();
+        self.server.workers.ended();
         self.server.resume_clients();
         again
     }
@@ -156,7 +156,7 @@ fn answer(
     }
     let thread = session.info.thread;
     let done = Done { session, reply };
-    server.lanes.finish(done, spread);
+    server.workers.finish(done, spread);
     server.wake_threads([thread]);
 }
 
@@ -273,9 +273,9 @@ mod tests {
                 "{line}"
             );
         }
-        let mut lane = client.another().on_lane();
+        let mut worker = client.another().on_worker();
         for (line, count) in [(long[0], 300), (long[1], 200)] {
-            let stream = items(items(lane.run(line)).remove(0));
+            let stream = items(items(worker.run(line)).remove(0));
             assert!(matches!(&stream[1], Value::Array(entries) if entries.len() == count));
         }
         client.check();
@@ -372,8 +372,8 @@ mod tests {
             }
             let request = Request::new(&[b"LPOP".as_slice(), b"list"]);
             let job = Job::new(session, request, false);
-            let mut lane = client.another().on_lane();
-            assert!(lane.parts().0.run_job(job).is_none());
+            let mut worker = client.another().on_worker();
+            assert!(worker.parts().0.run_job(job).is_none());
             let left = if gone { 2 } else { 1 };
             assert_eq!(client.run("LLEN list"), Value::Int(left));
         }
@@ -397,16 +397,16 @@ mod tests {
             let outcome = executor.run(session, &args, &mut Reply::new(false));
             assert_eq!(outcome, Outcome::Done, "{line}");
         }
-        let mut lane = client.another().on_lane();
+        let mut worker = client.another().on_worker();
         let ones = Value::Array(vec![Value::Bulk(b"1".to_vec()), Value::Bulk(b"1".to_vec())]);
-        assert_eq!(lane.run("MGET a b"), ones);
-        assert_eq!(lane.run("LLEN list"), Value::Int(300));
+        assert_eq!(worker.run("MGET a b"), ones);
+        assert_eq!(worker.run("LLEN list"), Value::Int(300));
         for line in ["LRANGE list 0 -1", "ZRANGE z 0 -1"] {
-            assert_eq!(items(lane.run(line)).len(), 300, "{line}");
+            assert_eq!(items(worker.run(line)).len(), 300, "{line}");
         }
         executor.finish_tick().unwrap();
-        assert_eq!(lane.run("LLEN list"), Value::Int(1));
-        assert_eq!(lane.run("GET a"), Value::Bulk(b"2".to_vec()));
+        assert_eq!(worker.run("LLEN list"), Value::Int(1));
+        assert_eq!(worker.run("GET a"), Value::Bulk(b"2".to_vec()));
         client.check();
     }
 
@@ -435,8 +435,8 @@ mod tests {
         );
         assert_eq!(client.run("ZRANK z 298"), Value::Int(298));
         client.run("COPY z other");
-        let mut lane = client.another().on_lane();
-        assert_eq!(lane.run("ZRANK other 299"), Value::Int(299));
+        let mut worker = client.another().on_worker();
+        assert_eq!(worker.run("ZRANK other 299"), Value::Int(299));
         assert_eq!(client.run("ZRANK other 298"), Value::Int(298));
         client.check();
     }
@@ -462,8 +462,8 @@ mod tests {
             let outcome = on_io_thread(&mut client, line, &mut reply);
             assert_eq!(outcome, Outcome::Done, "{line}");
         }
-        let mut lane = client.another().on_lane();
-        let whole = lane.run("GET sparse");
+        let mut worker = client.another().on_worker();
+        let whole = worker.run("GET sparse");
         assert_eq!(whole.as_bytes().map(<[u8]>::len), Some(1_000_003));
         client.check();
     }

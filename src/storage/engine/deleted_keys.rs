@@ -11,19 +11,19 @@ pub(in crate::storage) const LANDMARK_BYTES: usize = 512;
 
 /// What a keyspace knows of its deleted keys.
 #[derive(Debug, Default)]
-pub(in crate::storage) struct Removals {
+pub(in crate::storage) struct DeletedKeys {
     /// Keys removed since the last [`Engine::tidy`].
     pub(in crate::storage) removed: AtomicU64,
     /// What that was at the last look.
     pub(in crate::storage) seen: AtomicU64,
     pub(in crate::storage) landmarks: Mutex<Vec<Box<[u8]>>>,
     /// Ranges of rows that somebody wants compacted.
-    pub(in crate::storage) wishes: Mutex<Vec<RowRange>>,
+    pub(in crate::storage) compactions: Mutex<Vec<RowRange>>,
 }
 
 pub(in crate::storage) type RowRange = (Box<[u8]>, Box<[u8]>);
 
-impl Removals {
+impl DeletedKeys {
     /// A commit has changed the number of keys.
     pub(in crate::storage) fn note(&self, keys: i64) {
         if keys < 0 {

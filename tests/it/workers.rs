@@ -1,4 +1,4 @@
-//! What lanes read, beside clients that write.
+//! What workers read, beside clients that write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -88,7 +88,7 @@ fn a_long_read_sees_one_moment() {
     });
 }
 
-/// Requests that go to a lane keep their place among those of their client, and so do
+/// Requests that go to a worker keep their place among those of their client, and so do
 /// writes that read much before.
 #[test]
 fn long_requests_keep_their_place_in_a_pipeline() {
@@ -132,7 +132,7 @@ fn long_requests_keep_their_place_in_a_pipeline() {
 }
 
 /// Who hears that a write was answered, and asks then, has been told of it before: also
-/// if a lane has run it.
+/// if a worker has run it.
 #[test]
 fn what_a_lane_has_done_is_told_before_its_reply() {
     let server = Server::start(&["--notify-keyspace-events", "KEA"]);
@@ -169,7 +169,7 @@ fn what_a_lane_has_done_is_told_before_its_reply() {
     }
 }
 
-/// Some clients find much to pop, and all but one find nothing any more once a lane
+/// Some clients find much to pop, and all but one find nothing any more once a worker
 /// looks: they wait on, for what comes next or until their time is over.
 #[test]
 fn who_finds_nothing_left_on_a_lane_waits() {

@@ -1,13 +1,13 @@
-//! Lanes: the threads on which scripts run that take long, KEYS where there are many,
+//! Workers: the threads on which scripts run that take long, KEYS where there are many,
 //! requests of thousands of words, and what reads thousands of rows.
 //!
 //! A script starts on the IO thread that has its client, for a slice of time. If
 //! that is not enough, what it did is taken back, and the client's request goes
-//! with the client's session to a lane, which runs it to its end; the IO thread
-//! serves its other clients meanwhile. Lanes may hold keys for long, so IO
-//! threads and other lanes do not wait for these (see [`crate::storage::locks`]):
+//! with the client's session to a worker, which runs it to its end; the IO thread
+//! serves its other clients meanwhile. Workers may hold keys for long, so IO
+//! threads and other workers do not wait for these (see [`crate::storage::locks`]):
 //! commands that need them are tried again, and are refused once the script is a
-//! slow one. Lanes let those go first that were turned away (see `storage::wishes`).
+//! slow one. Workers let those go first that were turned away (see `storage::wishes`).
 
 use super::Session;
 use super::request::Request;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Requests that may wait for a lane.
+/// Requests that may wait for a worker.
 const QUEUE: usize = 16 * 1024;
 /// How soon requests are tried again that could not be run, at the latest.
 pub const PAUSE_CHECK: Duration = Duration::from_millis(10);
@@ -36,7 +36,7 @@ pub struct Job {
     pub shown: bool,
     /// Whether its keys count as accessed already.
     pub noted: bool,
-    /// Whether a lane has tried to run it.
+    /// Whether a worker has tried to run it.
     pub tried: bool,
     /// Bytes that are lent for what it writes.
     pub lent: usize,
@@ -47,7 +47,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// One that no lane has begun; `noted`: see there.
+    /// One that no worker has begun; `noted`: see there.
     pub fn new(session: Session, request: Request, noted: bool) -> Job {
         Job {
             session,
@@ -71,7 +71,7 @@ pub struct Done {
     pub reply: Reply,
 }
 
-/// A script that runs on a lane.
+/// A script that runs on a worker.
 #[derive(Debug)]
 pub struct Running {
     /// Its SHA-1 or the function's name.
@@ -101,29 +101,29 @@ pub enum NotKilled {
 
 #[derive(Debug, Default)]
 struct Now {
-    /// Whether a request is run: the lane may hold keys.
+    /// Whether a request is run: the worker may hold keys.
     at_work: bool,
     script: Option<Arc<Running>>,
     /// Keys that others made ready for clients that wait, who also need a key
-    /// that this lane holds.
+    /// that this worker holds.
     postponed: Vec<(DbIndex, Box<[u8]>)>,
 }
 
-/// One lane.
+/// One worker.
 #[derive(Debug)]
-pub struct Lane {
+pub struct Worker {
     owner: Owner,
     now: Mutex<Now>,
 }
 
-impl Lane {
+impl Worker {
     /// A request is about to be run.
     pub fn begin(&self) {
         self.now.lock().at_work = true;
     }
 
     /// The request is over and holds no keys any more; returns the keys whose
-    /// waiting clients have to be served before this is called again. The lane is
+    /// waiting clients have to be served before this is called again. The worker is
     /// done when there are none.
     pub fn end(&self) -> Vec<(DbIndex, Box<[u8]>)> {
         let mut now = self.now.lock();
@@ -133,8 +133,8 @@ impl Lane {
 }
 
 /// See the module.
-pub struct Lanes {
-    all: RwLock<Vec<Arc<Lane>>>,
+pub struct Workers {
+    all: RwLock<Vec<Arc<Worker>>>,
     /// How many run a script; looked at often.
     running: AtomicUsize,
     jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
@@ -143,14 +143,14 @@ pub struct Lanes {
     /// What the threads of clients have not taken yet; at most one a client.
     done: Mutex<Vec<Done>>,
     done_count: AtomicUsize,
-    /// For lanes that could not get the keys of a request.
+    /// For workers that could not get the keys of a request.
     ended: (Mutex<()>, Condvar),
     stopping: AtomicBool,
 }
 
-impl Default for Lanes {
+impl Default for Workers {
     fn default() -> Self {
-        Lanes {
+        Workers {
             all: RwLock::default(),
             running: AtomicUsize::new(0),
             jobs: bounded(QUEUE),
@@ -163,18 +163,18 @@ impl Default for Lanes {
     }
 }
 
-impl Lanes {
-    /// A new lane, whose transactions are this owner's.
-    pub fn add(&self, owner: Owner) -> Arc<Lane> {
-        let lane = Arc::new(Lane {
+impl Workers {
+    /// A new worker, whose transactions are this owner's.
+    pub fn add(&self, owner: Owner) -> Arc<Worker> {
+        let worker = Arc::new(Worker {
             owner,
             now: Mutex::default(),
         });
-        self.all.write().push(lane.clone());
-        lane
+        self.all.write().push(worker.clone());
+        worker
     }
 
-    /// Hands a request to the next lane that is free.
+    /// Hands a request to the next worker that is free.
     ///
     /// # Errors
     /// The queue is full; here it is again.
@@ -182,7 +182,7 @@ impl Lanes {
         let tried = job.tried;
         let sent = self.jobs.0.try_send(Some(job));
         if !tried {
-            // For lanes that had only such before them as were tried already.
+            // For workers that had only such before them as were tried already.
             self.ended.1.notify_one();
         }
         match sent {
@@ -193,7 +193,7 @@ impl Lanes {
         }
     }
 
-    /// The next request, for a lane; waits for one. `None`: the server stops.
+    /// The next request, for a worker; waits for one. `None`: the server stops.
     pub fn next(&self) -> Option<Job> {
         let job = self.jobs.1.recv().ok().flatten();
         let job = job.filter(|_| !self.are_stopping());
@@ -225,20 +225,20 @@ impl Lanes {
         (self.jobs.1.len() <= tried).then_some(tried)
     }
 
-    /// Wakes a lane, which wakes the next: also one that has only just started. A
+    /// Wakes a worker, which wakes the next: also one that has only just started. A
     /// full queue wakes them as well.
     fn wake_for_stop(&self) {
         let _ = self.jobs.0.try_send(None);
     }
 
-    /// A request that no lane has begun.
+    /// A request that no worker has begun.
     pub fn take_waiting(&self) -> Option<Job> {
         if self.stopping.load(Ordering::Acquire) {
             return None;
         }
         let taken = self.jobs.1.try_recv().ok()?;
         if taken.is_none() {
-            // The server stops, and this was for a lane.
+            // The server stops, and this was for a worker.
             self.wake_for_stop();
         }
         self.taken(taken.as_ref());
@@ -280,8 +280,8 @@ impl Lanes {
     }
 
     /// A script starts.
-    pub fn start(&self, lane: &Lane, running: Arc<Running>) {
-        lane.now.lock().script = Some(running.clone());
+    pub fn start(&self, worker: &Worker, running: Arc<Running>) {
+        worker.now.lock().script = Some(running.clone());
         self.running.fetch_add(1, Ordering::Release);
         // Not before: who stops the server looks for scripts after it has said so.
         if self.stopping.load(Ordering::Acquire) {
@@ -290,12 +290,12 @@ impl Lanes {
     }
 
     /// It ended.
-    pub fn stop(&self, lane: &Lane) {
-        lane.now.lock().script = None;
+    pub fn stop(&self, worker: &Worker) {
+        worker.now.lock().script = None;
         self.running.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether any script runs on a lane.
+    /// Whether any script runs on a worker.
     pub fn any_running(&self) -> bool {
         self.running.load(Ordering::Acquire) > 0
     }
@@ -306,7 +306,9 @@ impl Lanes {
             return Vec::new();
         }
         let all = self.all.read();
-        let scripts = all.iter().filter_map(|lane| lane.now.lock().script.clone());
+        let scripts = all
+            .iter()
+            .filter_map(|worker| worker.now.lock().script.clone());
         let mut scripts: Vec<_> = scripts.collect();
         scripts.sort_by_key(|running| running.started);
         scripts
@@ -317,29 +319,29 @@ impl Lanes {
         self.running().into_iter().next()
     }
 
-    /// Whether all lanes run scripts that have taken longer than `threshold`.
+    /// Whether all workers run scripts that have taken longer than `threshold`.
     pub fn are_all_slow(&self, threshold: Duration) -> bool {
         let running = self.running();
         let is_slow = |running: &Arc<Running>| running.started.elapsed() >= threshold;
-        let lanes = self.all.read().len();
-        lanes > 0 && running.len() >= lanes && running.iter().all(is_slow)
+        let workers = self.all.read().len();
+        workers > 0 && running.len() >= workers && running.iter().all(is_slow)
     }
 
     /// The script that the owner of keys runs.
     pub fn script_of(&self, owner: Owner) -> Option<Arc<Running>> {
         let all = self.all.read();
-        let lane = all.iter().find(|lane| lane.owner == owner)?;
-        lane.now.lock().script.clone()
+        let worker = all.iter().find(|worker| worker.owner == owner)?;
+        worker.now.lock().script.clone()
     }
 
-    /// Leaves it to the lane of this owner to serve the clients that wait for a
+    /// Leaves it to the worker of this owner to serve the clients that wait for a
     /// key, once its request is over. `false`: that is over already.
     pub fn postpone(&self, owner: Owner, db: DbIndex, key: &[u8]) -> bool {
         let all = self.all.read();
-        let Some(lane) = all.iter().find(|lane| lane.owner == owner) else {
+        let Some(worker) = all.iter().find(|worker| worker.owner == owner) else {
             return false;
         };
-        let mut now = lane.now.lock();
+        let mut now = worker.now.lock();
         if now.at_work {
             now.postponed.push((db, key.into()));
         }
@@ -377,8 +379,8 @@ impl Lanes {
     /// waits is not begun.
     pub fn stop_all(&self) {
         self.stopping.store(true, Ordering::Release);
-        for lane in &*self.all.read() {
-            if let Some(running) = &lane.now.lock().script {
+        for worker in &*self.all.read() {
+            if let Some(running) = &worker.now.lock().script {
                 running.kill.store(true, Ordering::Release);
             }
         }
@@ -402,44 +404,44 @@ mod tests {
             let session = Session::new(Arc::new(info), true);
             Job::new(session, Request::new(&[name]), false)
         };
-        let lanes = Lanes::default();
+        let workers = Workers::default();
         let next = || {
-            let job = lanes.next().unwrap();
+            let job = workers.next().unwrap();
             let name = job.request.args()[0].to_vec();
             (job, name)
         };
-        lanes.submit(job(b"first")).unwrap();
-        assert_eq!(lanes.try_later(next().0), Some(1));
-        lanes.submit(job(b"second")).unwrap();
+        workers.submit(job(b"first")).unwrap();
+        assert_eq!(workers.try_later(next().0), Some(1));
+        workers.submit(job(b"second")).unwrap();
         let (first, name) = next();
         assert_eq!(name, b"first");
         assert_eq!(
-            lanes.try_later(first),
+            workers.try_later(first),
             None,
             "there is one that was not tried"
         );
         let (second, name) = next();
         assert_eq!(name, b"second");
-        assert_eq!(lanes.try_later(second), Some(2));
+        assert_eq!(workers.try_later(second), Some(2));
         assert_eq!(
             [next().1, next().1],
             [b"first".to_vec(), b"second".to_vec()]
         );
-        lanes.submit(job(b"third")).unwrap();
-        assert_eq!(lanes.try_later(next().0), Some(1));
+        workers.submit(job(b"third")).unwrap();
+        assert_eq!(workers.try_later(next().0), Some(1));
     }
 
     /// Who was added after the stop used to wait for ever, and the server with it.
     #[test]
     fn all_lanes_hear_of_the_stop_also_those_that_come_late() {
-        let lanes = Arc::new(Lanes::default());
-        lanes.stop_all();
+        let workers = Arc::new(Workers::default());
+        workers.stop_all();
         let (ended, end) = channel();
         for n in 1..=3 {
-            let (lanes, ended) = (lanes.clone(), ended.clone());
-            std::thread::spawn(move || ended.send(lanes.next().is_none()));
+            let (workers, ended) = (workers.clone(), ended.clone());
+            std::thread::spawn(move || ended.send(workers.next().is_none()));
             let heard = end.recv_timeout(Duration::from_secs(20));
-            assert_eq!(heard, Ok(true), "lane {n}");
+            assert_eq!(heard, Ok(true), "worker {n}");
         }
     }
 }
