@@ -14,3 +14,5 @@ pub mod log_file;
 pub mod prefetch;
 pub mod resolve;
 pub mod supervisor;
+#[cfg(test)]
+pub mod testing;

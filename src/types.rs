@@ -4,8 +4,12 @@
 //! `&mut Txn` (a `Txn` derefs to its `View`). Collections are loaded from the
 //! meta row, changed, and saved; whether the elements are packed into the meta
 //! row or stand in rows of their own is known inside the module only.
+//!
+//! What is done with a value whatever its type (DUMP, RESTORE, OBJECT ENCODING, MEMORY
+//! USAGE, digests) goes by the type's [`definition`]; [`table`] has them all.
 
 pub mod bits;
+pub mod definition;
 pub mod dump;
 pub mod export;
 pub mod hashed;
@@ -15,7 +19,6 @@ pub mod inspect;
 pub mod keyspace;
 pub mod list;
 pub mod members;
-pub mod object;
 pub mod random_key;
 pub mod restore;
 pub mod set;
@@ -23,6 +26,7 @@ pub mod sort;
 pub mod source;
 pub mod stream;
 pub mod string;
+pub mod table;
 pub mod zset;
 
 #[cfg(test)]

@@ -224,13 +224,13 @@ fn object(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-fn hex(hash: &inspect::Hash) -> String {
+fn hex(hash: &crate::types::definition::Hash) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn digest(ctx: &mut ReadCtx<'_>, _args: &[&[u8]]) -> CmdResult {
     allow(ctx.server, ctx.session)?;
-    let mut sum = inspect::Hash::default();
+    let mut sum = crate::types::definition::Hash::default();
     for db in 0..ctx.server.engine.config.databases {
         let of_db = inspect::db_digest(ctx.view, DbIndex(db))?;
         for (a, b) in sum.iter_mut().zip(of_db) {

@@ -9,23 +9,16 @@ use crate::rdb::encode::Encoder;
 use crate::rdb::payload::{self, Checksum};
 use crate::state::Server;
 use crate::state::config::Config;
-use crate::storage::KeyMeta;
 use crate::storage::txn::events::Class;
 use crate::types::OpError;
 use crate::types::RestoreError;
-use crate::types::dump::{self, Stored};
+use crate::types::definition::Stored;
+use crate::types::dump;
 use crate::types::restore::restore as restore_value;
 use std::sync::atomic::Ordering;
 
 fn encoder(config: &Config) -> Encoder {
     Encoder::new(config.rdbcompression)
-}
-
-fn stored(found: &KeyMeta) -> Stored<'_> {
-    Stored {
-        meta: found.meta,
-        body: &found.body,
-    }
 }
 
 fn dump(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -37,7 +30,7 @@ fn dump(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let mut encoder = encoder(&config);
     ctx.view.count_reads();
     let max_len = config.proto_max_bulk_len_bytes;
-    let payload = dump::payload(ctx.view, ctx.db, stored(&found), &mut encoder, max_len)?;
+    let payload = dump::payload(ctx.view, ctx.db, Stored::of(&found), &mut encoder, max_len)?;
     ctx.reply.bulk(&payload);
     Ok(())
 }
@@ -171,7 +164,7 @@ fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: u64) -> CmdResult {
     let found = found.ok_or(Error::Op(OpError::NoSuchKey))?;
     let mut encoder = encoder(&ctx.server.config.load());
     let view = &mut **ctx.txn;
-    let payload = dump::payload(view, ctx.db, stored(&found), &mut encoder, u64::MAX)?;
+    let payload = dump::payload(view, ctx.db, Stored::of(&found), &mut encoder, u64::MAX)?;
     let mut digits = itoa::Buffer::new();
     let at_ms = digits.format(expire_ms).as_bytes();
     let effect: [&[u8]; 6] = [b"RESTORE", key, at_ms, &payload, b"REPLACE", b"ABSTTL"];

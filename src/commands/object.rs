@@ -5,7 +5,9 @@ use crate::commands::table::spec::Group;
 
 use crate::state::config::Config;
 use crate::storage::KeyMeta;
-use crate::types::object::{self, Limit, Limits};
+use crate::types::definition::{Limit, Limits};
+use crate::types::string::definition::is_shared;
+use crate::types::table::definition;
 
 /// The references that Redis says a shared object has.
 const SHARED_REFERENCES: i64 = i32::MAX as i64;
@@ -41,7 +43,7 @@ fn limits(config: &Config) -> Limits {
 /// The name of a value's form.
 pub fn encoding_of(ctx: &mut ReadCtx<'_>, found: &KeyMeta) -> Result<&'static str, Error> {
     let limits = limits(&ctx.server.config.load());
-    Ok(object::encoding(ctx.view, ctx.db, found, &limits)?)
+    Ok(definition(found.meta.kind).encoding(ctx.view, ctx.db, found, &limits)?)
 }
 
 fn encoding(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -55,7 +57,7 @@ fn encoding(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn refcount(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if let Some(found) = lookup(ctx, args[2])? {
         let shares = ctx.server.config.load().shares_integers();
-        let shared = shares && object::is_shared(&found);
+        let shared = shares && is_shared(&found);
         ctx.reply.int(if shared { SHARED_REFERENCES } else { 1 });
     }
     Ok(())

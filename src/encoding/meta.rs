@@ -209,6 +209,23 @@ impl ListSpan {
     }
 }
 
+impl ValueType {
+    /// How many rows a value in rows has at the most under each of its tags, as its body
+    /// states it; of a stream: how many entries.
+    pub fn stated_rows(self, body: &[u8]) -> Result<u64, Corrupt> {
+        let mut r = Reader::new(body, "meta rows");
+        r.u64()?;
+        Ok(match self {
+            ValueType::List => {
+                let (head, tail) = (r.u64()?, r.u64()?);
+                tail.wrapping_sub(head)
+            }
+            ValueType::String => r.u64()?.div_ceil(1 << 12),
+            ValueType::Hash | ValueType::Set | ValueType::Zset | ValueType::Stream => r.u64()?,
+        })
+    }
+}
+
 /// The value of a reclaim row.
 pub fn encode_reclaim(kind: ValueType, rows: u64) -> [u8; 9] {
     let mut value = [0u8; 9];

@@ -502,11 +502,8 @@ impl Executor {
                 }
                 Err(Failure::Error { text, counted }) => {
                     self.end_unit()?;
-                    let error = Error::Bytes(text);
-                    return Err(match counted {
-                        true => Stop::Told(error),
-                        false => Stop::Failed(error),
-                    });
+                    let how = if counted { Stop::Told } else { Stop::Failed };
+                    return Err(how(Error::Bytes(text)));
                 }
                 Err(Failure::Stopped { why, place }) => {
                     self.tick.outbox.truncate(published);

@@ -9,7 +9,8 @@ use crate::state::config::Config;
 use crate::state::{ClientInfo, Server, Session};
 use crate::storage::Direction;
 use crate::storage::{DbIndex, Engine, StorageConfig};
-use crate::types::inspect::{Hash, value_digest};
+use crate::types::definition::Hash;
+use crate::types::inspect::value_digest;
 use std::sync::Arc;
 
 /// One client of a server of its own.

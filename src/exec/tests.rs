@@ -6,6 +6,7 @@ use crate::encoding::tag;
 use crate::storage::full_sync::snapshot::DataSet;
 use crate::storage::full_sync::staging::Staging;
 use crate::storage::{DbIndex, Engine, StorageError, Txn};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 const DB: DbIndex = DbIndex(0);
@@ -46,9 +47,10 @@ fn master() -> (DataSet, Vec<Row>) {
     let mut rows = Vec::new();
     let each = |key: &[u8], value: &[u8]| {
         rows.push((key.to_vec(), value.to_vec()));
-        Ok::<(), StorageError>(())
+        Ok::<_, StorageError>(ControlFlow::Continue(()))
     };
-    snapshot.scan(DB, &[], &[0xFF], each).unwrap();
+    let scanned = snapshot.scan(DB, &[], &[0xFF], each).unwrap();
+    assert!(scanned.is_continue());
     (snapshot.data_set.clone(), rows)
 }
 

@@ -1,8 +1,9 @@
 //! The configuration: parameters, the files and flags that set them, and the
 //! way in which all threads see one.
 //!
-//! - `params` holds the one table of parameters; everything else reads it.
-//! - `table` says what a row is; `value`, `types` and `events` what values are.
+//! - `params` holds the one table of parameters; everything else reads it. Its `table`
+//!   says what a row is.
+//! - `value`, `types` and `events` say what values are.
 //! - `lex` splits lines into words, `file` reads files, `args` the command line.
 //! - `rewrite` writes a file back; `docs` writes `--help` and the manual's table.
 //! - `shared` hands the configuration to the threads; `memory` is the budget.
@@ -23,7 +24,6 @@ mod memory;
 mod params;
 mod rewrite;
 mod shared;
-mod table;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -41,9 +41,8 @@ pub use file::{ConfigError, Origin, Places, Reason};
 pub use kind::ParamKind;
 pub use lex::{LexError, quote, quote_always, split};
 pub use memory::memory_budget;
-pub use params::{Config, PARAMS};
+pub use params::{Config, Flag, PARAMS, Param};
 pub use shared::SharedConfig;
-pub use table::{Flag, Param};
 pub use types::{
     AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Compression, Directory,
     DumpName, FileName, LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles,

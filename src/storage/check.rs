@@ -3,7 +3,7 @@
 
 use crate::encoding::keys::element;
 use crate::encoding::meta::decode_reclaim;
-use crate::encoding::meta::{Counted, ListSpan, MetaView};
+use crate::encoding::meta::{ListSpan, MetaView};
 use crate::encoding::reader::Reader;
 use crate::encoding::stream::{ConsumerRow, GroupRow, StreamBody};
 use crate::encoding::system::Counts;
@@ -286,24 +286,19 @@ impl Found {
                 .insert((found.meta.expire_ms, user_key.to_vec()));
         }
         if found.meta.rows {
-            let (count, items) = match found.meta.kind {
-                ValueType::List => {
-                    let span = ListSpan::decode(found.body)?;
-                    (span.len(), span.head..span.tail)
-                }
-                _ => (Counted::decode(found.body)?.count, 0..0),
-            };
             let kind = found.meta.kind;
-            let groups = match kind {
-                ValueType::Stream => StreamBody::decode(found.body)?.groups,
-                _ => 0,
-            };
-            let claim = Claim {
+            let mut claim = Claim {
                 kind,
-                count,
-                items,
-                groups,
+                count: kind.stated_rows(found.body)?,
+                items: 0..0,
+                groups: 0,
             };
+            if kind == ValueType::List {
+                let span = ListSpan::decode(found.body)?;
+                claim.items = span.head..span.tail;
+            } else if kind == ValueType::Stream {
+                claim.groups = StreamBody::decode(found.body)?.groups;
+            }
             self.claims.insert(found.id()?, claim);
         }
         Ok(())
@@ -363,7 +358,7 @@ impl Found {
                     self.judge_stream(db, *id, claim, faults);
                     continue;
                 }
-                _ => {}
+                ValueType::Hash | ValueType::List | ValueType::Set | ValueType::Zset => {}
             }
             for &element in claim.kind.element_tags() {
                 let count = self.elements.get(&(*id, element)).copied().unwrap_or(0);

@@ -42,7 +42,7 @@ pub(super) use salvage::Salvage;
 pub(super) use snapshot::ReadSnapshot;
 
 use crate::base::hash::SharedHash;
-use crate::encoding::system::{self, State, Upstream};
+use crate::encoding::system::{self, Upstream};
 use crate::storage::cache::rows::RowCache;
 use crate::storage::engine::ahead::Ahead;
 use crate::storage::engine::binlog::Binlog;
@@ -207,14 +207,7 @@ impl Engine {
             Some(row) => system::decode_ancestors(&row)?,
             None => Vec::new(),
         };
-        let mut state = match db.get_pinned_cf(&system_cf, system::STATE)? {
-            Some(row) => State::decode(&row)?,
-            None => State {
-                next_id: 1,
-                binlog_position: crate::encoding::binlog::FIRST_POSITION,
-                ..State::default()
-            },
-        };
+        let mut state = open::state(&db, &system_cf)?;
         let replication_id = String::from_utf8_lossy(&replication_id).into_owned();
         let upstream = match db.get_pinned_cf(&system_cf, system::UPSTREAM)? {
             Some(row) => Upstream::decode(&row, &replication_id, state.binlog_position)?,

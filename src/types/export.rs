@@ -4,8 +4,9 @@
 //! of a value is in memory at a time, but for those that [`crate::rdb::encode`]
 //! holds back.
 
-use super::dump::{Stored, write_value};
+use super::definition::{Output, Stored};
 use super::source::EachRow;
+use super::table::definition;
 use super::{OpError, OpResult};
 use crate::encoding::{MetaView, keys, tag};
 use crate::rdb::file::FileWriter;
@@ -13,9 +14,16 @@ use crate::storage::full_sync::snapshot::Snapshot;
 use crate::storage::{DbIndex, StorageError};
 use crate::types::source::Source;
 use std::io::Write;
+use std::ops::ControlFlow;
 
 impl Source for &Snapshot<'_> {
-    fn each_row(&mut self, db: DbIndex, from: &[u8], to: &[u8], each: EachRow<'_>) -> OpResult<()> {
+    fn each_row(
+        &mut self,
+        db: DbIndex,
+        from: &[u8],
+        to: &[u8],
+        each: EachRow<'_>,
+    ) -> OpResult<ControlFlow<()>> {
         self.scan(db, from, to, each)
     }
 }
@@ -66,24 +74,30 @@ pub fn export<W: Write>(
             continue;
         }
         writer.select_db(db.0.into(), counts.keys, counts.expires);
-        snapshot.scan(db, &from, &to, |row_key, row| -> OpResult<()> {
-            let key = keys::user_key_of_meta(row_key)?;
-            let MetaView { meta, body } = MetaView::decode(row)?;
-            if meta.is_expired(options.now_ms) {
-                return Ok(());
-            }
-            if meta.expire_ms != 0 {
-                writer.expires(meta.expire_ms);
-            }
-            let (encoder, buffer, mut outlet) = writer.parts();
-            let mut source = snapshot;
-            let stored = Stored { meta, body };
-            write_value(&mut source, db, stored, Some(key), encoder, buffer, |out| {
-                outlet.pass_on(out).map_err(io_error)
-            })?;
-            exported.keys += 1;
-            Ok(())
-        })?;
+        snapshot
+            .scan(db, &from, &to, |row_key, row| -> OpResult<_> {
+                let key = keys::user_key_of_meta(row_key)?;
+                let MetaView { meta, body } = MetaView::decode(row)?;
+                if meta.is_expired(options.now_ms) {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                if meta.expire_ms != 0 {
+                    writer.expires(meta.expire_ms);
+                }
+                let (encoder, buffer, mut outlet) = writer.parts();
+                let mut source = snapshot;
+                let stored = Stored { meta, body };
+                let output = Output {
+                    key: Some(key),
+                    encoder,
+                    out: buffer,
+                    pass_on: &mut |out| outlet.pass_on(out).map_err(io_error),
+                };
+                definition(meta.kind).write(&mut source, db, stored, output)?;
+                exported.keys += 1;
+                Ok(ControlFlow::Continue(()))
+            })
+            .map(drop)?;
     }
     // The end of the file: its sign and the checksum.
     exported.bytes = writer.len() + 9;

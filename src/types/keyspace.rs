@@ -11,7 +11,6 @@ use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Meta, ValueType, keys};
 use crate::storage::Direction;
 use crate::storage::txn::events::Class;
-use crate::storage::txn::keyspace::rows_of;
 use crate::storage::txn::scan::Crossing;
 use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 
@@ -207,7 +206,7 @@ fn copy_rows(txn: &mut Txn, from_db: DbIndex, found: &KeyMeta, to_db: DbIndex) -
             copied += bytes;
             if early.is_none() && copied >= txn.engine().config.ahead_bytes {
                 // The pending batch need not hold what may be large.
-                early = txn.begin_early(to_db, kind, new_id, rows_of(found)?)?;
+                early = txn.begin_early(to_db, kind, new_id, kind.stated_rows(&found.body)?)?;
             }
         }
     }

@@ -14,6 +14,7 @@
 //! [`List::save`]; a list that is empty by then is no more. Only one `List` of
 //! a key may be in use at a time. Positions are counted from the head.
 
+pub(super) mod definition;
 mod packed;
 mod rows;
 #[cfg(test)]

@@ -18,6 +18,7 @@
 //!
 //! A packed set whose members are all integers answers in numeric order.
 
+pub(super) mod definition;
 use super::hashed::{Chunk, HashedRows, Walk, select};
 use super::{OpResult, lookup};
 use crate::base::num;
@@ -125,11 +126,11 @@ impl Members {
                 item?;
                 Ok::<usize, Corrupt>(n + 1)
             })?;
-            let len = match kind {
-                ValueType::Hash if count % 2 == 1 => return Err(Corrupt("packed hash").into()),
-                ValueType::Hash => count / 2,
-                _ => count,
-            };
+            let has_values = kind == ValueType::Hash;
+            if has_values && count % 2 == 1 {
+                return Err(Corrupt("packed hash").into());
+            }
+            let len = if has_values { count / 2 } else { count };
             let body = found.body;
             Form::Packed { body, len }
         };
@@ -588,9 +589,9 @@ fn entries(body: &[u8], kind: ValueType) -> impl Iterator<Item = Result<Entry<'_
         let start = body.len() - items.rest().len();
         let member = items.next()?;
         let value_at = body.len() - items.rest().len();
-        let value = match kind {
-            ValueType::Hash => items.next().unwrap_or(Err(Corrupt("packed hash"))),
-            _ => Ok(&[][..]),
+        let value = match kind == ValueType::Hash {
+            true => items.next().unwrap_or(Err(Corrupt("packed hash"))),
+            false => Ok(&[][..]),
         };
         let end = body.len() - items.rest().len();
         Some(member.and_then(|member| {

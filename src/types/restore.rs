@@ -4,17 +4,14 @@
 //! before [`Building::finish`] puts the key. Fields of hashes that expire: those
 //! whose time is over are left out, the others stay, without their time.
 
-use super::list::{End, List};
-use super::members::Members;
-use super::stream::Build;
-use super::string::{self, Expiry};
-use super::zset::{AddRule, Added, Edit};
+use super::definition::{Added, Build};
+use super::table::definition;
 use super::{OpResult, RestoreError};
 use crate::encoding::{CollectionId, ValueType, keys};
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::payload::Payload;
 use crate::rdb::reader::Reader;
-use crate::rdb::{self, Element, StreamPart};
+use crate::rdb::{self, Element};
 use crate::storage::Direction;
 use crate::storage::{DbIndex, Txn};
 
@@ -34,18 +31,10 @@ pub struct Building<'k> {
     db: DbIndex,
     key: &'k [u8],
     kind: ValueType,
-    form: Form<'k>,
+    value: Box<dyn Build + 'k>,
     taken: Taken,
     /// Under which rows were committed before the value was complete.
     parked: Option<CollectionId>,
-}
-
-enum Form<'k> {
-    String,
-    List(List<'k>),
-    Members(Members),
-    Zset(Edit<'k>),
-    Stream(Box<Build<'k>>),
 }
 
 impl<'k> Building<'k> {
@@ -56,18 +45,11 @@ impl<'k> Building<'k> {
         key: &'k [u8],
         kind: ValueType,
     ) -> OpResult<Building<'k>> {
-        let form = match kind {
-            ValueType::String => Form::String,
-            ValueType::List => Form::List(List::load_or_new(txn, db, key)?),
-            ValueType::Set | ValueType::Hash => Form::Members(Members::open(txn, db, key, kind)?),
-            ValueType::Zset => Form::Zset(Edit::open(txn, db, key)?),
-            ValueType::Stream => Form::Stream(Box::new(Build::new(txn, db, key))),
-        };
         Ok(Building {
             db,
             key,
             kind,
-            form,
+            value: definition(kind).build(txn, db, key)?,
             taken: Taken::default(),
             parked: None,
         })
@@ -78,51 +60,13 @@ impl<'k> Building<'k> {
     /// # Errors
     /// It was there before, or is none of this type.
     pub fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<(), RestoreError> {
-        let is_new = match (&mut self.form, element) {
-            (Form::String, Element::String(value)) => {
-                string::set(txn, self.db, self.key, value, Expiry::Clear)?;
-                true
-            }
-            (Form::List(list), Element::Item(item)) => {
-                list.push(txn, End::Tail, &[item])?;
-                true
-            }
-            (Form::Members(set), Element::Member(member)) => set.insert(txn, member, &[])?,
-            (
-                Form::Members(hash),
-                Element::Field {
-                    field,
-                    value,
-                    expire_ms,
-                },
-            ) => {
-                self.taken.timed_fields += u64::from(expire_ms != 0);
-                if expire_ms != 0 && expire_ms <= txn.expiry_now_ms() {
-                    return Ok(());
-                }
-                hash.insert(txn, field, value)?
-            }
-            (Form::Zset(zset), Element::Scored(score, member)) => {
-                let rule = AddRule {
-                    only_new: true,
-                    ..AddRule::default()
-                };
-                matches!(zset.add(txn, score, member, rule)?, Added::New(_))
-            }
-            (Form::Stream(stream), Element::Stream(part)) => {
-                stream.add(txn, part)?;
-                // Groups alone are no elements.
-                if !matches!(part, StreamPart::Entry { .. } | StreamPart::State(_)) {
-                    return Ok(());
-                }
-                true
-            }
-            _ => return Err(rdb::Error::Corrupt("an element of another type").into()),
-        };
-        if !is_new {
-            return Err(TWICE.into());
+        let is_timed = matches!(element, Element::Field { expire_ms, .. } if expire_ms != 0);
+        self.taken.timed_fields += u64::from(is_timed);
+        match self.value.add(txn, element)? {
+            Added::New => self.taken.elements += 1,
+            Added::Uncounted => {}
+            Added::Repeated => return Err(TWICE.into()),
         }
-        self.taken.elements += 1;
         Ok(())
     }
 
@@ -132,7 +76,7 @@ impl<'k> Building<'k> {
     /// that never comes, they are reclaimed.
     pub fn park(&mut self, txn: &mut Txn) -> OpResult<()> {
         if self.parked.is_none()
-            && let Some(id) = self.collection()
+            && let Some(id) = self.value.collection()
         {
             txn.queue_reclaim(self.db, self.kind, id, u64::MAX)?;
             self.parked = Some(id);
@@ -140,27 +84,10 @@ impl<'k> Building<'k> {
         Ok(())
     }
 
-    /// Under which the elements stand, if they stand in rows.
-    fn collection(&self) -> Option<CollectionId> {
-        match &self.form {
-            Form::String => None,
-            Form::List(list) => list.collection(),
-            Form::Members(members) => members.collection(),
-            Form::Zset(zset) => zset.collection(),
-            Form::Stream(stream) => Some(stream.collection()),
-        }
-    }
-
     /// Ends the time of a parked collection. What was committed was not asked
     /// whether it has an element already: so its rows are counted.
     fn unpark(&mut self, txn: &mut Txn, id: CollectionId) -> Result<(), RestoreError> {
-        // The ids of a stream's entries rise, so none was there before; of its
-        // groups and consumers each was looked for.
-        let counted = match self.kind {
-            ValueType::Stream => &[],
-            kind => kind.element_tags(),
-        };
-        for &tag in counted {
+        for &tag in self.value.counted_tags() {
             let (from, to) = (keys::element_prefix(tag, id), keys::element_end(tag, id));
             let mut rows = txn.scan(self.db, &from, &to, Direction::Forward)?;
             let mut count = 0;
@@ -186,17 +113,11 @@ impl<'k> Building<'k> {
         let Building {
             db,
             key,
-            form,
+            value,
             taken,
             ..
         } = self;
-        match form {
-            Form::String => {}
-            Form::List(list) => list.save(txn)?,
-            Form::Members(members) => members.save(txn, key)?,
-            Form::Zset(zset) => zset.save(txn)?,
-            Form::Stream(stream) => stream.finish(txn)?,
-        }
+        value.finish(txn)?;
         if expire_ms != 0
             && let Some(found) = txn.lookup(db, key)?
         {

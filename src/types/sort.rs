@@ -40,7 +40,9 @@ impl<'k> Source<'k> {
             ValueType::List => List::load(view, db, key)?.map(Source::List),
             ValueType::Set => Members::load(view, db, key, ValueType::Set)?.map(Source::Set),
             ValueType::Zset => Zset::open(view, db, key)?.map(Source::Zset),
-            _ => return Err(OpError::WrongType),
+            ValueType::String | ValueType::Hash | ValueType::Stream => {
+                return Err(OpError::WrongType);
+            }
         };
         Ok(source.unwrap_or(Source::Empty))
     }

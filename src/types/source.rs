@@ -2,14 +2,21 @@
 
 use super::OpResult;
 use crate::storage::{DbIndex, Direction, View};
+use std::ops::ControlFlow;
 
-/// Called with the key and the value of one row after the other.
-pub type EachRow<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> OpResult<()>;
+/// Called with the key and the value of one row after the other, until it breaks.
+pub type EachRow<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> OpResult<ControlFlow<()>>;
 
 /// Rows to read from.
 pub trait Source {
-    /// Calls `each` with the rows in `[from, to)` in order.
-    fn each_row(&mut self, db: DbIndex, from: &[u8], to: &[u8], each: EachRow<'_>) -> OpResult<()>;
+    /// Calls `each` with the rows in `[from, to)` in order; says whether it broke.
+    fn each_row(
+        &mut self,
+        db: DbIndex,
+        from: &[u8],
+        to: &[u8],
+        each: EachRow<'_>,
+    ) -> OpResult<ControlFlow<()>>;
 
     /// So many bytes will be written, of which rows may have few.
     fn will_make(&self, _bytes: u64) -> OpResult<()> {
@@ -18,12 +25,20 @@ pub trait Source {
 }
 
 impl Source for View {
-    fn each_row(&mut self, db: DbIndex, from: &[u8], to: &[u8], each: EachRow<'_>) -> OpResult<()> {
+    fn each_row(
+        &mut self,
+        db: DbIndex,
+        from: &[u8],
+        to: &[u8],
+        each: EachRow<'_>,
+    ) -> OpResult<ControlFlow<()>> {
         let mut scan = self.scan(db, from, to, Direction::Forward)?;
         while let Some((row_key, row)) = scan.next()? {
-            each(row_key, row)?;
+            if each(row_key, row)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     fn will_make(&self, bytes: u64) -> OpResult<()> {

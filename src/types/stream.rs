@@ -11,6 +11,7 @@
 //! acknowledged. A stream without entries is still a key.
 
 mod build;
+pub(super) mod definition;
 mod group;
 mod lag;
 pub mod parts;

@@ -11,6 +11,7 @@
 //!
 //! Nobody outside this module knows which of the two forms a value has.
 
+pub mod definition;
 use super::{OpError, OpResult};
 use crate::base::num;
 use crate::encoding::meta::{Counted, StringForm};

@@ -8,6 +8,7 @@
 //! Invariants: scores are never NaN, and −0 is 0; the count is that of the
 //! elements (I5); an empty sorted set does not exist.
 
+pub(super) mod definition;
 mod edit;
 mod packed;
 mod rows;

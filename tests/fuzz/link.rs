@@ -5,10 +5,11 @@ use crate::commands::{Item, items};
 use crate::instance::{Instance, with_kept};
 use kedis::replication::Threads;
 use kedis::resp::{Limits, Parser, Progress, Value};
+use socket2::SockRef;
 use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Nothing of what is waited for takes longer.
 const PATIENCE: Duration = Duration::from_secs(50);
@@ -27,7 +28,11 @@ impl Replica {
         let instance = Instance::new();
         let threads = Threads::start(&instance.server).expect("threads");
         let master = TcpListener::bind("127.0.0.1:0").expect("a port");
-        master.set_nonblocking(true).expect("a socket");
+        // How long `accept` waits.
+        let listening = SockRef::from(&master);
+        listening
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a socket");
         Replica {
             instance,
             threads: Some(threads),
@@ -36,24 +41,11 @@ impl Replica {
     }
 
     fn accept(&self) -> TcpStream {
-        let started = Instant::now();
-        loop {
-            match self.master.accept() {
-                Ok((socket, _)) => {
-                    socket.set_nonblocking(false).expect("a socket");
-                    socket.set_nodelay(true).expect("a socket");
-                    let timeout = Some(PATIENCE);
-                    socket.set_read_timeout(timeout).expect("a socket");
-                    socket.set_write_timeout(timeout).expect("a socket");
-                    return socket;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    assert!(started.elapsed() < PATIENCE, "the replica does not connect");
-                    std::thread::sleep(Duration::from_micros(200));
-                }
-                Err(error) => panic!("{error}"),
-            }
-        }
+        let (socket, _) = self.master.accept().expect("the replica connects");
+        socket.set_nodelay(true).expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        socket.set_write_timeout(Some(PATIENCE)).expect("a socket");
+        socket
     }
 }
 

@@ -2,7 +2,7 @@
 //! element is delivered once, nobody is forgotten.
 
 use crate::crash::kedis_check;
-use crate::support::{Conn, Server, Value, args, oracle, seed, wait_for};
+use crate::support::{Conn, Pace, Server, Value, args, oracle, seed, wait_for};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -108,10 +108,11 @@ fn produce(server: &Server, who: usize, count: usize, seed: u64) -> Vec<Vec<u8>>
 fn disturb(server: &Server, seed: u64, stop: &AtomicBool) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut conn = server.connect();
+    let mut pace = Pace::per_second(4000);
     while !stop.load(Ordering::Relaxed) {
         let how = ["TIMEOUT", "ERROR"][rng.usize(..2)];
         conn.must(&format!("CLIENT UNBLOCK {} {how}", rng.u32(1..2500)));
-        std::thread::sleep(Duration::from_micros(200));
+        pace.wait();
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::support::conn::args;
 use crate::support::server::free_port;
-use crate::support::{Conn, DEADLINE, Server, Value, oracle, wait_within};
+use crate::support::{Conn, DEADLINE, Server, Value, oracle, wait_for, wait_within};
 use std::time::{Duration, Instant};
 
 fn migrate(target: &Server, rest: &str) -> String {
@@ -136,15 +136,15 @@ fn a_target_that_hangs_holds_up_nobody_but_writers_of_the_key() {
     target.signal("STOP");
     let line = migrate(&target, "counter 0 5000");
     mover.send(&args(&line)).unwrap();
-    let blocked = |other: &mut Conn| {
+    let blocked = |other: &mut Conn, command: &str| {
         let Value::Bulk(list) = other.must("CLIENT LIST") else {
             return false;
         };
         let list = String::from_utf8_lossy(&list).into_owned();
         let mut lines = list.lines();
-        lines.any(|line| line.contains("cmd=migrate") && line.contains("flags=b"))
+        lines.any(|line| line.contains(" flags=b ") && line.contains(&format!(" cmd={command} ")))
     };
-    assert!(wait_within(DEADLINE, || blocked(&mut other)));
+    wait_for("the move", || blocked(&mut other, "migrate"));
     writer.send(&args("INCR counter")).unwrap();
     // Everything else goes on, on the same thread, while the target hangs: the
     // increment waits for the end of that.
@@ -164,10 +164,9 @@ fn a_target_that_hangs_holds_up_nobody_but_writers_of_the_key() {
     let line = migrate(&target, "counter 0 20000 REPLACE");
     target.signal("STOP");
     mover.send(&args(&line)).unwrap();
-    assert!(wait_within(DEADLINE, || blocked(&mut other)));
-    std::thread::sleep(Duration::from_millis(100));
+    wait_for("the move", || blocked(&mut other, "migrate"));
     writer.send(&args("INCR counter")).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    wait_for("the increment to wait", || blocked(&mut other, "incr"));
     target.signal("CONT");
     assert_eq!(mover.read().unwrap(), ok());
     assert_eq!(writer.read().unwrap(), Value::Int(1));

@@ -2,7 +2,7 @@
 
 mod every;
 
-use crate::support::{Conn, Server, Value, args, oracle};
+use crate::support::{Conn, Server, Value, args, oracle, unix_ms, wait_for};
 
 /// One command to a line; `""` is an empty argument.
 const COMMANDS: &str = r#"
@@ -324,7 +324,8 @@ fn keys_tell_that_they_expired_whoever_finds_out() {
     assert_eq!(message.items()[3].text(), "by-the-thread");
     client.must("DEBUG SET-ACTIVE-EXPIRE 0");
     client.must("SET by-a-command x PX 1");
-    std::thread::sleep(std::time::Duration::from_millis(5));
+    let last = unix_ms() + 1;
+    wait_for("the end of its life", || unix_ms() > last);
     client.must("INCR by-a-command");
     let expired = ("__keyevent@0__:expired".into(), "by-a-command".into());
     assert_eq!(events(&mut listener, &mut client), [expired]);

@@ -45,6 +45,29 @@ pub fn wait_for(what: &str, condition: impl FnMut() -> bool) {
     );
 }
 
+/// The pace of a loop that makes load, tries again, or is slow on purpose: so many rounds
+/// a second at most. It is no guess about how long something takes: what a test proves
+/// does not depend on it.
+pub struct Pace {
+    period: Duration,
+    due: Instant,
+}
+
+impl Pace {
+    /// The first round is due after one period.
+    pub fn per_second(rounds: u32) -> Pace {
+        let period = Duration::from_secs(1) / rounds;
+        let due = Instant::now() + period;
+        Pace { period, due }
+    }
+
+    /// Waits until the next round is due. Rounds that took too long are not made up for.
+    pub fn wait(&mut self) {
+        std::thread::sleep(self.due.saturating_duration_since(Instant::now()));
+        self.due = self.due.max(Instant::now()) + self.period;
+    }
+}
+
 /// Milliseconds of the wall clock, as the servers see it.
 pub fn unix_ms() -> i64 {
     let now = std::time::SystemTime::now()

@@ -79,6 +79,11 @@ pub(super) fn stats(text: &mut Text, server: &Server) {
     text.field("reclaimed_rows", stats.reclaimed_rows.get());
     text.field("slow_commands", stats.slow_commands.get());
     text.field("field_times_not_kept", stats.field_times_fields.get());
+    refusals(text, server);
+}
+
+fn refusals(text: &mut Text, server: &Server) {
+    let stats = &server.stats;
     text.field(
         "client_query_buffer_limit_disconnections",
         stats.query_limit_disconnections.get(),

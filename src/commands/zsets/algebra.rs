@@ -35,7 +35,9 @@ impl Source {
             Some(found) => match found.meta.kind {
                 ValueType::Zset => Source::Zset(Zset::from_key(db, found)?),
                 ValueType::Set => Source::Set(Members::from_meta(db, found)?),
-                _ => return Err(OpError::WrongType),
+                ValueType::String | ValueType::Hash | ValueType::List | ValueType::Stream => {
+                    return Err(OpError::WrongType);
+                }
             },
         })
     }

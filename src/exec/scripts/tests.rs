@@ -7,9 +7,9 @@ use crate::state::Session;
 use crate::state::scripts::EVAL_SCRIPTS;
 use crate::state::workers::NotKilled;
 use crate::storage::{DbIndex, Txn};
+use crate::sys::testing::wait_for;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
 fn eval(client: &mut Client, script: &str, keys: &[&str]) -> Value {
     let count = keys.len().to_string();
@@ -62,7 +62,9 @@ fn an_undeclared_key_that_others_hold_makes_the_script_run_alone() {
         let held_key = other.key_hash(DbIndex(0), b"held");
         other.lock([held_key].into_iter()).unwrap();
         held.wait();
-        std::thread::sleep(Duration::from_millis(100));
+        wait_for("the script, which wants to be alone", || {
+            other.is_waited_for()
+        });
         other.commit().unwrap();
     });
     holds.wait();

@@ -1,6 +1,6 @@
 use super::*;
+use crate::sys::testing::{pace, wait_for};
 use std::net::TcpListener;
-use std::time::Duration;
 
 const MARK: &str = "0123456789012345678901234567890123456789";
 
@@ -26,7 +26,7 @@ fn source(answers: Vec<Vec<u8>>) -> Endpoint {
             socket.write_all(said).expect("a reader");
             for piece in answer.chunks(7) {
                 socket.write_all(piece).expect("a reader");
-                std::thread::sleep(Duration::from_micros(20));
+                pace();
             }
             // It goes when the other end does.
             let _ = socket.read_to_end(&mut Vec::new());
@@ -102,9 +102,7 @@ fn a_data_set_ends_at_its_mark_and_the_stream_goes_on() {
         }),
     };
     let is_there = || std::fs::read(&spool.stream).is_ok_and(|bytes| bytes == b"one two ");
-    while !is_there() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_for("what was received", is_there);
     drop(receiver);
     let held = spool.held(Some(&following)).expect("a note").expect("it");
     let receiver = Receiver::resume(&spool, &link, held).expect("a receiver");

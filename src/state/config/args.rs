@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use super::Config;
 use super::file::{ConfigError, Loader, Origin, Places, Reason, read_bounded, unknown};
 use super::lex::split;
-use super::table::Param;
+use super::params::Param;
 
 /// What the command line asks for.
 #[derive(Debug)]

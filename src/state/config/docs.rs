@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use super::Config;
-use super::params::PARAMS;
-use super::table::{Flag, Param};
+use super::params::{Flag, PARAMS, Param};
 
 const USAGE: &str = "\
 Usage: kedis-server [FILE | -] [--PARAMETER VALUE ...] ...

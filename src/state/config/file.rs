@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::kind::ParamKind;
 use super::lex::{LexError, quote, quote_always, split};
-use super::table::{Flag, Param};
+use super::params::{Flag, Param};
 use super::value::{Source, ValueError};
 use super::{Config, split_value};
 use crate::base::glob;

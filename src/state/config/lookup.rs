@@ -1,7 +1,6 @@
 //! Finding a parameter by its name.
 
-use super::params::PARAMS;
-use super::table::Param;
+use super::params::{PARAMS, Param};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 

@@ -4,17 +4,21 @@
 //! and what sets it apart; files, the command line, CONFIG GET, SET and REWRITE,
 //! `--help` and the manual's table all come from it. A new parameter is a row.
 
+mod table;
+
 use std::path::{Path, PathBuf};
 
 use super::events::NotifyEvents;
 use super::kind::ParamKind;
-use super::table::{Flag, Param, params};
 use super::types::{
     AllowAccess, AppendFsync, BufferLimits, BusyScope, Compression, Directory, DumpName, FileName,
     LogLevel, MasterAddr, MaxmemoryPolicy, MemoryOrPercent, Percentiles, Renames, SanitizePayload,
     SavePoints, Secret, UserLines, WordFlags,
 };
 use super::value::Field;
+
+use table::params;
+pub use table::{Flag, Param};
 
 /// Bytes of a KiB, a MiB and a GiB.
 const KIB: u64 = 1 << 10;

@@ -209,84 +209,99 @@ fn percentiles_are_numbers_as_redis_reads_them() {
     );
 }
 
+#[track_caller]
+fn refused(name: &str, value: &str, expected: &str) {
+    assert_eq!(set_error(name, value), expected, "{name} {value}");
+}
+
 #[test]
-fn set_refuses_in_redis_words() {
-    let check = |name: &str, value: &str, expected: &str| {
-        assert_eq!(set_error(name, value), expected, "{name} {value}");
-    };
+fn numbers_are_refused_in_redis_words() {
     let integer = "argument couldn't be parsed into an integer";
     for value in ["abc", "", "1kb", "010", "+1", "-0", "99999999999999999999"] {
-        check("timeout", value, integer);
+        refused("timeout", value, integer);
     }
-    check(
+    refused(
         "timeout",
         "-1",
         "argument must be between 0 and 2147483647 inclusive",
     );
-    check(
+    refused(
         "port",
         "99999",
         "argument must be between 0 and 65535 inclusive",
     );
-    check(
+    refused(
         "maxclients",
         "0",
         "argument must be between 1 and 4294967295 inclusive",
     );
-    check(
+    refused(
         "list-max-listpack-size",
         "-9999999999",
         "argument must be between -2147483648 and 2147483647 inclusive",
     );
-    check(
+    refused(
         "client-query-buffer-limit",
         "1",
         "argument must be between 1048576 and 9223372036854775807 inclusive",
     );
     for value in ["1%", "1.5gb", "-1", "-1kb", "1e3", "10kbb"] {
-        check("maxmemory", value, "argument must be a memory value");
+        refused("maxmemory", value, "argument must be a memory value");
     }
     // The largest number that there is, which is too much for most.
     for value in ["99999999999999999999", "99999999999gb"] {
-        check(
+        refused(
             "proto-max-bulk-len",
             value,
             "argument must be between 1048576 and 9223372036854775807 inclusive",
         );
     }
     for value in ["abc", "-5%", "5%%", "%", "1kb%"] {
-        check(
+        refused(
             "maxmemory-clients",
             value,
             "argument must be a memory or percent value",
         );
     }
-    check(
+    refused(
         "maxmemory-clients",
         "101%",
         "percentage argument must be less or equal to 100",
     );
-    check("appendonly", "maybe", "argument must be 'yes' or 'no'");
-    check(
+}
+
+#[test]
+fn choices_are_refused_in_redis_words() {
+    refused("appendonly", "maybe", "argument must be 'yes' or 'no'");
+    refused(
         "appendfsync",
         "foo",
         "argument(s) must be one of the following: everysec, always, no",
     );
-    check(
+    refused(
         "loglevel",
         "notice debug",
         "argument(s) must be one of the following: debug, verbose, notice, warning, nothing",
     );
-    check(
+    refused(
         "shutdown-on-sigint",
         "",
         "argument(s) must be one of the following: default, save, nosave, now, force",
     );
-    check(
+    refused(
         "shutdown-on-sigterm",
         "save now nosave",
         "shutdown options SAVE and NOSAVE can't be used simultaneously",
     );
+    refused(
+        "notify-keyspace-events",
+        "xyz!",
+        "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.",
+    );
+}
+
+#[test]
+fn lists_are_refused_in_redis_words() {
     for value in [
         "abc",
         "10",
@@ -296,69 +311,68 @@ fn set_refuses_in_redis_words() {
         "10 -1",
         "900 1    300 2",
     ] {
-        check("save", value, "Invalid save parameters");
+        refused("save", value, "Invalid save parameters");
     }
     let limit = "client-output-buffer-limit";
-    check(
+    refused(
         limit,
         "normal 1 1",
         "Wrong number of arguments in buffer limit configuration.",
     );
-    check(
+    refused(
         limit,
         "master 1 1 1",
         "Invalid client class specified in buffer limit configuration.",
     );
     for value in ["replica 1mb 1k -3", "replica 1x 1k 3", "normal -1 1 0"] {
-        check(
+        refused(
             limit,
             value,
             "Error in hard, soft or soft_seconds setting in buffer limit configuration.",
         );
     }
-    check(
-        "notify-keyspace-events",
-        "xyz!",
-        "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.",
-    );
     let percentiles = "latency-tracking-info-percentiles";
-    check(
+    refused(
         percentiles,
         "50 abc",
         "Invalid latency-tracking-info-percentiles parameters",
     );
-    check(
+    refused(
         percentiles,
         "nan",
         "Invalid latency-tracking-info-percentiles parameters",
     );
     for value in ["50 101", "-1", "inf"] {
-        check(
+        refused(
             percentiles,
             value,
             "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]",
         );
     }
-    check("oom-score-adj-values", "1 2", "wrong number of arguments");
-    check(
+    refused("oom-score-adj-values", "1 2", "wrong number of arguments");
+    refused(
         "oom-score-adj-values",
         "3 2 10000",
         "Invalid oom-score-adj-values, elements must be between -2000 and 2000.",
     );
-    check("databases", "17", "can't set immutable config");
-    check("replicaof", "a 1", "can't set immutable config");
-    check("dir", "/", "can't set protected config");
-    check(
+}
+
+#[test]
+fn parameters_that_cannot_be_set_are_refused_in_redis_words() {
+    refused("databases", "17", "can't set immutable config");
+    refused("replicaof", "a 1", "can't set immutable config");
+    refused("dir", "/", "can't set protected config");
+    refused(
         "foo",
         "bar",
         "ERR Unknown option or number of arguments for CONFIG SET - 'foo'",
     );
-    check(
+    refused(
         "user",
         "bar",
         "ERR Unknown option or number of arguments for CONFIG SET - 'user'",
     );
-    check(
+    refused(
         "a\r\nb",
         "1",
         "ERR Unknown option or number of arguments for CONFIG SET - 'a  b'",

@@ -53,6 +53,13 @@ impl Gate {
         RwLock::try_write_arc(&self.lock).is_some()
     }
 
+    /// Whether somebody is inside alone, or waits for those who are inside for a tick:
+    /// nobody else comes in.
+    #[cfg(test)]
+    pub fn is_closing(&self) -> bool {
+        RwLock::try_read_arc(&self.lock).is_none()
+    }
+
     /// Goes in with others. Waits for who is inside alone; if that is for long,
     /// only if `patient`.
     ///

@@ -2,6 +2,7 @@
 
 use super::families::is_family;
 use super::{BINLOG, ColumnFamily, DEFAULT, Db, Keyspace, handle, hex, random_bytes, whole};
+use crate::encoding::binlog::FIRST_POSITION;
 use crate::encoding::system::{self, Counts, KeyspaceId, State};
 use crate::encoding::{Corrupt, FORMAT_VERSION};
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
@@ -217,6 +218,18 @@ pub(in crate::storage) fn read_counts(
     }
     rows.status()?;
     Ok(counts)
+}
+
+/// Where a database is: as its last batch left it, or as one begins.
+pub(super) fn state(db: &Db, system_cf: &ColumnFamily) -> Result<State> {
+    match db.get_pinned_cf(system_cf, system::STATE)? {
+        Some(row) => Ok(State::decode(&row)?),
+        None => Ok(State {
+            next_id: 1,
+            binlog_position: FIRST_POSITION,
+            ..State::default()
+        }),
+    }
 }
 
 /// Reads the DB map and drops what no DB has: column families, left by a crash between

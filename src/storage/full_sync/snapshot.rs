@@ -17,6 +17,7 @@ use crate::storage::engine::{Db, Engine, Keyspace, read_counts};
 use crate::storage::{DbIndex, Result, StorageError};
 use rocksdb::{ReadOptions, SnapshotWithThreadMode};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A chunk is full when it has so many bytes; one row may be longer.
@@ -149,16 +150,17 @@ impl Snapshot<'_> {
         })
     }
 
-    /// Calls `each` with the rows of a DB in `[from, to)`, in order, until it fails.
+    /// Calls `each` with the rows of a DB in `[from, to)`, in order, until it fails or
+    /// breaks; says whether it broke.
     pub fn scan<E: From<StorageError>>(
         &self,
         db: DbIndex,
         from: &[u8],
         to: &[u8],
-        mut each: impl FnMut(&[u8], &[u8]) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
+        mut each: impl FnMut(&[u8], &[u8]) -> std::result::Result<ControlFlow<()>, E>,
+    ) -> std::result::Result<ControlFlow<()>, E> {
         let Some((_, keyspace)) = self.dbs.iter().find(|(known, _)| *known == db) else {
-            return Ok(());
+            return Ok(ControlFlow::Continue(()));
         };
         let mut read = ReadOptions::default();
         read.set_total_order_seek(true);
@@ -167,10 +169,13 @@ impl Snapshot<'_> {
         let mut rows = self.rows.raw_iterator_cf_opt(&keyspace.cf, read);
         rows.seek(from);
         while let Some((key, value)) = rows.item() {
-            each(key, value)?;
+            if each(key, value)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
             rows.next();
         }
-        Ok(rows.status().map_err(StorageError::from)?)
+        rows.status().map_err(StorageError::from)?;
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Calls `each` with one chunk of rows after the other, until it fails.

@@ -2,13 +2,12 @@
 
 use super::super::{DbIndex, Engine, StorageConfig, Txn};
 use crate::encoding::{Meta, ValueType};
+use crate::sys::testing::wait_for;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// DBs that each have less in memory than RocksDB would write out by itself.
 const DBS: u16 = 8;
 const VALUE: [u8; 4096] = [7; 4096];
-const DEADLINE: Duration = Duration::from_secs(30);
 
 /// An engine with little memory.
 fn small() -> (tempfile::TempDir, StorageConfig, Arc<Engine>) {
@@ -40,16 +39,13 @@ fn memtables_of_many_dbs_are_written_out() {
     }
     // Flushes may be behind by a few memtables of each DB. They catch up, and what is too
     // much after that goes with the next writes.
-    let started = Instant::now();
-    loop {
-        let used = engine.memtable_usage().0;
-        if used <= share {
-            break;
+    wait_for("memtables that keep to their share", || {
+        let fits = engine.memtable_usage().0 <= share;
+        if !fits {
+            put(0, 0);
         }
-        assert!(started.elapsed() < DEADLINE, "{used} bytes for {share}");
-        std::thread::sleep(Duration::from_millis(10));
-        put(0, 0);
-    }
+        fits
+    });
 }
 
 /// Bytes of all memtables once each of these DBs has one more row.

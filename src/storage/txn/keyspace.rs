@@ -12,7 +12,6 @@
 
 use crate::encoding::meta::encode_reclaim;
 use crate::encoding::meta::{Counted, MetaView};
-use crate::encoding::reader::Reader;
 use crate::encoding::system::KeyspaceId;
 use crate::encoding::{CollectionId, Meta, ValueType, keys};
 use crate::storage::engine::listeners::How;
@@ -160,7 +159,12 @@ impl View {
             return Ok(());
         }
         let id = old.view().id()?;
-        self.queue(keyspace, old.meta.kind, id, rows_of(old)?);
+        self.queue(
+            keyspace,
+            old.meta.kind,
+            id,
+            old.meta.kind.stated_rows(&old.body)?,
+        );
         Ok(())
     }
 
@@ -169,21 +173,6 @@ impl View {
         self.put(keyspace, &keys::reclaim(id), &value);
         self.note_reclaim(keyspace, id);
     }
-}
-
-/// How many rows a value in rows has at the most under each of its tags; of a
-/// stream: how many entries.
-pub fn rows_of(old: &KeyMeta) -> Result<u64> {
-    let mut r = Reader::new(&old.body, "meta rows");
-    r.u64()?;
-    Ok(match old.meta.kind {
-        ValueType::List => {
-            let (head, tail) = (r.u64()?, r.u64()?);
-            tail.wrapping_sub(head)
-        }
-        ValueType::String => r.u64()?.div_ceil(1 << 12),
-        ValueType::Hash | ValueType::Set | ValueType::Zset | ValueType::Stream => r.u64()?,
-    })
 }
 
 impl Txn {

@@ -112,6 +112,12 @@ impl Txn {
         Err(StorageError::Held(other))
     }
 
+    /// Whether another transaction waits until nobody else reads or writes keys.
+    #[cfg(test)]
+    pub fn is_waited_for(&self) -> bool {
+        self.engine.access.gate.is_closing()
+    }
+
     fn turned_away(&self, wish: Wish, other: Owner) -> StorageError {
         self.engine
             .access

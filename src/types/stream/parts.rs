@@ -11,19 +11,20 @@ use crate::rdb::{StreamPart, StreamState};
 use crate::storage::DbIndex;
 use crate::types::OpResult;
 use crate::types::source::Source;
+use std::ops::ControlFlow;
 
-/// Called with one part after the other.
-pub type EachPart<'e> = &'e mut dyn FnMut(StreamPart<'_>) -> OpResult<()>;
+/// Called with one part after the other, until it breaks.
+pub type EachPart<'e> = &'e mut dyn FnMut(StreamPart<'_>) -> OpResult<ControlFlow<()>>;
 
 /// Calls `each` with id and row of all entries.
 pub fn each_entry(
-    source: &mut impl Source,
+    source: &mut dyn Source,
     db: DbIndex,
     body: &StreamBody,
-    each: &mut dyn FnMut(StreamId, &[u8]) -> OpResult<()>,
-) -> OpResult<()> {
+    each: &mut dyn FnMut(StreamId, &[u8]) -> OpResult<ControlFlow<()>>,
+) -> OpResult<ControlFlow<()>> {
     if body.length == 0 {
-        return Ok(());
+        return Ok(ControlFlow::Continue(()));
     }
     let from = entry_key(body.id, body.first);
     let to = keys::element_end(tag::STREAM_ENTRY, body.id);
@@ -32,15 +33,18 @@ pub fn each_entry(
 
 /// Calls `each` with all parts of a stream.
 pub fn each_part(
-    source: &mut impl Source,
+    source: &mut dyn Source,
     db: DbIndex,
     body: &StreamBody,
     each: EachPart<'_>,
-) -> OpResult<()> {
-    each_entry(source, db, body, &mut |id, fields| {
+) -> OpResult<ControlFlow<()>> {
+    let entries = each_entry(source, db, body, &mut |id, fields| {
         each(StreamPart::Entry { id, fields })
     })?;
-    each(StreamPart::State(StreamState {
+    if entries.is_break() {
+        return Ok(entries);
+    }
+    let state = each(StreamPart::State(StreamState {
         length: body.length,
         first: body.first,
         last: body.last,
@@ -48,34 +52,44 @@ pub fn each_part(
         added: body.added,
         groups: body.groups,
     }))?;
+    if state.is_break() {
+        return Ok(state);
+    }
     let mut groups: Vec<(Vec<u8>, GroupRow)> = Vec::new();
     let from = keys::element_prefix(tag::STREAM_GROUP, body.id);
     let to = keys::element_end(tag::STREAM_GROUP, body.id);
-    source.each_row(db, &from, &to, &mut |key, row| {
-        groups.push((split_group_key(key)?.to_vec(), GroupRow::decode(row)?));
-        Ok(())
-    })?;
+    source
+        .each_row(db, &from, &to, &mut |key, row| {
+            groups.push((split_group_key(key)?.to_vec(), GroupRow::decode(row)?));
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)?;
     for (name, group) in groups {
-        each_part_of_group(source, db, body.id, (&name, &group), each)?;
+        if each_part_of_group(source, db, body.id, (&name, &group), each)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }
 
 fn each_part_of_group(
-    source: &mut impl Source,
+    source: &mut dyn Source,
     db: DbIndex,
     id: CollectionId,
     (name, group): (&[u8], &GroupRow),
     each: EachPart<'_>,
-) -> OpResult<()> {
-    each(StreamPart::Group {
+) -> OpResult<ControlFlow<()>> {
+    let head = each(StreamPart::Group {
         name,
         last: group.last,
         read: Some(group.read),
         pending: group.pending,
     })?;
+    if head.is_break() {
+        return Ok(head);
+    }
     let (from, to) = group_rows(tag::STREAM_PENDING, id, group.number);
-    source.each_row(db, &from, &to, &mut |key, row| {
+    let pending = source.each_row(db, &from, &to, &mut |key, row| {
         let pending = PendingRow::decode(row)?;
         each(StreamPart::Pending {
             id: entry_of(key)?,
@@ -83,16 +97,20 @@ fn each_part_of_group(
             deliveries: pending.deliveries,
         })
     })?;
-    each(StreamPart::Consumers(group.consumers))?;
+    if pending.is_break() || each(StreamPart::Consumers(group.consumers))?.is_break() {
+        return Ok(ControlFlow::Break(()));
+    }
     let mut numbers = Vec::new();
     let (from, to) = group_rows(tag::STREAM_CONSUMER_NAME, id, group.number);
-    source.each_row(db, &from, &to, &mut |_, row| {
-        numbers.push(decode_number(row)?);
-        Ok(())
-    })?;
+    source
+        .each_row(db, &from, &to, &mut |_, row| {
+            numbers.push(decode_number(row)?);
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)?;
     for number in numbers {
         let from = consumer_key(id, group.number, number);
-        source.each_row(db, &from, &just_after(&from), &mut |_, row| {
+        let consumer = source.each_row(db, &from, &just_after(&from), &mut |_, row| {
             let consumer = ConsumerRow::decode(row)?;
             each(StreamPart::Consumer {
                 name: &consumer.name,
@@ -103,11 +121,17 @@ fn each_part_of_group(
         })?;
         let from = owned_key(id, group.number, number, StreamId::MIN);
         let to = just_after(&owned_key(id, group.number, number, StreamId::MAX));
-        source.each_row(db, &from, &to, &mut |key, _| {
+        if consumer.is_break() {
+            return Ok(consumer);
+        }
+        let owned = source.each_row(db, &from, &to, &mut |key, _| {
             each(StreamPart::Owned(entry_of(key)?))
         })?;
+        if owned.is_break() {
+            return Ok(owned);
+        }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(()))
 }
 
 /// The first key after this one.

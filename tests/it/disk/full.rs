@@ -1,7 +1,7 @@
 //! A small file system that is really full.
 
 use super::is_misconf;
-use crate::support::{Conn, Server, Value, wait_for};
+use crate::support::{Conn, Server, Value, wait_for, wait_within};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -108,6 +108,10 @@ pub(super) fn noise(bytes: usize) -> String {
         .collect()
 }
 
+/// How long writes are refused before the server counts as full. The disk thread has
+/// written out what it could within that.
+const RELIEF: Duration = Duration::from_secs(1);
+
 /// Fills the server up with keys of 10,000 bytes; returns how many were taken.
 pub(super) fn write_until_refused(conn: &mut Conn, prefix: &str) -> i64 {
     write_values_until_refused(conn, prefix, 10_000)
@@ -117,19 +121,14 @@ pub(super) fn write_until_refused(conn: &mut Conn, prefix: &str) -> i64 {
 fn write_values_until_refused(conn: &mut Conn, prefix: &str, bytes: usize) -> i64 {
     let value = noise(bytes);
     let mut taken = 0;
-    let mut refusals = 0;
     // The first refusals have memtables written out, which may make room for more.
-    while refusals < 50 {
+    while wait_within(RELIEF, || {
         let reply = conn.cmd(&format!("SET {prefix}{taken} {value}"));
-        if reply == Value::ok() {
-            taken += 1;
-            refusals = 0;
-            assert!(taken < 100_000, "the disk is not that large");
-        } else {
-            assert!(is_misconf(&reply), "{reply:?}");
-            refusals += 1;
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        assert!(reply == Value::ok() || is_misconf(&reply), "{reply:?}");
+        reply == Value::ok()
+    }) {
+        taken += 1;
+        assert!(taken < 100_000, "the disk is not that large");
     }
     taken
 }

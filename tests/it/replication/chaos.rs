@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use super::load::Load;
 use super::{assert_same, eventually, families, info, is_caught_up, server};
 use crate::support::checks::Checks;
-use crate::support::{Conn, Proxy, Server, Value, env_number, seed, wait_for, wait_within};
+use crate::support::{Conn, Pace, Proxy, Server, Value, env_number, seed, wait_for, wait_within};
 
 /// Steps between two comparisons.
 const STEPS: u32 = 12;
@@ -64,6 +64,7 @@ impl Confirmed {
         let numbers = Arc::<Mutex<Vec<u64>>>::default();
         let (ending, aim, noted) = (stop.clone(), target.clone(), numbers.clone());
         let next = AtomicU64::new(0);
+        let mut pace = Pace::per_second(50);
         let thread = std::thread::spawn(move || {
             while !ending.load(Ordering::Relaxed) {
                 let address = aim.lock().unwrap().clone();
@@ -82,7 +83,7 @@ impl Confirmed {
                         }
                     }
                 }
-                std::thread::sleep(Duration::from_millis(20));
+                pace.wait();
             }
         });
         Confirmed {

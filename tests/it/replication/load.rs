@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::support::{Conn, Server, Value, args};
+use crate::support::{Conn, Pace, Server, Value, args};
 
 /// Running writers.
 pub struct Load {
@@ -38,6 +38,7 @@ impl Load {
             let (stop, written) = (stop.clone(), written.clone());
             let target = target.clone();
             let mut rng = fastrand::Rng::with_seed(seed ^ (index << 40));
+            let mut pace = Pace::per_second(50);
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let address = target.lock().unwrap().clone();
@@ -46,7 +47,7 @@ impl Load {
                             || stop.load(Ordering::Relaxed) || *target.lock().unwrap() != address;
                         work(&mut conn, &mut rng, left_out, done, &written);
                     }
-                    std::thread::sleep(Duration::from_millis(20));
+                    pace.wait();
                 }
             })
         });

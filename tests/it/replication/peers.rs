@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::{assert_same, figure, follow, info, is_caught_up, server, syncs};
-use crate::support::{Conn, Server, Value, wait_for, wait_within};
+use crate::support::{Conn, DEADLINE, Pace, Server, Value, wait_for, wait_within};
 
 /// More than the sockets between two processes hold.
 const KEYS: i64 = 60_000;
@@ -40,6 +40,7 @@ fn who_takes_the_data_set_slowly_need_not_say_anything() {
     let started = Instant::now();
     let end = b"REPL_SNAPSHOT_COMPLETE";
     let (mut tail, mut piece) = (Vec::new(), vec![0; 1 << 20]);
+    let mut slowly = Pace::per_second(5);
     while !tail.windows(end.len()).any(|w| w == end) {
         let read = socket.read(&mut piece).unwrap();
         assert!(read > 0, "cut off after {:?}", started.elapsed());
@@ -48,7 +49,7 @@ fn who_takes_the_data_set_slowly_need_not_say_anything() {
         tail.extend_from_slice(&piece[..read]);
         // What the sockets hold at the end is read before somebody wants an answer.
         if started.elapsed() < Duration::from_secs(3) {
-            std::thread::sleep(Duration::from_millis(200));
+            slowly.wait();
         }
     }
     assert!(started.elapsed() > Duration::from_secs(2), "not slow");
@@ -85,15 +86,25 @@ fn a_crowd_of_replicas_is_served_in_turn() {
     assert_eq!(states(&master, "wait_bgsave"), 2 * AT_ONCE);
     let replica = server(&[]);
     follow(&replica, &master);
-    // Who waits is not taken for dead, nor does it take the master for dead.
+    // Who waits is not taken for dead, nor does it take the master for dead. The last in
+    // the line hears once a second that the master lives.
     replica.connect().must("CONFIG SET repl-timeout 2");
-    std::thread::sleep(Duration::from_secs(4));
+    wait_for("the replica", || {
+        figure(&master, "replication", "connected_slaves") as usize == crowd.len() + 1
+    });
+    let mut last = ask(&master);
+    last.set_read_timeout(Some(DEADLINE)).unwrap();
+    let heard = "+OK\r\n\n\n\n\n";
+    let mut signs = vec![0; heard.len()];
+    last.read_exact(&mut signs).unwrap();
+    assert_eq!(String::from_utf8_lossy(&signs), heard);
     let waits = replica.connect().must("ROLE").items()[3].text();
     assert_eq!(waits, "handshake");
-    assert_eq!(syncs(&master).0 as usize, crowd.len() + 1);
+    assert_eq!(syncs(&master).0 as usize, crowd.len() + 2);
     crowd.clear();
+    drop(last);
     assert_same(&master, &replica);
-    assert_eq!(syncs(&master).0 as usize, 3 * AT_ONCE + 1);
+    assert_eq!(syncs(&master).0 as usize, 3 * AT_ONCE + 2);
 }
 
 /// It used to stay on the lists of those who are sent messages, for ever.
@@ -139,7 +150,15 @@ fn who_lags_is_told_how_far_the_binlog_goes() {
     for _ in 0..40 {
         writer.call(&["SET", "big", &value]);
     }
-    std::thread::sleep(Duration::from_secs(3));
+    // It hears of that once a second, as long as it lags.
+    let silent_s = || {
+        let text = master.connect().must("INFO replication").text();
+        let lags = text.split(",lag=").skip(1);
+        let lags = lags.filter_map(|text| text.split(',').next()?.parse::<u64>().ok());
+        lags.max().expect("a replica")
+    };
+    let before = silent_s();
+    wait_for("two seconds of lag", || silent_s() >= before + 2);
     let mut applied = 0;
     let told = wait_within(Duration::from_secs(20), || {
         let frame = lagging.read().unwrap();

@@ -2,20 +2,17 @@
 //! process, what follows them, what becomes of them without their master.
 //!
 //! At the end of a test both are equal key by key.
+//!
+//! - here: masters that are a redis-server
+//! - `scripted`: masters that the test plays
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::thread::JoinHandle;
+pub mod scripted;
+
 use std::time::{Duration, Instant};
 
 use super::load::Load;
-use super::{
-    assert_same, binlog, eventually, figure, follow, follow_from_start, info, server, syncs,
-};
+use super::{assert_same, eventually, figure, follow, follow_from_start, info, server, syncs};
 use crate::differential::run::compare_state;
-use crate::support::conn::encode;
 use crate::support::{Proxy, Server, Value, oracle, seed, wait_for, wait_within};
 
 /// DBs that the tests write to.
@@ -168,7 +165,12 @@ fn a_full_sync_that_stalls_leaves_the_old_data() {
         proxy.set_silent(false);
         wait_within(Duration::from_secs(5), syncing);
         proxy.set_silent(true);
-        std::thread::sleep(Duration::from_millis(50));
+        // What was under way has arrived when nothing has come for a second.
+        wait_for("silence, or the end of the sync", || {
+            let text = replica.connect().must("INFO replication").text();
+            !text.contains("master_sync_in_progress:1")
+                || !text.contains("master_sync_last_io_seconds_ago:0")
+        });
         stalled = syncing();
         if !stalled {
             // It was too fast: once more.
@@ -346,11 +348,14 @@ fn a_redis_behind_an_idle_replica_of_a_kedis_keeps_its_link() {
         redis.connect().must("EXISTS first") == Value::Int(1) && is_up()
     });
     let before = syncs(&middle);
-    let until = Instant::now() + Duration::from_secs(12);
-    while Instant::now() < until {
+    // More than twice its timeout.
+    const PINGS: i64 = 12;
+    const PING: &str = "*1\r\n$4\r\nPING\r\n";
+    let start = offset(&redis, "slave_repl_offset");
+    wait_for("pings of the log", || {
         assert!(is_up());
-        std::thread::sleep(Duration::from_millis(200));
-    }
+        offset(&redis, "slave_repl_offset") >= start + PINGS * PING.len() as i64
+    });
     assert_eq!(syncs(&middle), before);
 }
 
@@ -726,223 +731,4 @@ fn links_and_processes_die_under_load() {
     load.stop();
     assert_equal(&master, &replica);
     println!("{:?} syncs since the master's last start", syncs(&master));
-}
-
-/// The next command that a replica says.
-fn next_command(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Option<Vec<String>> {
-    let count = lines.next()?.ok()?;
-    let count: usize = count.strip_prefix('*')?.parse().ok()?;
-    let mut words = Vec::new();
-    for _ in 0..count {
-        // Its length.
-        lines.next()?.ok()?;
-        words.push(lines.next()?.ok()?);
-    }
-    Some(words)
-}
-
-/// A master as old as `REPLCONF listening-port`, which answers PSYNC with these bytes.
-/// What it hears after that are offsets; it closes when there are no more.
-pub fn scripted_master(answer: Vec<u8>) -> (u16, Arc<AtomicI64>, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let heard = Arc::new(AtomicI64::new(-1));
-    let acked = heard.clone();
-    let thread = std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
-        while let Some(words) = next_command(&mut lines) {
-            let reply = match [words[0].as_str(), words.get(1).map_or("", |word| word)] {
-                ["PING", _] => b"+PONG\r\n".to_vec(),
-                ["REPLCONF", "listening-port"] => b"+OK\r\n".to_vec(),
-                ["REPLCONF", "ACK"] => {
-                    acked.store(words[2].parse().unwrap(), Ordering::Relaxed);
-                    continue;
-                }
-                ["REPLCONF", _] => b"-ERR Unrecognized REPLCONF option\r\n".to_vec(),
-                ["SELECT", _] => b"-ERR invalid DB index\r\n".to_vec(),
-                ["PSYNC", _] => answer.clone(),
-                other => panic!("{other:?}"),
-            };
-            if socket.write_all(&reply).is_err() {
-                return;
-            }
-        }
-    });
-    (port, heard, thread)
-}
-
-const ID: &str = "0123456789abcdef0123456789abcdef01234567";
-
-/// The answer of such a master: a file of this version with these keys, then a stream.
-pub fn full_sync(version: u8, keys: &[u8], stream: &[u8]) -> Vec<u8> {
-    let head = format!("REDIS00{version:02}");
-    let file = [head.as_bytes(), keys, &[0xFF, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
-    let head = format!("\n\n+FULLRESYNC {ID} 0\r\n\n\n${}\r\n", file.len());
-    [head.as_bytes(), &file, stream].concat()
-}
-
-/// Old masters send spans of time, and scripts as they came: what is logged here is
-/// moments and effects.
-#[test]
-fn the_stream_of_an_old_master_becomes_effects() {
-    let mut stream = Vec::new();
-    let script = "redis.call('INCR',KEYS[1]) redis.call('EXPIRE',KEYS[1],ARGV[1]) return 1";
-    for line in [
-        &["SELECT", "0"][..],
-        &["SET", "k", "v"],
-        &["EXPIRE", "k", "1000"],
-        &["SETEX", "s", "1000", "v"],
-        &["PSETEX", "p", "1000000", "v"],
-        &["SET", "o", "v", "EX", "1000"],
-        &["SCRIPT", "LOAD", "return 1"],
-        &["EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "0"],
-        &["EVAL", script, "1", "c", "1000"],
-        &["PING"],
-        &["MULTI"],
-        &["INCR", "n"],
-        &["SELECT", "2"],
-        &["INCR", "n"],
-        &["EXEC"],
-        &["INCR", "n"],
-        &["REPLCONF", "GETACK", "*"],
-        &[
-            "XADD", "x", "MAXLEN", "=", "1", "LIMIT", "100", "1-1", "f", "v",
-        ],
-        &[
-            "XADD", "x", "MAXLEN", "=", "1", "LIMIT", "100", "2-1", "f", "v",
-        ],
-    ] {
-        encode(&mut stream, line);
-    }
-    let length = stream.len() as i64;
-    let (port, acked, master) = scripted_master(full_sync(6, &[], &stream));
-    let replica = server(&[]);
-    let line = format!("REPLICAOF 127.0.0.1 {port}");
-    replica.connect().must(&line);
-    wait_for("all is applied", || acked.load(Ordering::Relaxed) == length);
-    let mut conn = replica.connect();
-    for key in ["k", "s", "p", "o", "c"] {
-        let ttl = conn.must(&format!("TTL {key}")).int();
-        assert!((900..=1000).contains(&ttl), "{key}: {ttl}");
-    }
-    assert_eq!(conn.must("GET n"), Value::bulk("1"));
-    conn.must("SELECT 2");
-    assert_eq!(conn.must("GET n"), Value::bulk("2"));
-    assert_eq!(conn.must("XLEN x"), Value::Int(1));
-    let rows: Vec<u8> = binlog(&replica).into_values().flatten().collect();
-    let rows = String::from_utf8_lossy(&rows).into_owned();
-    for relative in ["\r\nEXPIRE", "SETEX", "EVAL", "\r\nEX\r\n"] {
-        assert!(!rows.contains(relative), "{relative}:\n{rows}");
-    }
-    assert!(rows.contains("MULTI"), "{rows}");
-    replica.connect().must("REPLICAOF NO ONE");
-    drop(replica);
-    master.join().unwrap();
-}
-
-/// Until fields can expire here, they come without their times, and the log counts them.
-#[test]
-fn times_of_fields_are_lost_and_counted() {
-    let mut keys = vec![0xFE, 0];
-    // A hash of Redis 7.4, two of whose three fields expire; one is past its time.
-    keys.extend([24, 1, b'h']);
-    keys.extend(1_000_u64.to_le_bytes());
-    keys.extend([
-        3, 0, 1, b'a', 1, b'1', 1, 1, b'b', 1, b'2', 2, 1, b'c', 1, b'3',
-    ]);
-    let (port, acked, master) = scripted_master(full_sync(12, &keys, &[]));
-    let replica = server(&[]);
-    let line = format!("REPLICAOF 127.0.0.1 {port}");
-    replica.connect().must(&line);
-    wait_for("the data set", || acked.load(Ordering::Relaxed) == 0);
-    assert_eq!(replica.connect().must("HLEN h"), Value::Int(3));
-    let lost =
-        "2 fields of 1 hashes had times of their own, which are not kept: they do not expire";
-    assert!(replica.log().contains(lost), "{}", replica.log());
-    replica.connect().must("REPLICAOF NO ONE");
-    drop(replica);
-    master.join().unwrap();
-}
-
-/// Newer masters send HINCRBYFLOAT as HSETEX: the link ended at the first one, for ever.
-#[test]
-fn what_a_stream_says_of_times_of_fields_is_left_out() {
-    let mut stream = Vec::new();
-    for line in [
-        &["SELECT", "0"][..],
-        &["HSETEX", "h", "KEEPTTL", "FIELDS", "1", "f", "2.5"],
-        &["HPEXPIREAT", "h", "1000", "FIELDS", "1", "f"],
-        &["MULTI"],
-        &["HPERSIST", "h", "FIELDS", "1", "f"],
-        &[
-            "HSETEX", "h", "PXAT", "1000", "FIELDS", "2", "g", "1", "i", "2",
-        ],
-        &["HGETDEL", "h", "FIELDS", "1", "g"],
-        &["EXEC"],
-        &["INCR", "n"],
-    ] {
-        encode(&mut stream, line);
-    }
-    let length = stream.len() as i64;
-    let (port, acked, master) = scripted_master(full_sync(12, &[], &stream));
-    let replica = server(&[]);
-    let line = format!("REPLICAOF 127.0.0.1 {port}");
-    replica.connect().must(&line);
-    wait_for("all is applied", || acked.load(Ordering::Relaxed) == length);
-    let mut conn = replica.connect();
-    assert_eq!(conn.must("HGET h f"), Value::bulk("2.5"));
-    assert_eq!(conn.must("HLEN h"), Value::Int(2));
-    assert_eq!(conn.must("GET n"), Value::bulk("1"));
-    let told = replica.log().matches("times of their own").count();
-    assert_eq!(told, 1, "{}", replica.log());
-    conn.must("REPLICAOF NO ONE");
-    drop(replica);
-    master.join().unwrap();
-}
-
-#[test]
-fn what_is_no_master_is_refused_in_words() {
-    let broken = format!("+FULLRESYNC {ID} 1\r\n$7\r\nREDISXX");
-    let mut unknown = full_sync(6, &[], &[]);
-    encode(&mut unknown, &["CONFIG", "SET", "dir", "/"]);
-    let mut torn = full_sync(6, &[], &[]);
-    encode(&mut torn, &["EXEC"]);
-    let mut marked = format!("+FULLRESYNC {ID} 1\r\n$EOF:{ID}\r\nREDIS0006").into_bytes();
-    marked.extend([0xFF, 0, 0, 0, 0, 0, 0, 0, 0]);
-    marked.extend([b'x'; 40]);
-    let answers: [(&[u8], &str); 9] = [
-        (b"+FULLRESYNC x 1\r\n", "what no master says"),
-        (b"+CONTINUE short\r\n", "what no master says"),
-        (b"+OK\r\n", "the master refused PSYNC: +OK"),
-        (
-            broken.as_bytes(),
-            "the master's data set does not load here",
-        ),
-        (&marked, "what no master says"),
-        (
-            b"-LOADING Redis is loading\r\n",
-            "the master refused PSYNC: LOADING",
-        ),
-        (
-            &unknown,
-            "the master sent \"CONFIG\", which this server takes from no master",
-        ),
-        (&torn, "what no master says"),
-        (b"*1\r\n$4\r\nPING\r\n", "the master refused PSYNC: *1"),
-    ];
-    for (answer, reason) in answers {
-        let (port, _, master) = scripted_master(answer.to_vec());
-        let replica = server(&[]);
-        replica.connect().must("SET old x");
-        let line = format!("REPLICAOF 127.0.0.1 {port}");
-        replica.connect().must(&line);
-        wait_for(reason, || replica.log().contains(reason));
-        if !answer.starts_with(b"\n") {
-            assert_eq!(replica.connect().must("GET old"), Value::bulk("x"));
-        }
-        replica.connect().must("REPLICAOF NO ONE");
-        drop(replica);
-        master.join().unwrap();
-    }
 }

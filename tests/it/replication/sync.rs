@@ -7,7 +7,7 @@ use super::{
     assert_same, binlog, cut_links, eventually, families, figure, follow, follow_from_start, info,
     is_caught_up, server, syncs,
 };
-use crate::support::{Conn, Server, Value, env_number, seed, wait_for};
+use crate::support::{Conn, Server, Value, env_number, seed, unix_ms, wait_for};
 
 const READONLY: &str = "READONLY You can't write against a read only replica.";
 
@@ -261,11 +261,15 @@ fn a_full_sync_longer_than_the_retention_goes_on_with_the_stream() {
         text.contains("state=send_bulk")
     });
     replica.signal("STOP");
+    let binlog = |name: &str| figure(&master, "binlog", &format!("binlog_{name}"));
+    wait_for("the trim of what was before", || binlog("entries") <= 100);
+    let first = binlog("first_position");
     let mut conn = master.connect();
     for n in 0..3000 {
         conn.must(&format!("SET key{n} x"));
     }
-    std::thread::sleep(Duration::from_secs(1));
+    wait_for("another trim", || binlog("first_position") > first);
+    assert!(binlog("entries") >= 3000, "the replica needs all of them");
     replica.signal("CONT");
     assert_same(&master, &replica);
     assert_eq!(syncs(&master).0, 1);
@@ -435,8 +439,9 @@ fn a_replica_hides_expired_keys_and_deletes_none() {
     conn.must("SET k v PX 200");
     conn.must("HSET h f v");
     conn.must("PEXPIRE h 200");
+    let last = unix_ms() + 200;
     wait_for("the stream", || is_caught_up(&master, &replica));
-    std::thread::sleep(Duration::from_millis(600));
+    wait_for("the end of their lives", || unix_ms() > last);
     let mut other = replica.connect();
     assert_eq!(other.cmd("GET k"), Value::NullBulk);
     assert_eq!(other.cmd("EXISTS h"), Value::Int(0));
@@ -493,7 +498,7 @@ fn a_password_is_said() {
     conn.must("AUTH sesame");
     conn.must("SET k v");
     follow(&replica, &master);
-    std::thread::sleep(Duration::from_millis(300));
+    wait_for("the refusal", || replica.log().contains("NOAUTH"));
     let mut other = replica.connect();
     assert_eq!(info(&replica, "replication", "master_link_status"), "down");
     other.must("CONFIG SET masterauth sesame");

@@ -233,7 +233,10 @@ fn a_failover_changes_the_roles_and_loses_no_write() {
         last
     });
     let full = syncs(&master).0;
-    std::thread::sleep(Duration::from_millis(300));
+    wait_for("some steps", || match conn.must("GET counter") {
+        Value::Bulk(_) => conn.must("GET counter").text().parse::<u64>().unwrap() > 100,
+        _ => false,
+    });
     assert_eq!(conn.cmd("FAILOVER TIMEOUT 20000"), Value::ok());
     wait_for("the roles change", || {
         info(&replica, "replication", "role") == "master"
@@ -345,9 +348,18 @@ fn a_shutdown_waits_for_replicas() {
     let mut asker = master.connect();
     asker.send(&["SHUTDOWN"]).unwrap();
     let mut writer = master.connect();
-    wait_for("the wait", || master.log().contains("to be stopped"));
+    let id = writer.must("CLIENT ID").int();
+    let waits = |master: &Server, count| {
+        wait_for("the wait", || {
+            master.log().matches("to be stopped").count() == count
+        });
+    };
+    waits(&master, 1);
     writer.send(&["SET", "late", "x"]).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    wait_for("the write to be held back", || {
+        let line = conn.must(&format!("CLIENT LIST ID {id}")).text();
+        line.contains(" flags=b ")
+    });
     assert_eq!(conn.must("MGET early late").items()[0], Value::bulk("x"));
     assert_eq!(conn.must("EXISTS late"), Value::Int(0), "not held back");
     assert_eq!(conn.cmd("SHUTDOWN ABORT"), Value::ok());
@@ -357,7 +369,11 @@ fn a_shutdown_waits_for_replicas() {
     assert!(conn.cmd("SHUTDOWN ABORT").error().is_some());
     // In earnest.
     master.signal("TERM");
-    std::thread::sleep(Duration::from_millis(500));
+    waits(&master, 2);
+    // The thread that stops the server also takes connections: it has looked again.
+    for _ in 0..3 {
+        master.connect().must("PING");
+    }
     assert!(master.alive(), "nobody was waited for");
     replica.signal("CONT");
     assert!(master.wait_exit().success());

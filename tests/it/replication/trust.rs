@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use super::redis_master::{full_sync, scripted_master};
+use super::redis_master::scripted::{full_sync, scripted_master};
 use super::{figure, server};
 use crate::support::conn::encode;
 use crate::support::{Value, wait_for};

@@ -1,12 +1,12 @@
 //! The shape of the parameter table: what a row says, and how a name is found.
 //!
-//! The rows themselves stand in `params.rs`; the macro here turns them into
+//! The rows themselves stand in the module above; the macro here turns them into
 //! the [`Config`](super::Config) struct, its defaults and [`PARAMS`](super::PARAMS),
 //! so that a parameter cannot have a field without a row or a row without a field.
 
 use super::Config;
-use super::kind::ParamKind;
-use super::value::{Source, ValueError};
+use crate::state::config::kind::ParamKind;
+use crate::state::config::value::{Source, ValueError};
 
 /// What sets a parameter apart from a plain one that CONFIG SET may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub struct Param {
     pub flags: &'static [Flag],
     /// One line on what it does.
     about: &'static str,
-    pub(super) get: Get,
-    pub(super) set: Set,
-    pub(super) lines: Lines,
+    pub(in crate::state::config) get: Get,
+    pub(in crate::state::config) set: Set,
+    pub(in crate::state::config) lines: Lines,
 }
 
 impl Param {
@@ -97,7 +97,7 @@ impl Param {
     }
 
     /// Takes the words of a directive into `config`.
-    pub(super) fn assign(
+    pub(in crate::state::config) fn assign(
         &self,
         config: &mut Config,
         words: &[Vec<u8>],

@@ -1,0 +1,297 @@
+//! What a type of value is: all that is done with a value whatever its type goes by the
+//! [`Definition`] of its type. [`super::table`] says which one that is.
+
+use super::source::Source;
+use super::{OpResult, RestoreError};
+use crate::encoding::{CollectionId, Corrupt, Meta};
+use crate::rdb::encode::Encoder;
+use crate::rdb::{self, Element};
+use crate::storage::{DbIndex, KeyMeta, Txn, View};
+use sha1::{Digest, Sha1};
+use std::ops::ControlFlow;
+
+/// Bytes of an element row besides what the entry holds.
+pub const ROW_OVERHEAD: u64 = 24;
+
+/// A value as its meta row says it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Stored<'a> {
+    /// Type, form and expiry.
+    pub meta: Meta,
+    /// The rest of the meta row.
+    pub body: &'a [u8],
+}
+
+impl<'a> Stored<'a> {
+    /// Of a key that was looked up.
+    pub fn of(found: &'a KeyMeta) -> Stored<'a> {
+        Stored {
+            meta: found.meta,
+            body: &found.body,
+        }
+    }
+}
+
+/// Called with one element after the other, until it breaks.
+pub type Each<'e> = &'e mut dyn FnMut(Element<'_>) -> OpResult<ControlFlow<()>>;
+
+/// Called with what is written so far, which it may take away.
+pub type PassOn<'p> = &'p mut dyn FnMut(&mut Vec<u8>) -> OpResult<()>;
+
+/// Where the RDB form of a value goes.
+pub struct Output<'o> {
+    /// The key that stands between the type and the value; files have it, payloads not.
+    pub key: Option<&'o [u8]>,
+    /// Writes values.
+    pub encoder: &'o mut Encoder,
+    /// What is written.
+    pub out: &'o mut Vec<u8>,
+    /// Called after each element.
+    pub pass_on: PassOn<'o>,
+}
+
+/// A SHA-1, or zeros for nothing.
+pub type Hash = [u8; 20];
+
+/// Elements and bytes of one element up to which a collection is a listpack.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    /// Elements.
+    pub entries: u64,
+    /// Bytes.
+    pub value_bytes: u64,
+}
+
+/// The limits of Redis' forms.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Of hashes.
+    pub hash: Limit,
+    /// Of sets.
+    pub set: Limit,
+    /// Members up to which a set of integers is an intset.
+    pub intset_entries: u64,
+    /// Of sorted sets.
+    pub zset: Limit,
+    /// Elements of a list; or, negative, the number of a size.
+    pub list_size: i32,
+}
+
+/// What a type of value is.
+pub trait Definition: Sync {
+    /// Calls `each` with all elements, in the order in which RDB has them; says whether it
+    /// broke.
+    fn walk(
+        &self,
+        source: &mut dyn Source,
+        db: DbIndex,
+        stored: Stored<'_>,
+        each: Each<'_>,
+    ) -> OpResult<ControlFlow<()>>;
+
+    /// How many elements [`Definition::walk`] calls with, as the value itself states it.
+    fn count(&self, stored: Stored<'_>) -> OpResult<u64>;
+
+    /// Writes `type ‖ value` as RDB has it, with the key in between if there is one.
+    fn write(
+        &self,
+        source: &mut dyn Source,
+        db: DbIndex,
+        stored: Stored<'_>,
+        output: Output<'_>,
+    ) -> OpResult<()> {
+        let Output {
+            key,
+            encoder,
+            out,
+            pass_on,
+        } = output;
+        encoder.begin(stored.meta.kind, self.count(stored)?, key);
+        self.walk(source, db, stored, &mut |element| {
+            encoder.element(element, out).map_err(miscounted)?;
+            pass_on(out)?;
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)?;
+        encoder.end(out).map_err(miscounted)?;
+        pass_on(out)
+    }
+
+    /// Begins a value under `key`, which must not exist.
+    fn build<'k>(&self, txn: &mut Txn, db: DbIndex, key: &'k [u8])
+    -> OpResult<Box<dyn Build + 'k>>;
+
+    /// The name that Redis would have for the value's form (OBJECT ENCODING).
+    fn encoding(
+        &self,
+        view: &mut View,
+        db: DbIndex,
+        found: &KeyMeta,
+        limits: &Limits,
+    ) -> OpResult<&'static str>;
+
+    /// What an element takes in rows, in bytes. `None`: it and what follows are not counted.
+    fn row_bytes(&self, element: &Element<'_>) -> Option<u64> {
+        Some(element.bytes() as u64 + ROW_OVERHEAD)
+    }
+
+    /// About how many bytes the rows of a value take before compression: `samples` of its
+    /// elements are looked at (0: all), and the others are taken to be like them.
+    fn rows_bytes(
+        &self,
+        view: &mut View,
+        db: DbIndex,
+        found: &KeyMeta,
+        samples: u64,
+    ) -> OpResult<u64> {
+        let stored = Stored::of(found);
+        let rows = stored.meta.kind.stated_rows(stored.body)?;
+        let (mut seen, mut seen_bytes) = (0u64, 0u64);
+        self.walk(view, db, stored, &mut |element| {
+            let Some(bytes) = self.row_bytes(&element) else {
+                return Ok(ControlFlow::Break(()));
+            };
+            seen += 1;
+            seen_bytes += bytes;
+            Ok(match samples == 0 || seen < samples {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            })
+        })
+        .map(drop)?;
+        let average = seen_bytes as f64 / seen.max(1) as f64;
+        Ok((average * rows.max(seen) as f64) as u64)
+    }
+
+    /// A digest of the value: of what clients can see, not of how it is kept. The order of
+    /// elements does not count.
+    fn digest(&self, view: &mut View, db: DbIndex, found: &KeyMeta) -> OpResult<Hash> {
+        let mut sum = Hash::default();
+        self.walk(view, db, Stored::of(found), &mut |element| {
+            mix(&mut sum, &digest_of(&element));
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)?;
+        Ok(sum)
+    }
+}
+
+/// What became of an element that [`Build::add`] was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Added {
+    /// It is one more.
+    New,
+    /// It was there before.
+    Repeated,
+    /// It is none: a part that is not counted, or one whose time is over.
+    Uncounted,
+}
+
+/// A value under construction.
+pub trait Build {
+    /// Takes the next element.
+    ///
+    /// # Errors
+    /// It is none of this type, or does not belong here.
+    fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError>;
+
+    /// Under which the elements stand, if they stand in rows.
+    fn collection(&self) -> Option<CollectionId>;
+
+    /// Tags under each of which there are as many rows as elements were added, unless some
+    /// were added twice. Empty: [`Build::add`] finds those itself.
+    fn counted_tags(&self) -> &'static [u8];
+
+    /// Puts the key.
+    fn finish(self: Box<Self>, txn: &mut Txn) -> Result<(), RestoreError>;
+}
+
+/// For [`Build::add`].
+pub fn of_another_type() -> RestoreError {
+    rdb::Error::Corrupt("an element of another type").into()
+}
+
+/// What is stored does not agree with its own count.
+pub fn miscounted(_: rdb::Error) -> super::OpError {
+    Corrupt("collection count").into()
+}
+
+/// A hash of parts that keeps ("a", "bc") and ("ab", "c") apart.
+pub fn sha1(parts: &[&[u8]]) -> Hash {
+    let mut hasher = Sha1::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().into()
+}
+
+/// Adds a hash to a sum in which the order does not count.
+pub fn mix(into: &mut Hash, other: &Hash) {
+    for (a, b) in into.iter_mut().zip(other) {
+        *a ^= b;
+    }
+}
+
+/// The digest of one element.
+fn digest_of(element: &Element<'_>) -> Hash {
+    match *element {
+        Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => {
+            sha1(&[bytes, b""])
+        }
+        Element::Scored(score, member) => sha1(&[member, &crate::encoding::score::encode(score)]),
+        Element::Field { field, value, .. } => sha1(&[field, value]),
+        Element::Stream(_) => sha1(&[]),
+    }
+}
+
+/// The texts of an element: of a field its name and its value.
+fn texts<'a>(element: &Element<'a>) -> [Option<&'a [u8]>; 2] {
+    match *element {
+        Element::String(bytes) | Element::Item(bytes) | Element::Member(bytes) => {
+            [Some(bytes), None]
+        }
+        Element::Scored(_, member) => [Some(member), None],
+        Element::Field { field, value, .. } => [Some(field), Some(value)],
+        Element::Stream(_) => [None, None],
+    }
+}
+
+/// Whether a collection has no more elements than `most`, and all their texts pass a test.
+pub fn all_elements(
+    definition: &dyn Definition,
+    view: &mut View,
+    db: DbIndex,
+    found: &KeyMeta,
+    most: u64,
+    test: impl Fn(&[u8]) -> bool,
+) -> OpResult<bool> {
+    let stored = Stored::of(found);
+    if stored.meta.rows && stored.meta.kind.stated_rows(stored.body)? > most {
+        return Ok(false);
+    }
+    let (mut entries, mut all) = (0, true);
+    definition
+        .walk(view, db, stored, &mut |element| {
+            entries += 1;
+            all &= texts(&element).into_iter().flatten().all(&test);
+            Ok(match all {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            })
+        })
+        .map(drop)?;
+    Ok(all && entries <= most)
+}
+
+/// Whether a collection is within the limit of a listpack.
+pub fn is_within(
+    definition: &dyn Definition,
+    view: &mut View,
+    db: DbIndex,
+    found: &KeyMeta,
+    limit: Limit,
+) -> OpResult<bool> {
+    let fits = |element: &[u8]| element.len() as u64 <= limit.value_bytes;
+    all_elements(definition, view, db, found, limit.entries, fits)
+}

@@ -1,0 +1,210 @@
+//! What hashes and sets are; see [`crate::types::definition`].
+
+use super::Members;
+use crate::base::num;
+use crate::encoding::meta::Counted;
+use crate::encoding::{CollectionId, Corrupt, ValueType, keys, packed, tag};
+use crate::rdb::Element;
+use crate::storage::{DbIndex, KeyMeta, Txn, View};
+use crate::types::definition::{
+    Added, Build, Definition, Each, Limits, Stored, all_elements, is_within, of_another_type,
+};
+use crate::types::source::Source;
+use crate::types::{OpResult, RestoreError};
+use std::ops::ControlFlow;
+
+/// The definition of hashes.
+pub struct HashType;
+
+/// The definition of sets.
+pub struct SetType;
+
+/// How many texts stand packed in a body, or how many elements stand in rows; of a packed
+/// hash these are its fields and their values.
+fn texts(stored: Stored<'_>) -> OpResult<u64> {
+    if stored.meta.rows {
+        return Ok(Counted::decode(stored.body)?.count);
+    }
+    let mut count = 0;
+    for item in packed::items(stored.body) {
+        item?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+impl Definition for HashType {
+    fn walk(
+        &self,
+        source: &mut dyn Source,
+        db: DbIndex,
+        stored: Stored<'_>,
+        each: Each<'_>,
+    ) -> OpResult<ControlFlow<()>> {
+        let mut each_field = |field: &[u8], value: &[u8]| {
+            each(Element::Field {
+                field,
+                value,
+                expire_ms: 0,
+            })
+        };
+        if !stored.meta.rows {
+            let mut items = packed::items(stored.body);
+            while let Some(field) = items.next() {
+                let value = items.next().ok_or(Corrupt("packed hash"))??;
+                if each_field(field?, value)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            return Ok(ControlFlow::Continue(()));
+        }
+        let id = Counted::decode(stored.body)?.id;
+        let from = keys::element_prefix(tag::HASH_FIELD, id);
+        let to = keys::element_end(tag::HASH_FIELD, id);
+        source.each_row(db, &from, &to, &mut |row_key, row| {
+            each_field(keys::split_hashed(row_key)?.1, row)
+        })
+    }
+
+    fn count(&self, stored: Stored<'_>) -> OpResult<u64> {
+        let texts = texts(stored)?;
+        Ok(if stored.meta.rows { texts } else { texts / 2 })
+    }
+
+    fn build<'k>(
+        &self,
+        txn: &mut Txn,
+        db: DbIndex,
+        key: &'k [u8],
+    ) -> OpResult<Box<dyn Build + 'k>> {
+        BuildMembers::begin(txn, db, key, ValueType::Hash)
+    }
+
+    fn encoding(
+        &self,
+        view: &mut View,
+        db: DbIndex,
+        found: &KeyMeta,
+        limits: &Limits,
+    ) -> OpResult<&'static str> {
+        Ok(match is_within(self, view, db, found, limits.hash)? {
+            true => "listpack",
+            false => "hashtable",
+        })
+    }
+}
+
+impl Definition for SetType {
+    fn walk(
+        &self,
+        source: &mut dyn Source,
+        db: DbIndex,
+        stored: Stored<'_>,
+        each: Each<'_>,
+    ) -> OpResult<ControlFlow<()>> {
+        if !stored.meta.rows {
+            for member in packed::items(stored.body) {
+                if each(Element::Member(member?))?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            return Ok(ControlFlow::Continue(()));
+        }
+        let id = Counted::decode(stored.body)?.id;
+        let from = keys::element_prefix(tag::SET_MEMBER, id);
+        let to = keys::element_end(tag::SET_MEMBER, id);
+        source.each_row(db, &from, &to, &mut |row_key, _| {
+            each(Element::Member(keys::split_hashed(row_key)?.1))
+        })
+    }
+
+    fn count(&self, stored: Stored<'_>) -> OpResult<u64> {
+        texts(stored)
+    }
+
+    fn build<'k>(
+        &self,
+        txn: &mut Txn,
+        db: DbIndex,
+        key: &'k [u8],
+    ) -> OpResult<Box<dyn Build + 'k>> {
+        BuildMembers::begin(txn, db, key, ValueType::Set)
+    }
+
+    fn encoding(
+        &self,
+        view: &mut View,
+        db: DbIndex,
+        found: &KeyMeta,
+        limits: &Limits,
+    ) -> OpResult<&'static str> {
+        let is_integer = |member: &[u8]| num::parse_i64(member).is_some();
+        let most = limits.intset_entries;
+        Ok(if all_elements(self, view, db, found, most, is_integer)? {
+            "intset"
+        } else if is_within(self, view, db, found, limits.set)? {
+            "listpack"
+        } else {
+            "hashtable"
+        })
+    }
+}
+
+/// A hash or a set under construction.
+struct BuildMembers<'k> {
+    members: Members,
+    value_type: ValueType,
+    key: &'k [u8],
+}
+
+impl<'k> BuildMembers<'k> {
+    fn begin(
+        txn: &mut Txn,
+        db: DbIndex,
+        key: &'k [u8],
+        value_type: ValueType,
+    ) -> OpResult<Box<dyn Build + 'k>> {
+        let members = Members::open(txn, db, key, value_type)?;
+        Ok(Box::new(BuildMembers {
+            members,
+            value_type,
+            key,
+        }))
+    }
+}
+
+impl Build for BuildMembers<'_> {
+    /// A field whose time is over is left out; the others lose their time.
+    fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError> {
+        let is_new = match (self.value_type, element) {
+            (ValueType::Set, Element::Member(member)) => self.members.insert(txn, member, &[])?,
+            (
+                ValueType::Hash,
+                Element::Field {
+                    field,
+                    value,
+                    expire_ms,
+                },
+            ) => {
+                if expire_ms != 0 && expire_ms <= txn.expiry_now_ms() {
+                    return Ok(Added::Uncounted);
+                }
+                self.members.insert(txn, field, value)?
+            }
+            _ => return Err(of_another_type()),
+        };
+        Ok(if is_new { Added::New } else { Added::Repeated })
+    }
+
+    fn collection(&self) -> Option<CollectionId> {
+        self.members.collection()
+    }
+
+    fn counted_tags(&self) -> &'static [u8] {
+        self.value_type.element_tags()
+    }
+
+    fn finish(self: Box<Self>, txn: &mut Txn) -> Result<(), RestoreError> {
+        Ok(self.members.save(txn, self.key)?)
+    }
+}

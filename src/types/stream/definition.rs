@@ -1,0 +1,191 @@
+//! What a stream is; see [`crate::types::definition`].
+
+use super::{Build as BuildStream, StreamBody, parts};
+use crate::encoding::CollectionId;
+use crate::rdb::stream::{Filling, Writer};
+use crate::rdb::{Element, StreamPart, StreamState};
+use crate::storage::{DbIndex, KeyMeta, Txn, View};
+use crate::types::definition::{
+    Added, Build, Definition, Each, Hash, Limits, Output, ROW_OVERHEAD, Stored, miscounted,
+    of_another_type, sha1,
+};
+use crate::types::source::Source;
+use crate::types::{OpResult, RestoreError};
+use std::ops::ControlFlow;
+
+/// The definition of streams.
+pub struct StreamType;
+
+impl Definition for StreamType {
+    /// Entries, then its state, then groups with what belongs to them.
+    fn walk(
+        &self,
+        source: &mut dyn Source,
+        db: DbIndex,
+        stored: Stored<'_>,
+        each: Each<'_>,
+    ) -> OpResult<ControlFlow<()>> {
+        let body = StreamBody::decode(stored.body)?;
+        parts::each_part(source, db, &body, &mut |part| each(Element::Stream(part)))
+    }
+
+    fn count(&self, stored: Stored<'_>) -> OpResult<u64> {
+        Ok(StreamBody::decode(stored.body)?.length)
+    }
+
+    /// How many nodes its entries take stands before them, so they are read twice.
+    fn write(
+        &self,
+        source: &mut dyn Source,
+        db: DbIndex,
+        stored: Stored<'_>,
+        output: Output<'_>,
+    ) -> OpResult<()> {
+        let Output {
+            key,
+            encoder,
+            out,
+            pass_on,
+        } = output;
+        let body = StreamBody::decode(stored.body)?;
+        let (mut filling, mut nodes) = (Filling::default(), 0);
+        parts::each_entry(source, db, &body, &mut |_, fields| {
+            nodes += u64::from(filling.begins_node(fields.len()));
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)?;
+        let mut writer = Writer::begin(encoder, nodes, key, out);
+        parts::each_part(source, db, &body, &mut |part| {
+            writer.part(encoder, part, out).map_err(miscounted)?;
+            pass_on(out)?;
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)
+    }
+
+    fn build<'k>(
+        &self,
+        txn: &mut Txn,
+        db: DbIndex,
+        key: &'k [u8],
+    ) -> OpResult<Box<dyn Build + 'k>> {
+        Ok(Box::new(BuildStream::new(txn, db, key)))
+    }
+
+    fn encoding(
+        &self,
+        _: &mut View,
+        _: DbIndex,
+        _: &KeyMeta,
+        _: &Limits,
+    ) -> OpResult<&'static str> {
+        Ok("stream")
+    }
+
+    /// Of entries alone.
+    fn row_bytes(&self, element: &Element<'_>) -> Option<u64> {
+        let is_entry = matches!(element, Element::Stream(StreamPart::Entry { .. }));
+        is_entry.then(|| element.bytes() as u64 + ROW_OVERHEAD)
+    }
+
+    /// The order counts: every part is mixed with all before it.
+    fn digest(&self, view: &mut View, db: DbIndex, found: &KeyMeta) -> OpResult<Hash> {
+        let mut sum = Hash::default();
+        self.walk(view, db, Stored::of(found), &mut |element| {
+            if let Element::Stream(part) = element {
+                sum = sha1(&[&sum, &part_bytes(&part)]);
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)?;
+        Ok(sum)
+    }
+}
+
+/// What the digest has of a part: not when consumers were last there, which nobody tells a
+/// replica. A letter says which part it is, numbers are big-endian, a name comes last.
+fn part_bytes(part: &StreamPart<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut put = |kind: u8, numbers: &[u64], name: &[u8]| {
+        bytes.push(kind);
+        for number in numbers {
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
+        bytes.extend_from_slice(name);
+    };
+    match *part {
+        StreamPart::Entry { id, fields } => put(b'e', &[id.ms, id.seq], fields),
+        StreamPart::State(StreamState {
+            length,
+            first,
+            last,
+            deleted,
+            added,
+            groups,
+        }) => put(
+            b's',
+            &[
+                length,
+                first.ms,
+                first.seq,
+                last.ms,
+                last.seq,
+                deleted.ms,
+                deleted.seq,
+                added,
+                groups,
+            ],
+            b"",
+        ),
+        StreamPart::Group {
+            name,
+            last,
+            read,
+            pending,
+        } => {
+            let read = read.map_or(u64::MAX, |read| read as u64);
+            put(b'g', &[last.ms, last.seq, read, pending], name);
+        }
+        StreamPart::Pending {
+            id,
+            delivered_ms,
+            deliveries,
+        } => put(b'p', &[id.ms, id.seq, delivered_ms as u64, deliveries], b""),
+        StreamPart::Consumers(count) => put(b'n', &[count], b""),
+        StreamPart::Consumer { name, pending, .. } => put(b'c', &[pending], name),
+        StreamPart::Owned(id) => put(b'o', &[id.ms, id.seq], b""),
+    }
+    bytes
+}
+
+impl Build for BuildStream<'_> {
+    /// Groups and what belongs to them are no elements.
+    fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError> {
+        let Element::Stream(part) = element else {
+            return Err(of_another_type());
+        };
+        BuildStream::add(self, txn, part)?;
+        Ok(match part {
+            StreamPart::Entry { .. } | StreamPart::State(_) => Added::New,
+            StreamPart::Group { .. }
+            | StreamPart::Pending { .. }
+            | StreamPart::Consumers(_)
+            | StreamPart::Consumer { .. }
+            | StreamPart::Owned(_) => Added::Uncounted,
+        })
+    }
+
+    fn collection(&self) -> Option<CollectionId> {
+        Some(BuildStream::collection(self))
+    }
+
+    /// The ids of a stream's entries rise, so none was there before; of its groups and
+    /// consumers each is looked for.
+    fn counted_tags(&self) -> &'static [u8] {
+        &[]
+    }
+
+    fn finish(self: Box<Self>, txn: &mut Txn) -> Result<(), RestoreError> {
+        BuildStream::finish(*self, txn)
+    }
+}

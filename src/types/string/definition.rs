@@ -1,0 +1,236 @@
+//! What a string is; see [`crate::types::definition`].
+
+use super::{Expiry, FRAGMENT_LEN, Long, set};
+use crate::base::num;
+use crate::encoding::meta::{Counted, StringForm};
+use crate::encoding::{CollectionId, Corrupt, keys, tag};
+use crate::rdb::Element;
+use crate::rdb::encode::HELD_BYTES;
+use crate::storage::{DbIndex, KeyMeta, Txn, View};
+use crate::types::definition::{
+    Added, Build, Definition, Each, Hash, Limits, Output, ROW_OVERHEAD, Stored, of_another_type,
+    sha1,
+};
+use crate::types::source::Source;
+use crate::types::{OpResult, RestoreError};
+use std::ops::ControlFlow;
+
+/// Longest string that Redis keeps in one piece with its head.
+const EMBSTR_MAX: usize = 44;
+
+/// Numbers of which Redis has one object each for all values.
+const SHARED: std::ops::Range<i64> = 0..10_000;
+
+/// The definition of strings.
+pub struct StringType;
+
+impl Definition for StringType {
+    /// A long string comes in pieces.
+    fn walk(
+        &self,
+        source: &mut dyn Source,
+        db: DbIndex,
+        stored: Stored<'_>,
+        each: Each<'_>,
+    ) -> OpResult<ControlFlow<()>> {
+        if !stored.meta.rows {
+            return each(Element::String(stored.body));
+        }
+        let Counted { id, count: len } = Counted::decode(stored.body)?;
+        each_piece(source, db, id, len, &mut |piece| {
+            each(Element::String(piece))
+        })
+    }
+
+    fn count(&self, _: Stored<'_>) -> OpResult<u64> {
+        Ok(1)
+    }
+
+    /// Up to some size a long string is put together, so that it can be compressed; beyond
+    /// that it goes out as it is.
+    fn write(
+        &self,
+        source: &mut dyn Source,
+        db: DbIndex,
+        stored: Stored<'_>,
+        output: Output<'_>,
+    ) -> OpResult<()> {
+        let Output {
+            key,
+            encoder,
+            out,
+            pass_on,
+        } = output;
+        if !stored.meta.rows {
+            encoder.value_string(key, stored.body, out);
+            return pass_on(out);
+        }
+        let Counted { id, count: len } = Counted::decode(stored.body)?;
+        source.will_make(len)?;
+        if len <= HELD_BYTES as u64 {
+            let mut whole = Vec::new();
+            let _whole = each_piece(source, db, id, len, &mut |piece| {
+                whole.extend_from_slice(piece);
+                Ok(ControlFlow::Continue(()))
+            })?;
+            encoder.value_string(key, &whole, out);
+            return pass_on(out);
+        }
+        encoder.begin_long_string(key, len, out);
+        each_piece(source, db, id, len, &mut |piece| {
+            out.extend_from_slice(piece);
+            pass_on(out)?;
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)
+    }
+
+    fn build<'k>(&self, _: &mut Txn, db: DbIndex, key: &'k [u8]) -> OpResult<Box<dyn Build + 'k>> {
+        Ok(Box::new(BuildString { db, key }))
+    }
+
+    fn encoding(
+        &self,
+        _: &mut View,
+        _: DbIndex,
+        found: &KeyMeta,
+        _: &Limits,
+    ) -> OpResult<&'static str> {
+        Ok(match found.meta {
+            meta if meta.rows || meta.form == StringForm::Raw => "raw",
+            _ if integer(found).is_some() => "int",
+            _ if found.body.len() <= EMBSTR_MAX => "embstr",
+            _ => "raw",
+        })
+    }
+
+    /// As `samples` of its fragments suggest.
+    fn rows_bytes(
+        &self,
+        view: &mut View,
+        db: DbIndex,
+        found: &KeyMeta,
+        samples: u64,
+    ) -> OpResult<u64> {
+        let long = Long::of(found)?;
+        let (mut seen, mut seen_bytes, mut passed) = (0u64, 0u64, None);
+        long.each(view, db, 0..long.len(), |offset, bytes| {
+            seen += 1;
+            seen_bytes += bytes.len() as u64 + ROW_OVERHEAD;
+            if seen == samples {
+                passed = Some(offset + bytes.len() as u64);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        // What follows is taken to be as sparse as what was passed.
+        Ok(match passed {
+            Some(passed) => (seen_bytes as f64 * long.len() as f64 / passed as f64) as u64,
+            None => seen_bytes,
+        })
+    }
+
+    fn digest(&self, view: &mut View, db: DbIndex, found: &KeyMeta) -> OpResult<Hash> {
+        let mut whole = Vec::new();
+        self.walk(view, db, Stored::of(found), &mut |element| {
+            if let Element::String(piece) = element {
+                whole.extend_from_slice(piece);
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .map(drop)?;
+        Ok(sha1(&[&whole]))
+    }
+}
+
+/// A string under construction: it comes as a whole.
+struct BuildString<'k> {
+    db: DbIndex,
+    key: &'k [u8],
+}
+
+impl Build for BuildString<'_> {
+    fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError> {
+        let Element::String(value) = element else {
+            return Err(of_another_type());
+        };
+        set(txn, self.db, self.key, value, Expiry::Clear)?;
+        Ok(Added::New)
+    }
+
+    fn collection(&self) -> Option<CollectionId> {
+        None
+    }
+
+    fn counted_tags(&self) -> &'static [u8] {
+        &[]
+    }
+
+    fn finish(self: Box<Self>, _: &mut Txn) -> Result<(), RestoreError> {
+        Ok(())
+    }
+}
+
+/// Whether Redis would share the value with all others that are the same number.
+pub fn is_shared(found: &KeyMeta) -> bool {
+    integer(found).is_some_and(|number| SHARED.contains(&number))
+}
+
+/// The number that a value is kept as.
+fn integer(found: &KeyMeta) -> Option<i64> {
+    let meta = &found.meta;
+    let is_given = meta.kind == crate::encoding::ValueType::String
+        && !meta.rows
+        && meta.form == StringForm::Given;
+    is_given.then(|| num::parse_i64(&found.body)).flatten()
+}
+
+/// Called with one piece of a string after the other, until it breaks.
+type EachPiece<'p> = &'p mut dyn FnMut(&[u8]) -> OpResult<ControlFlow<()>>;
+
+/// Calls `each` with all bytes of a string in fragments, a piece at a time.
+fn each_piece(
+    source: &mut dyn Source,
+    db: DbIndex,
+    id: CollectionId,
+    len: u64,
+    each: EachPiece<'_>,
+) -> OpResult<ControlFlow<()>> {
+    let mut at = 0;
+    let from = keys::element_prefix(tag::FRAGMENT, id);
+    let to = keys::element_end(tag::FRAGMENT, id);
+    let stored = source.each_row(db, &from, &to, &mut |row_key, row| {
+        let index = u64::try_from(keys::split_indexed(row_key)?);
+        let index = index.map_err(|_| Corrupt("fragment index"))?;
+        let start = index.saturating_mul(FRAGMENT_LEN);
+        if start >= len {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let zeros = zeros_until(&mut at, start, each)?;
+        if zeros.is_break() {
+            return Ok(zeros);
+        }
+        let room = usize::try_from(len - at).unwrap_or(usize::MAX);
+        let piece = &row[..row.len().min(room)];
+        at += piece.len() as u64;
+        each(piece)
+    })?;
+    match stored.is_break() {
+        true => Ok(stored),
+        false => zeros_until(&mut at, len, each),
+    }
+}
+
+/// A stretch of a string that has no fragments.
+fn zeros_until(at: &mut u64, end: u64, each: EachPiece<'_>) -> OpResult<ControlFlow<()>> {
+    const ZEROS: &[u8] = &[0; FRAGMENT_LEN as usize];
+    while *at < end {
+        let step = (end - *at).min(ZEROS.len() as u64);
+        let next = each(&ZEROS[..step as usize])?;
+        if next.is_break() {
+            return Ok(next);
+        }
+        *at += step;
+    }
+    Ok(ControlFlow::Continue(()))
+}
