@@ -16,12 +16,15 @@ use std::ops::ControlFlow;
 /// Called with one part after the other, until it breaks.
 pub type EachPart<'e> = &'e mut dyn FnMut(StreamPart<'_>) -> OpResult<ControlFlow<()>>;
 
+/// Called with id and row of one entry after the other, until it breaks.
+pub type EachEntry<'e> = &'e mut dyn FnMut(StreamId, &[u8]) -> OpResult<ControlFlow<()>>;
+
 /// Calls `each` with id and row of all entries.
 pub fn each_entry(
     source: &mut dyn Source,
     db: DbIndex,
     body: &StreamBody,
-    each: &mut dyn FnMut(StreamId, &[u8]) -> OpResult<ControlFlow<()>>,
+    each: EachEntry<'_>,
 ) -> OpResult<ControlFlow<()>> {
     if body.length == 0 {
         return Ok(ControlFlow::Continue(()));
