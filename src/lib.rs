@@ -127,7 +127,7 @@
 //! 1. [`net::IoThread`] polls; a [`net::connection`] reads what its socket has into its buffer.
 //!    [`resp::Parser`] finds the arguments there without a copy. While earlier requests run, the
 //!    processor prefetches the places of the keys of later ones ([`exec::Executor::prefetch_place`]).
-//! 2. [`exec::Executor::run`] looks the name up in the [registry](mod@commands::registry) and checks arity,
+//! 2. [`exec::Executor::run`] looks the name up in the [registry](mod@commands::table::registry) and checks arity,
 //!    password, role, disk and memory. Inside MULTI the request is queued, and in a
 //!    pause, or while MIGRATE moves its key, it is tried again later.
 //! 3. The row of SET in [`commands`]' table of strings says where the key is. The executor enters
@@ -154,7 +154,7 @@
 //!    mailboxes of their threads; feeders wake and send the binlog row to replicas.
 //!
 //! What a handler may not do: take a lock, write the binlog, name `rocksdb::`, sleep or wait for a
-//! peer. The type of its [context](commands::context) decides what it can reach.
+//! peer. The type of its [context](commands) decides what it can reach.
 //!
 //! # Rows
 //!

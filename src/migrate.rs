@@ -29,7 +29,7 @@
 //! | [`scan`] | a source that gives no data set and no stream |
 //! | [`mapping`] | which DBs and keys go where |
 //! | [`rewrite`] | what a command of the stream is at the target |
-//! | [`elements`], [`streams`] | values as commands |
+//! | [`elements`] | values as commands |
 //! | [`copy`], [`lanes`] | the data set, over many connections |
 //! | [`follow`] | the stream |
 //! | [`spool`] | both in files, until the target has them |

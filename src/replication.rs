@@ -4,13 +4,13 @@
 //! |---|---|
 //! | [`wire`] | what goes over a link |
 //! | [`feeder`] | one thread per replica: data set and stream |
-//! | [`redis`] | the same in Redis' dialect |
+//! | `feeder/redis` | the same in Redis' dialect |
 //! | `databases` | how many DBs such a replica has |
 //! | [`turns`] | how many data sets are sent at once |
 //! | [`failover`] | hands over to a replica |
 //! | [`link`] | one thread that follows the master, if there is one |
-//! | [`redis_master`] | what is different if that is a Redis |
-//! | [`peer`] | the master's end of the connection |
+//! | `link/redis` | what is different if that is a Redis |
+//! | `link/peer` | the master's end of the connection |
 //!
 //! What others see of it, and what commands want of it, is in
 //! [`crate::state::replication`].

@@ -1,5 +1,5 @@
 //! When a thread that owes a sync does it (`appendfsync always`, see
-//! [`crate::storage::durability`]).
+//! [`crate::storage::engine::durability`]).
 
 /// Looks at the sockets after which it is done also when there is something else to do.
 /// 50 clients that SET, × the rate of Redis: 0.80 after one look, 0.99 after two or four,

@@ -274,7 +274,7 @@ pub struct FileWriter<W> {
     crc: u64,
     /// What is to be written next.
     pub buffer: Vec<u8>,
-    /// Writes values into the buffer; see [`FileWriter::pass_on`].
+    /// Writes values into the buffer; see [`Outlet::pass_on`].
     pub encoder: Encoder,
     written: u64,
 }

@@ -20,7 +20,7 @@
 //! `REPLCONF relays yes` once a Redis is behind it, which hears of its master by
 //! what is logged alone, and `REPLCONF relays no` when there is none any more.
 //!
-//! `rows` are as [`crate::storage::snapshot`] draws them, `row` is a row of the
+//! `rows` are as [`crate::storage::full_sync::snapshot`] draws them, `row` is a row of the
 //! binlog as it stands on disk, and `checksum` is the CRC-64 of `rows`. Position
 //! and offset differ by one: an offset counts bytes, a position is where the
 //! next one goes.

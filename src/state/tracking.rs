@@ -5,7 +5,7 @@
 //! in a table while it holds the key's lock, so every writer that comes after it
 //! finds it there. With BCAST a client is told of all keys with a prefix, and
 //! nothing is noted. Writers keep the changes of their tick (see
-//! [`crate::storage::changes`]); once the tick is durable they turn them into
+//! [`crate::storage::txn::changes`]); once the tick is durable they turn them into
 //! invalidations, which go the way of all deliveries: an invalidation never
 //! overtakes the reply that brought the value, and comes before the writer's.
 //!

@@ -1,7 +1,7 @@
 //! WATCH: which clients want their next EXEC to fail if a key changes first.
 //!
 //! A key is entered under its lock, and whoever changes it marks its watchers
-//! while it holds that lock (see [`crate::storage::changes`]); EXEC looks at the
+//! while it holds that lock (see [`crate::storage::txn::changes`]); EXEC looks at the
 //! mark under the locks of the watched keys. So no change is missed, whichever
 //! threads the clients are on.
 //!
@@ -154,7 +154,7 @@ impl Watch {
 
     /// Watches a key whose lock the caller holds; `expiry` is
     /// 0 if it does not expire and none if it does not exist, `hash` as
-    /// [`View::key_hash`] says.
+    /// [`Keys::hash`] says.
     pub fn add(&mut self, db: DbIndex, key: &[u8], hash: u64, expiry: Option<u64>) {
         let same_hash = self.keys.entry(hash).or_default();
         if same_hash.iter().any(|w| w.db == db && *w.key == *key) {
@@ -209,7 +209,7 @@ impl Watch {
     }
 
     /// Whether the time of a key is over that existed when it was entered; asked
-    /// with [`View::expiry_now_ms`].
+    /// with [`crate::storage::View::expiry_now_ms`].
     pub fn has_expired(&self, now_ms: u64) -> bool {
         let over = |w: &Watched| w.expire_ms != 0 && w.expire_ms <= now_ms;
         self.watched().any(over)

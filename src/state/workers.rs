@@ -5,7 +5,7 @@
 //! that is not enough, what it did is taken back, and the client's request goes
 //! with the client's session to a worker, which runs it to its end; the IO thread
 //! serves its other clients meanwhile. Workers may hold keys for long, so IO
-//! threads and other workers do not wait for these (see [`crate::storage::locks`]):
+//! threads and other workers do not wait for these (see [`crate::storage::engine::locks`]):
 //! commands that need them are tried again, and are refused once the script is a
 //! slow one. Workers let those go first that were turned away (see `storage::wishes`).
 

@@ -3,7 +3,7 @@
 //! is one commit, made of the same steps as a client's command.
 //!
 //! What was deleted leaves tombstones at the front of the TTL index and of the
-//! reclaim queue. A [`LowMark`] keeps passes from crawling over them, and the
+//! reclaim queue. A [`LowMark`](crate::storage::engine::low_mark::LowMark) keeps passes from crawling over them, and the
 //! slices of one pass go on where the slice before stopped.
 
 use crate::encoding::meta::MetaView;

@@ -6,7 +6,7 @@
 //! A run says which rows stand in a range of keys, all of them: so that a read
 //! which begins within the range needs nothing else until it leaves it. Each map
 //! in a fixed order ([`is_cacheable_range_row`]) has room for two, one read forward and one
-//! read backward. They live among the [`crate::storage::hot`] rows, in their sets and
+//! read backward. They live among the [`crate::storage::cache::rows`] rows, in their sets and
 //! under their versions; a commit brings them up to date row by row.
 
 use crate::encoding::keys::is_one_map;

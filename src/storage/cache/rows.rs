@@ -18,7 +18,7 @@
 //! with its keyspace's seed: clearing a keyspace is giving it another seed.
 //!
 //! Rows that are read by point have a place: see [`is_cacheable`]; and runs of
-//! rows that are read by range: see [`crate::storage::runs`].
+//! rows that are read by range: see [`crate::storage::cache::ranges`].
 //! None of them is ever deleted as part of a range while it can still be read:
 //! ranges go with a whole keyspace, with a collection that is dead, or from beyond
 //! the ends of a list, where items are written anew before they are read again.

@@ -12,7 +12,7 @@ pub(in crate::storage) const LANDMARK_BYTES: usize = 512;
 /// What a keyspace knows of its deleted keys.
 #[derive(Debug, Default)]
 pub(in crate::storage) struct DeletedKeys {
-    /// Keys removed since the last [`Engine::tidy`].
+    /// Keys removed since the last [`crate::storage::Engine::tidy`].
     pub(in crate::storage) removed: AtomicU64,
     /// What that was at the last look.
     pub(in crate::storage) seen: AtomicU64,

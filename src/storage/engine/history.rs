@@ -10,7 +10,7 @@
 //!
 //! A replica follows: it keeps the id of its master, and its commits are in
 //! no binlog but for those that hold the master's own rows. A replica of a Redis
-//! has a history of its own: see [`crate::storage::upstream`].
+//! has a history of its own: see [`crate::storage::engine::upstream`].
 
 use crate::encoding::system::Ancestor;
 

@@ -4,7 +4,7 @@
 //! Rows go out as they stand on disk, in chunks of a bounded size: so a
 //! collection may be larger than memory, and a type needs nothing of its own to
 //! be replicated. The other side must read the same version of rows; it takes
-//! over the key of the hash that orders members (see [`crate::storage::staging`]).
+//! over the key of the hash that orders members (see [`crate::storage::full_sync::staging`]).
 //!
 //! ```text
 //! chunk  key length (4) ‖ key ‖ value length (4) ‖ value ‖ next row …

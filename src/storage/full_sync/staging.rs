@@ -3,7 +3,7 @@
 //!
 //! A Kedis master sends its rows ([`Staging::put`]), and they are not installed unless they
 //! agree with each other ([`Audit`]). What another master sends is
-//! built by a transaction that writes to the staged data set alone ([`Txn::staged`]):
+//! built by a transaction that writes to the staged data set alone ([`Txn::staged`](crate::storage::Txn::staged)):
 //! it takes no locks, logs nothing, tells nobody, and keys do not expire by its clock.
 //!
 //! Each DB of it is a column family that no DB of the map has. What is staged

@@ -32,11 +32,11 @@ struct LastMap {
 
 impl Txn {
     /// Writes everything pending in one batch and lets all locks go. Nothing is
-    /// durable before [`Engine::make_durable`].
+    /// durable before [`crate::storage::Engine::make_durable`].
     ///
     /// # Errors
     /// Nothing of the batch is written. But for [`StorageError::NoRoom`] the engine refuses
-    /// writes until it has [healed](Engine::heal).
+    /// writes until it has [healed](crate::storage::Engine::heal).
     pub fn commit(&mut self) -> Result<()> {
         if self.staging.is_some() {
             return self.commit_staged();

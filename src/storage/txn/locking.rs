@@ -90,7 +90,7 @@ impl Txn {
 
     /// Before a transaction that may hold keys for long takes these, or all: lets
     /// those go first whom others like it have turned away (see
-    /// [`crate::storage::wishes`]). Others need not ask.
+    /// [`crate::storage::engine::fair_queue`]). Others need not ask.
     ///
     /// # Errors
     /// [`StorageError::Held`]: somebody goes first.
@@ -126,7 +126,7 @@ impl Txn {
         StorageError::Held(other)
     }
 
-    /// Locks the stripes of all keys with these [`View::key_hash`]es; returns a
+    /// Locks the stripes of all keys with these [`super::View::key_hash`]es; returns a
     /// mark for [`Txn::unlock_since`]. May commit what is pending.
     ///
     /// # Errors

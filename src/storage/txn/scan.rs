@@ -8,7 +8,7 @@
 //! [`Crossing`] gets over such a stretch in bounded steps.
 //!
 //! Reads of sorted sets and lists begin with the rows of a hot run, if there is
-//! one ([`crate::storage::runs`]), and leave one behind for the next reader.
+//! one ([`crate::storage::cache::ranges`]), and leave one behind for the next reader.
 
 use crate::encoding::keys::{ELEMENT_PREFIX_LEN, RowKey};
 use crate::encoding::system::KeyspaceId;

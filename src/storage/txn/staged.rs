@@ -99,8 +99,8 @@ impl Txn {
     /// before anybody sees it.
     ///
     /// # Errors
-    /// [`StorageError::Detached`] if this server does not follow that master any
-    /// more; [`StorageError::Disagrees`] if its rows do not agree. Nothing has changed then, nor if anything else fails.
+    /// [`crate::storage::StorageError::Detached`] if this server does not follow that master any
+    /// more; [`crate::storage::StorageError::Disagrees`] if its rows do not agree. Nothing has changed then, nor if anything else fails.
     pub fn install(
         &mut self,
         mut staging: Staging,

@@ -176,19 +176,15 @@ impl<'k> BuildMembers<'k> {
 impl Build for BuildMembers<'_> {
     /// A field whose time is over is left out; the others lose their time.
     fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<Added, RestoreError> {
-        let is_new = match (self.value_type, element) {
-            (ValueType::Set, Element::Member(member)) => self.members.insert(txn, member, &[])?,
-            (
-                ValueType::Hash,
-                Element::Field {
-                    field,
-                    value,
-                    expire_ms,
-                },
-            ) => {
-                if expire_ms != 0 && expire_ms <= txn.expiry_now_ms() {
-                    return Ok(Added::Uncounted);
-                }
+        let is_hash = self.value_type == ValueType::Hash;
+        let is_new = match element {
+            Element::Member(member) if !is_hash => self.members.insert(txn, member, &[])?,
+            Element::Field { expire_ms, .. }
+                if is_hash && expire_ms != 0 && expire_ms <= txn.expiry_now_ms() =>
+            {
+                return Ok(Added::Uncounted);
+            }
+            Element::Field { field, value, .. } if is_hash => {
                 self.members.insert(txn, field, value)?
             }
             _ => return Err(of_another_type()),
