@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_over_large_collections_are_left_to_lanes_and_leave_nothing() {
+    fn walks_over_large_collections_are_left_to_workers_and_leave_nothing() {
         let mut client = Client::new();
         client.run("CONFIG SET notify-keyspace-events KEAm");
         let members: Vec<String> = (0..300).map(|n| format!("m{n}")).collect();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_may_wait_are_left_to_lanes_and_take_nothing() {
+    fn commands_that_may_wait_are_left_to_workers_and_take_nothing() {
         let mut client = Client::new();
         for n in 0..300 {
             client.run(&format!("XADD s {}-1 f v", n + 1));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_and_scripts_that_read_long_are_left_to_lanes_as_a_whole() {
+    fn transactions_and_scripts_that_read_long_are_left_to_workers_as_a_whole() {
         let mut client = Client::new();
         for n in 0..80 {
             client.run(&format!("RPUSH list {n}"));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_read_without_the_keys_that_they_read() {
+    fn workers_read_without_the_keys_that_they_read() {
         let mut client = Client::new();
         for n in 0..300 {
             client.run(&format!("RPUSH list {n}"));

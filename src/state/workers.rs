@@ -433,7 +433,7 @@ mod tests {
 
     /// Who was added after the stop used to wait for ever, and the server with it.
     #[test]
-    fn all_lanes_hear_of_the_stop_also_those_that_come_late() {
+    fn all_workers_hear_of_the_stop_also_those_that_come_late() {
         let workers = Arc::new(Workers::default());
         workers.stop_all();
         let (ended, end) = channel();

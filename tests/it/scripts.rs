@@ -219,7 +219,7 @@ fn clients_have_their_turn_between_long_scripts() {
 }
 
 #[test]
-fn who_waits_on_a_lane_for_a_slow_script_is_told_so_and_makes_room() {
+fn who_waits_on_a_worker_for_a_slow_script_is_told_so_and_makes_room() {
     let server = Server::start(&["--io-threads", "2", "--busy-reply-threshold", "200"]);
     let (mut second, mut third) = (server.connect(), server.connect());
     let mut first = start_endless(&server, ENDLESS, &["x"]);
@@ -369,7 +369,7 @@ fn a_client_that_waits_is_served_after_a_script_that_has_its_other_key() {
 /// On its thread first, then on a worker: what was taken back in between is neither
 /// counted nor shown.
 #[test]
-fn what_a_lane_runs_again_is_counted_and_shown_once() {
+fn what_a_worker_runs_again_is_counted_and_shown_once() {
     let flags = ["--io-threads", "1", "--busy-reply-threshold", "300"];
     let server = Server::start(&flags);
     let mut conn = server.connect();

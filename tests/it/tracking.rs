@@ -383,7 +383,7 @@ fn no_copy_is_stale_once_the_writers_are_answered() {
 }
 
 #[test]
-fn what_a_lane_reads_is_invalidated_after_its_reply() {
+fn what_a_worker_reads_is_invalidated_after_its_reply() {
     let server = Server::start(&["--io-threads", "2"]);
     let (mut reader, mut writer) = (server.connect(), server.connect());
     writer.must("MSET read 1 other 1");

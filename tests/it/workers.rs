@@ -134,7 +134,7 @@ fn long_requests_keep_their_place_in_a_pipeline() {
 /// Who hears that a write was answered, and asks then, has been told of it before: also
 /// if a worker has run it.
 #[test]
-fn what_a_lane_has_done_is_told_before_its_reply() {
+fn what_a_worker_has_done_is_told_before_its_reply() {
     let server = Server::start(&["--notify-keyspace-events", "KEA"]);
     let mut writer = server.connect();
     writer.call(&add_large());
@@ -172,7 +172,7 @@ fn what_a_lane_has_done_is_told_before_its_reply() {
 /// Some clients find much to pop, and all but one find nothing any more once a worker
 /// looks: they wait on, for what comes next or until their time is over.
 #[test]
-fn who_finds_nothing_left_on_a_lane_waits() {
+fn who_finds_nothing_left_on_a_worker_waits() {
     let server = Server::start(&[]);
     let mut writer = server.connect();
     let mut push = words("RPUSH", |n| vec![n.to_string()]);

@@ -577,7 +577,7 @@ fn scripts_do_not_wait_for_streams() {
 
 /// Compiling held the clients of an IO thread, for seconds.
 #[test]
-fn texts_that_take_long_are_compiled_on_a_lane() {
+fn texts_that_take_long_are_compiled_on_a_worker() {
     let mut client = Client::new();
     let mut on_io = Executor::of_thread(client.server(), 0);
     let mut outcome_of = |client: &mut Client, args: &[&[u8]]| {
