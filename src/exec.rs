@@ -179,7 +179,7 @@ impl Executor {
         let mut executor = Executor::new(server);
         let owner = executor.txn.for_long();
         executor.txn.borrow_from(executor.server.clone());
-        // Who waits for a slow script is told so.
+        // A client that waits for a slow script is told so.
         executor.txn.be_impatient();
         executor.thread.worker = Some(executor.server.workers.add(owner));
         executor
@@ -224,7 +224,7 @@ impl Executor {
             .prefetch_place(db, key, |hash| accesses.prefetch(hash))
     }
 
-    /// The second step.
+    /// The second step of [`Executor::prefetch`], for what the first returned.
     pub fn prefetch_row(&self, expected: Expected) {
         self.txn.prefetch_row(expected);
     }

@@ -49,7 +49,7 @@ use std::time::Instant;
 use watch::Watch;
 pub use watch::{Limits, Trip};
 
-/// Who runs the commands of a script.
+/// What runs the commands of a script.
 pub trait Host {
     /// Runs a command and writes its reply, an error too.
     ///

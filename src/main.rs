@@ -156,7 +156,7 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     }
     log::error!("{text}");
     if log_is_file && !is_up {
-        // Whoever started it looks here first.
+        // The person who started it looks here first.
         eprintln!("{text}");
     }
     ExitCode::FAILURE

@@ -240,7 +240,7 @@ fn check(config: &Config) -> Result<(), ServerError> {
         true if !config.aclfile.as_os_str().is_empty() => "aclfile",
         true => return Ok(()),
     };
-    // Whoever wrote that counts on it: the server would be open to everybody.
+    // The operator counts on it: without it the server would be open to everybody.
     let reason = "there are no ACL users: remove `user` and `aclfile`, or set `requirepass`";
     Err(ServerError::Config {
         parameter,
@@ -286,7 +286,7 @@ impl Main {
         }
         for (config, answer) in self.moves.try_iter() {
             let done = self.listeners.rebind(&config, self.poll.registry());
-            // Who does not wait for the answer any more has given up.
+            // The thread that asked does not wait any more.
             let _ = answer.send(done.map_err(io::Error::other));
         }
         let ready = self.events.iter().map(|event| event.token());

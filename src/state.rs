@@ -145,7 +145,7 @@ struct Stopping {
     askers: Vec<ClientId>,
 }
 
-/// See the module.
+/// What all threads of a server share.
 pub struct Server {
     /// The data.
     pub engine: Arc<Engine>,
@@ -155,9 +155,9 @@ pub struct Server {
     pub config_file: Option<PathBuf>,
     /// All clients.
     pub clients: Clients,
-    /// Who is subscribed to what.
+    /// Which clients are subscribed to what.
     pub pubsub: PubSub,
-    /// Who may hold a copy of which key.
+    /// Which clients may hold copies of which keys.
     pub tracking: Tracking,
     /// Counters.
     pub stats: Stats,

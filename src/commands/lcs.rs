@@ -12,16 +12,16 @@ use std::ops::Range;
 
 /// What the client wants to see.
 #[derive(Debug, Default)]
-struct Wish {
+struct Wanted {
     len: bool,
     idx: bool,
     with_match_len: bool,
     min_match_len: usize,
 }
 
-impl Wish {
-    fn parse(args: &[&[u8]]) -> Result<Wish, Error> {
-        let mut wish = Wish::default();
+impl Wanted {
+    fn parse(args: &[&[u8]]) -> Result<Wanted, Error> {
+        let mut wish = Wanted::default();
         let mut options = Options::new(args, 3);
         while !options.is_empty() {
             if options.word("IDX") {
@@ -57,7 +57,7 @@ pub fn lcs(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         Err(error) => Err(error.into()),
     };
     let (a_len, b_len) = (len(args[1])?, len(args[2])?);
-    let wish = Wish::parse(args)?;
+    let wish = Wanted::parse(args)?;
     let max_bytes = ctx.server.config.load().proto_max_bulk_len_bytes;
     let cells = cells(a_len, b_len, max_bytes)?;
     let a = string::get(ctx.view, ctx.db, args[1])?.unwrap_or_default();
@@ -88,7 +88,7 @@ fn cells(a_len: u64, b_len: u64, max_bytes: u64) -> Result<usize, Error> {
     Ok(cells as usize)
 }
 
-fn reply_matches(reply: &mut Reply, table: &Table<'_>, wish: &Wish) {
+fn reply_matches(reply: &mut Reply, table: &Table<'_>, wish: &Wanted) {
     reply.map(2);
     reply.bulk(b"matches");
     let mark = reply.begin();

@@ -154,7 +154,7 @@ impl Executor {
             reply.truncate(0);
             self.count(session, parsed.command, &parsed.args, false);
         }
-        // Whoever wants to know of changes hears of them when the row is whole.
+        // Listeners hear of changes when the row is whole.
         self.announce_changes();
         self.collect_events();
         self.txn.log_received(position, value);

@@ -316,7 +316,7 @@ impl Executor {
     }
 
     /// Whether a command that only reads may do so without its keys' locks, which others
-    /// would have to wait for. Who tracks what he reads must hear of every change after.
+    /// would have to wait for. A client that tracks its reads must hear of every change after them.
     fn may_read_apart(&self, session: &Session) -> bool {
         self.thread.worker.is_some()
             && !self.in_unit()
@@ -435,7 +435,7 @@ impl Executor {
         }
     }
 
-    /// It is over.
+    /// The command is done: reads are limited no more.
     pub(super) fn end_read_budget(&self) {
         if !self.in_unit() {
             self.txn.limit_reads(false);
@@ -494,7 +494,7 @@ impl Executor {
         if self.in_unit() {
             return Err(Stop::Failed(ON_ITS_WAY));
         }
-        // Whoever has all keys for himself must let them go.
+        // A turn that excludes all others must end first.
         self.commit_pending()?;
         Err(Stop::Conflict)
     }

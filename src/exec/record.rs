@@ -38,7 +38,8 @@ pub(super) enum Slow {
     Latency(&'static str, u64, u64),
 }
 
-/// See the module.
+/// Calls, errors and slow commands that are not counted yet, and lines that MONITOR clients
+/// have not seen.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     calls: Vec<Call>,
@@ -63,7 +64,7 @@ pub(super) struct Mark {
 }
 
 impl Record {
-    /// Now.
+    /// The point that is reached now.
     pub fn mark(&self) -> Mark {
         Mark {
             calls: self.calls.len(),

@@ -68,7 +68,7 @@ impl Executor {
         let worker = self.thread.worker.clone()?;
         let mut reply = Reply::new(job.session.resp3);
         if self.server.clients.get(job.session.info.id).is_none() {
-            // Who is gone, or was killed, asks for nothing any more.
+            // A client that is gone, or was killed, asks for nothing any more.
             answer(&self.server, job.session, reply, &Ok(()), &mut || {});
             return None;
         }
@@ -121,7 +121,7 @@ impl Executor {
             }
             self.start_tick();
             let served = self.serve_postponed(postponed);
-            // Who was served hears of a failure.
+            // Clients that were served hear of a failure.
             let finished = self.finish_tick();
             if let Err(error) = served.and(finished) {
                 log::error!("clients that waited for a script: {error}");
@@ -213,7 +213,7 @@ mod tests {
         for line in long {
             let mut reply = Reply::new(false);
             let outcome = on_io_thread(&mut client, line, &mut reply);
-            // Who is not there has no members to look for elsewhere.
+            // A key that does not exist has no members to look for elsewhere.
             let expected = match line.starts_with("SDIFF ") {
                 true => Outcome::Done,
                 false => Outcome::Slow,

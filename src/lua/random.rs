@@ -6,7 +6,7 @@ use std::cell::Cell;
 /// Largest number of the generator.
 pub const MAX: i32 = 0x7FFF_FFFF;
 
-/// See the module.
+/// The state of the generator: 48 bits.
 #[derive(Debug)]
 pub struct Random(Cell<u64>);
 

@@ -74,7 +74,7 @@ pub struct Limits {
     pub memory: Option<usize>,
 }
 
-/// See the module.
+/// Counts the work of the script that runs, and stops it.
 #[derive(Default)]
 pub struct Watch {
     until: Cell<Option<Instant>>,

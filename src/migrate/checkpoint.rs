@@ -182,7 +182,7 @@ impl Checkpoint {
                 }
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
             }
-            // Whoever had it may have put another file in its place, or none.
+            // The process that had it may have put another file in its place, or none.
             let ours = file.metadata().map_err(failed)?;
             let is_there = std::fs::metadata(path)
                 .is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino()));

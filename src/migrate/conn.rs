@@ -62,7 +62,7 @@ pub fn silent(time: Duration) -> io::Error {
     io::Error::new(ErrorKind::TimedOut, text)
 }
 
-/// See the module.
+/// A connection to the source or the target.
 pub struct Conn {
     endpoint: Endpoint,
     stream: TcpStream,

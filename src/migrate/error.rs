@@ -5,7 +5,7 @@ use crate::rdb;
 use std::io;
 use std::path::Path;
 
-/// See the module.
+/// Why a migration stops, or must begin again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The connection to the source broke: it may come back.

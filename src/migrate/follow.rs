@@ -71,7 +71,7 @@ impl Batch {
     }
 }
 
-/// See the module.
+/// Applies the source's stream to the target.
 pub struct Follower<'f, F: ?Sized> {
     pub feed: &'f mut F,
     pub rewriter: &'f Rewriter,
@@ -154,7 +154,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
             };
             if let Some(sent) = under_way.take() {
                 let has = self.finish(sent)?;
-                // Whoever writes all the time must not keep the tool from its end.
+                // A source that is written to all the time must not keep the tool from its end.
                 if let Some(has) = has
                     && is_done(&has)?
                 {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// What all markers begin with.
 pub const MARKER_PREFIX: &[u8] = b"kedis:migration:";
 
-/// See the module.
+/// Which DBs and keys are copied, and under which names.
 #[derive(Debug, Clone)]
 pub struct Mapping {
     /// Where each DB goes; `None`: all, to those of the same numbers.

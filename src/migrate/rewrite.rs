@@ -46,7 +46,7 @@ const UNKNOWN: Why = "which of its arguments are keys is not known here";
 const FIELD_TIMES: Why = "the target keeps no times of fields; --keep-going leaves such times out";
 const MALFORMED: Why = "it is malformed";
 
-/// See the module.
+/// Makes of a command of the source's stream what the target is to run.
 #[derive(Debug, Clone)]
 pub struct Rewriter {
     /// What goes where.

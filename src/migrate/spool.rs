@@ -661,7 +661,7 @@ impl Feed for SpoolFeed {
         let has_more = self.read < state.stream;
         let is_lost = matches!(state.error, Some(Error::Lost(_)));
         if is_lost || !has_more {
-            // Whoever must copy anew need not read the rest.
+            // A tool that must copy anew need not read the rest.
             if let Some(error) = state.error.take() {
                 return Err(error);
             }

@@ -32,7 +32,7 @@ impl Phase {
     }
 }
 
-/// See the module.
+/// Figures of a migration that its threads share.
 #[derive(Debug, Default)]
 pub struct Stats {
     phase: AtomicU8,

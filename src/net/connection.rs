@@ -55,7 +55,7 @@ pub enum Turn {
     Closed,
 }
 
-/// See the module.
+/// The connection of one client.
 pub struct Connection {
     socket: Socket,
     /// The client.

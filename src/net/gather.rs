@@ -36,7 +36,7 @@ const PAUSE: u32 = 1024;
 #[cfg(target_os = "linux")]
 const TIMER_SLACK_NS: u64 = 1000;
 
-/// See the module.
+/// How long an IO thread waits for more requests before it begins a tick.
 pub(super) struct TickGathering {
     /// Ticks, those that wrote, requests and clients of this window, and its number.
     ticks: u32,

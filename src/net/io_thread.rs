@@ -26,7 +26,7 @@ const MAILBOX: Token = Token(usize::MAX);
 /// A tick ends when it has made this many bytes of replies: they wait for its
 /// commit, and memory is added up when they are sent.
 const TICK_REPLIES: usize = 8 << 20;
-/// Who holds this many bytes, of requests or of replies, has the memory of all clients
+/// For a client that holds this many bytes, of requests or of replies, has the memory of all clients
 /// added up.
 const MUCH_HELD: usize = 64 << 10;
 /// Events taken from one poll.
@@ -49,7 +49,7 @@ const IDLE_MS: u64 = 2000;
 /// sent and the requests have their turn.
 const DELIVER_BUDGET: usize = 4 << 20;
 
-/// See the module.
+/// An IO thread with its connections.
 pub struct IoThread {
     poll: Poll,
     mailbox: Receiver<Message>,

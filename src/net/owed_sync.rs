@@ -6,7 +6,7 @@
 /// 0.96 after twenty.
 const POLLS_MAX: u32 = 4;
 
-/// See the module.
+/// Decides when an IO thread does the sync that it owes.
 #[derive(Default)]
 pub(super) struct OwedSync {
     /// Looks at the sockets since it is owed. Not the ticks that wait for it: those of

@@ -261,7 +261,7 @@ impl<'s> Follower<'s> {
             End::Apply(ApplyError::Diverged { .. } | ApplyError::Malformed(_))
         );
         self.distrusted |= diverged;
-        // Who cannot take what the master has must not ask for it all the time.
+        // A replica that cannot take what the master has must not ask for it all the time.
         let pause = match end {
             End::Storage(StorageError::Failed) => RETRY,
             End::Apply(_)

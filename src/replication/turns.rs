@@ -1,4 +1,4 @@
-//! Who sends a data set now, and who waits for that.
+//! Which feeders send a data set now, and which wait for that.
 //!
 //! A data set that is sent takes memory, a snapshot and its share of the
 //! processors: so a bounded number of them are sent at once, in the order in
@@ -70,7 +70,7 @@ mod tests {
         let come = |all: &VecDeque<Turn<'_>>| all.iter().filter(|t| t.has_come()).count();
         assert_eq!(come(&all), MOST);
         assert!(all[0].has_come() && !all[MOST].has_come());
-        // Who gives up waiting is in nobody's way.
+        // A feeder that gives up waiting is in no other's way.
         all.remove(MOST);
         all.pop_front();
         assert_eq!(come(&all), MOST);

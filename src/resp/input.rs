@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-/// See the module.
+/// A buffer of bytes that were read and not yet consumed.
 #[derive(Debug, Default)]
 pub struct Input {
     /// Only those from `start` to `end` were read and not consumed.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Bytes that a reply may have without asking, where it soon counts as its client's.
 pub const FREE_BYTES: usize = 2 << 20;
 
-/// Whoever knows how much memory replies may take.
+/// What knows how much memory replies may take.
 pub trait Lender: Send + Sync {
     /// How many bytes more a reply may have: `most`, or else `least`.
     fn lend(&self, least: usize, most: usize) -> Option<usize>;

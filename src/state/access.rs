@@ -67,7 +67,7 @@ impl Lfu {
     }
 }
 
-/// See the module.
+/// When and how often keys were used, by the hashes of their names.
 #[derive(Debug)]
 pub struct Accesses {
     sets: HugeVec<Set>,

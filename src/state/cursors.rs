@@ -87,7 +87,7 @@ impl Table {
     }
 }
 
-/// See the module.
+/// The places that the cursors of SCAN stand for.
 #[derive(Debug, Default)]
 pub struct Cursors {
     hasher: RandomState,

@@ -40,7 +40,7 @@ pub enum Form {
     Push,
 }
 
-/// Who gets a delivery; all are clients of one thread.
+/// The clients that get a delivery; all are of one thread.
 #[derive(Debug, Clone)]
 pub enum Recipients {
     /// One client.
@@ -76,7 +76,7 @@ impl Recipients {
 /// Bytes for some clients of one thread.
 #[derive(Debug, Clone)]
 pub struct Delivery {
-    /// Who gets it.
+    /// The clients that get it.
     pub to: Recipients,
     /// The bytes.
     pub bytes: Arc<[u8]>,

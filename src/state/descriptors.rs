@@ -1,4 +1,4 @@
-//! Who gets the file descriptors that the system allows.
+//! How the file descriptors that the system allows are shared out.
 //!
 //! Clients that have not even said who they are must never take those that the database
 //! needs: a flush that cannot open its file stops all writes. So what the server and

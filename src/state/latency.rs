@@ -28,7 +28,7 @@ pub struct History {
     pub max_ms: u64,
 }
 
-/// See the module.
+/// Events that took at least `latency-monitor-threshold` milliseconds, by class.
 #[derive(Debug, Default)]
 pub struct Latency {
     classes: Mutex<BTreeMap<&'static str, History>>,

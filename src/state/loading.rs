@@ -4,7 +4,7 @@ use crate::sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// See the module.
+/// How far the load at the start is.
 #[derive(Debug, Default)]
 pub struct Loading {
     is_on: AtomicBool,

@@ -31,7 +31,7 @@ pub struct Figures {
     pub rss: u64,
 }
 
-/// See the module.
+/// Figures of the process' memory, read at most so often.
 #[derive(Debug)]
 pub struct MemoryProbe {
     snapshot: Mutex<(Option<u64>, Figures)>,

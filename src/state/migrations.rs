@@ -39,7 +39,7 @@ impl std::fmt::Debug for Credentials {
 /// One MIGRATE.
 #[derive(Debug, Clone)]
 pub struct Migration {
-    /// Who asked for it and waits.
+    /// The client that asked for it and waits.
     pub client: ClientId,
     /// The keys' DB here.
     pub db: DbIndex,
@@ -65,7 +65,7 @@ pub struct Migration {
 
 type Held = Arc<Mutex<FxHashSet<(DbIndex, Vec<u8>)>>>;
 
-/// See the module.
+/// What MIGRATE has to move, and which keys are being moved.
 #[derive(Debug)]
 pub struct Migrations {
     held: Held,

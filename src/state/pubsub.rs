@@ -147,7 +147,7 @@ impl Tables {
     }
 }
 
-/// Who listens to a channel, as of one moment.
+/// The subscribers of a channel, as of one moment.
 #[derive(Debug, Default)]
 pub struct Targets {
     version: u64,
@@ -162,7 +162,7 @@ impl Targets {
     }
 }
 
-/// See the module.
+/// The subscribers of all channels and patterns.
 #[derive(Debug, Default)]
 pub struct PubSub {
     tables: RwLock<Tables>,
@@ -181,7 +181,7 @@ impl PubSub {
             && (kind == SubscriptionKind::Shard || self.len(SubscriptionKind::Pattern) == 0)
     }
 
-    /// Who listens to a channel or shard channel.
+    /// The subscribers of a channel or shard channel.
     pub fn find(&self, kind: SubscriptionKind, channel: &[u8]) -> Targets {
         match self.is_silent(kind) {
             true => Targets::default(),

@@ -33,7 +33,7 @@ struct Sample {
     repl_output_bytes: u64,
 }
 
-/// See the module.
+/// Samples of counters, and the rates that follow from them.
 #[derive(Debug, Default)]
 pub struct Rates {
     samples: Mutex<VecDeque<Sample>>,

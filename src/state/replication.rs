@@ -55,7 +55,7 @@ pub struct Psync {
     /// It said SYNC: it expects no line before the data set, and never says how
     /// far it is.
     pub is_sync: bool,
-    /// Who it is.
+    /// The replica.
     pub announced: Announcement,
 }
 
@@ -379,7 +379,7 @@ pub struct Failover {
 
 type Take = dyn Fn(Taken) + Send + Sync;
 
-/// See the module.
+/// The state of replication: the master that is followed, and the replicas that are fed.
 pub struct Replication {
     desired: Mutex<Desired>,
     changed: Condvar,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 /// No save has been made yet.
 const NEVER: i64 = -1;
 
-/// See the module.
+/// The save that runs, and how the last one ended.
 #[derive(Debug)]
 pub struct Saves {
     running: AtomicBool,

@@ -197,7 +197,7 @@ struct Cache {
     memory: usize,
 }
 
-/// See the module.
+/// The texts of scripts and of libraries of functions.
 #[derive(Default)]
 pub struct Scripts {
     cache: Mutex<Cache>,

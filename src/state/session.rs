@@ -84,7 +84,7 @@ pub struct Multi {
     bytes: usize,
 }
 
-/// See the module.
+/// One client, as its commands see and change it.
 #[derive(Debug)]
 pub struct Session {
     /// What other threads see of it.

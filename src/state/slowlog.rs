@@ -25,7 +25,7 @@ pub struct Entry {
     pub name: Vec<u8>,
 }
 
-/// See the module.
+/// The slow log: the newest entries first.
 #[derive(Debug, Default)]
 pub struct SlowLog {
     inner: Mutex<(u64, VecDeque<Entry>)>,

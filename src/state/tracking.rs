@@ -38,7 +38,7 @@ const EVICT_MAX: usize = 1000;
 /// Where clients that speak RESP2 get invalidations.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// Who has read a key.
+/// The clients that have read a key.
 struct Readers {
     /// The key's, for [`Interest`].
     hash: u64,
@@ -47,7 +47,7 @@ struct Readers {
 
 type Part = FxHashMap<(DbIndex, Box<[u8]>), Readers>;
 
-/// See the module.
+/// Which clients may hold copies of which keys.
 pub struct Tracking {
     interest: Arc<Interest>,
     clients: AtomicUsize,

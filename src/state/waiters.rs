@@ -64,7 +64,7 @@ pub struct WaitKey {
 /// A client that waits.
 #[derive(Debug)]
 pub struct Waiter {
-    /// Who.
+    /// The client that waits.
     pub client: Arc<ClientInfo>,
     /// What it asked for.
     pub request: Request,

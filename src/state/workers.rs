@@ -132,7 +132,7 @@ impl Worker {
     }
 }
 
-/// See the module.
+/// The slow-command workers, and the requests that wait for one.
 pub struct Workers {
     all: RwLock<Vec<Arc<Worker>>>,
     /// How many run a script; looked at often.
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(workers.try_later(next().0), Some(1));
     }
 
-    /// Who was added after the stop used to wait for ever, and the server with it.
+    /// A worker that was added after the stop used to wait for ever, and the server with it.
     #[test]
     fn all_workers_hear_of_the_stop_also_those_that_come_late() {
         let workers = Arc::new(Workers::default());

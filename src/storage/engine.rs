@@ -48,7 +48,7 @@ use crate::storage::engine::ahead::Ahead;
 use crate::storage::engine::binlog::Binlog;
 use crate::storage::engine::disk::Disk;
 use crate::storage::engine::durability::Durability;
-use crate::storage::engine::fair_queue::Wishes;
+use crate::storage::engine::fair_queue::FairQueue;
 use crate::storage::engine::gate::Gate;
 use crate::storage::engine::history::History;
 use crate::storage::engine::lineage::Lineage;
@@ -80,10 +80,10 @@ const BINLOG: &str = "binlog";
 /// Hashes the keys of rows, with a seed of this process.
 pub type RowHasher = hashbrown::DefaultHashBuilder;
 
-/// Who may read and write keys, and when.
+/// The locks of keys, and the gate to whole DBs.
 pub(super) struct Access {
     pub(super) locks: Locks,
-    pub(super) queue: Wishes,
+    pub(super) queue: FairQueue,
     /// Held shared by every tick that reads or writes keys, exclusively by
     /// commands that concern whole DBs.
     pub(super) gate: Gate,
@@ -94,7 +94,7 @@ impl Default for Access {
     fn default() -> Self {
         Access {
             locks: Locks::default(),
-            queue: Wishes::default(),
+            queue: FairQueue::default(),
             gate: Gate::default(),
             next_owner: AtomicU32::new(1),
         }
@@ -153,7 +153,7 @@ pub struct Engine {
     pub(super) lineage: Lineage,
     /// How many snapshots are read; while there are any, no files are dropped.
     pub(super) snapshots: Mutex<u32>,
-    /// Who hears of changed keys.
+    /// What hears of changed keys.
     pub listeners: Listeners,
     /// Orders hash fields and members.
     pub hash: SharedHash,

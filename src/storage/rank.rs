@@ -11,7 +11,7 @@
 //!
 //! What is here is what RocksDB has, because
 //! - who asks has the lock of the map's key, perhaps with others who ask, and who
-//!   commits rows of the map has it for himself;
+//!   commits rows of the map holds it exclusively;
 //! - a index is made, and a stretch walked, only while the asker's own batch has
 //!   nothing pending in the map; from then on the batch knows what it must add;
 //! - a row is said to come or go only when it does.

@@ -12,7 +12,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 /// Look-ups under way at once, those included that nobody waits for any more.
-/// Whoever comes then waits until one ends.
+/// Further look-ups wait until one ends.
 const MOST: usize = 8;
 /// How often who waits looks whether it still should.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -126,7 +126,7 @@ impl Search<'_> {
                 let candidate = found.swap_remove(fastrand::usize(..found.len()));
                 if candidate.lives {
                     if self.gave_up > 0 && few {
-                        // Whoever stands behind a gap is found too often.
+                        // A key behind a gap is found too often.
                         self.view.note_landmark(self.db, &candidate.key);
                         let landmark = self.landmark()?;
                         return Ok(Some(landmark.unwrap_or(candidate.key)));

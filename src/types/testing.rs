@@ -5,7 +5,7 @@ use crate::storage::{DbIndex, Engine, StorageConfig, Txn};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// See the module.
+/// A database with keys that were deleted, whose tombstones are still there.
 pub struct Deleted {
     pub txn: Txn,
     pub engine: Arc<Engine>,

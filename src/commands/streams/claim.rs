@@ -18,7 +18,7 @@ use crate::storage::Direction;
 use crate::types::stream::{Group, PendingRow, Stream, StreamId};
 use std::ops::ControlFlow;
 
-/// Who claims, and how.
+/// The consumer that claims, and how.
 struct Claim<'a> {
     key: &'a [u8],
     consumer: u64,

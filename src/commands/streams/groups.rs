@@ -313,7 +313,7 @@ fn pending_entries(ctx: &mut ReadCtx<'_>, mut group: Group, wanted: &Wanted<'_>)
     };
     if wanted.count == 0 {
     } else if let Some(owner) = owner {
-        // Who owns an entry stands in one row, how long it is idle in another.
+        // The owner of an entry stands in one row, how long it is idle in another.
         let mut range = wanted.range;
         loop {
             let mut part = Vec::new();

@@ -5,7 +5,7 @@ use crate::commands::table::registry::{Registered, registry};
 use crate::state::config::Config;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// See the module.
+/// The names that clients call commands by.
 pub struct Names {
     /// What lower-case names mean, where it is not what the registry says.
     renamed: FxHashMap<Vec<u8>, Option<&'static Registered>>,

@@ -24,7 +24,7 @@ pub struct Registered {
     pub is_part: bool,
 }
 
-/// See the module.
+/// All commands, by name.
 pub struct Registry {
     by_name: ByName,
     /// Rows in table order.

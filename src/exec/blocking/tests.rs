@@ -479,7 +479,7 @@ fn a_group_that_is_gone_ends_the_wait() {
             p.run(line);
         }
         assert_eq!(ended(&mut a).as_deref(), Some(*expected), "{lines:?}");
-        // Who reads without a group waits for another stream of that name.
+        // A client that reads without a group waits for another stream of that name.
         assert_eq!(ended(&mut b), None, "{lines:?}");
         p.check();
     }

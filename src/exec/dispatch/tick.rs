@@ -163,7 +163,7 @@ impl Executor {
         self.thread.owes_sync
     }
 
-    /// Does it.
+    /// Does the sync that [`Executor::owes_sync`] speaks of.
     pub fn sync(&mut self) {
         self.thread.owes_sync = false;
         if let Err(error) = self.server.engine.make_durable() {
@@ -432,7 +432,7 @@ mod tests {
         let waiter = waiting.parts().1.waiting.clone().expect("it waits");
         assert!(waiter.take_verdict().is_none());
         client.parts().0.sync();
-        // Who waits for the disk hears of it at once, not with the next second.
+        // Clients that wait for the disk hear of it at once, not with the next second.
         assert!(matches!(waiter.take_verdict(), Some(Verdict::Reply(_))));
         assert!(!client.parts().0.owes_sync());
         assert!(client.parts().0.has_ended(&parked));

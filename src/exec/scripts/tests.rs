@@ -334,7 +334,7 @@ fn a_script_that_wrote_nothing_can_be_killed_and_one_that_wrote_cannot() {
         Err(NotKilled::Unkillable),
     );
     assert_eq!(seen, expected);
-    // Who stops the server leaves nothing half done.
+    // A stop of the server leaves nothing half done.
     assert_eq!(client.run("EXISTS a"), Value::Int(0));
     assert!(client.logged().is_empty());
     client.check();

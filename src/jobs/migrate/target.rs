@@ -62,7 +62,7 @@ impl Broken {
     }
 }
 
-/// See the module.
+/// A connection to the server that keys are moved to.
 #[derive(Debug)]
 pub struct Target {
     stream: TcpStream,

@@ -83,7 +83,7 @@ pub struct Version(u32);
 #[repr(align(128))]
 struct Slot(Mutex<Set>);
 
-/// See the module.
+/// The row cache: copies of rows that were read or written lately.
 #[derive(Debug)]
 pub struct RowCache {
     /// The sets, so many at a time, as soon as one of them is looked into. How often they
@@ -196,7 +196,7 @@ impl RowCache {
                 if depth >= goal {
                     return Some(set);
                 }
-                // Whoever has two locks took the one on the page with the lower number first.
+                // A thread with two locks took the one on the page with the lower number first.
                 let upper = 1 << (DEPTH_BIT + u32::from(depth));
                 let mut other = self.set(hash | upper, depth + 1)?.lock();
                 let before = set.capacity() + other.capacity();
@@ -410,7 +410,7 @@ impl RowCache {
     /// Has it fetch the row, once the set is there.
     pub(in crate::storage) fn prefetch_row(&self, hash: u64) {
         let set = self.set(hash, self.depth.load(Ordering::Relaxed));
-        // Whoever has the lock has the row, too.
+        // The thread that has the lock has the row, too.
         if let Some(set) = set.and_then(Mutex::try_lock) {
             set.prefetch(hash);
         }

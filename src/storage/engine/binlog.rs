@@ -563,7 +563,7 @@ impl Engine {
         let by_entries = self.first_row(range, |row| row.entry >= first_entry)?;
         let by_age = self.first_row(range, |row| row.unix_ms >= bounds.oldest_unix_ms)?;
         let wanted = by_bytes.max(by_entries).max(by_age);
-        // Who holds a byte needs the row that it is in, from its beginning.
+        // A replica that holds a byte needs the row that it is in, from its beginning.
         let held = self.held_from(bounds, range).min(range.next_position);
         let held = self.row_at(held)?.unwrap_or(held);
         let to = self.row_from(wanted.min(held), range)?;

@@ -78,7 +78,7 @@ impl Default for LastChanges {
     }
 }
 
-/// See the module.
+/// How far commits are written, and how far they are on the disk.
 pub(in crate::storage) struct Durability {
     /// Commits begun, commits written, commits that a crash cannot take back.
     begun: AtomicU64,

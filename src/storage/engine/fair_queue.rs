@@ -1,12 +1,13 @@
-//! Who was turned away by an owner that is [long](Owner::is_long), and has not
-//! got yet what it wanted.
+//! A queue of owners that did not get what they asked for: a stripe, or a way through the
+//! gate.
 //!
-//! Who is turned away tries again after a while. Long owners that come one after
-//! the other would leave no gap for that, so whoever is long [gives way] to older
-//! wishes before it takes anything. A wish is forgotten when it is granted, or
-//! when nobody has come for it for some time.
+//! An IO thread that a [long](Owner::is_long) owner keeps waiting does not block; it tries
+//! again after a while. Long owners that follow one another would leave no gap for that,
+//! so a long owner [gives way] to older entries of the queue before it takes anything. An
+//! entry is removed when its owner gets what it asked for, or when the owner has not asked
+//! again for some time.
 //!
-//! [gives way]: Wishes::before
+//! [gives way]: FairQueue::before
 
 use crate::storage::engine::locks::{Owner, Stripe};
 use parking_lot::Mutex;
@@ -14,16 +15,16 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a wish counts that is not repeated; several times as long as it
-/// takes until a command is tried again.
+/// How long an entry lasts that is not renewed; several times as long as it takes until a
+/// command is tried again.
 const LASTS: Duration = Duration::from_millis(100);
 
-/// How long a wish counts of somebody who waits.
+/// How long the entry of an owner lasts that blocks until its turn comes.
 const FOR_GOOD: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What somebody wants to have.
+/// What an owner asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wish {
+pub enum Wanted {
     /// To go through the gate with others.
     Inside,
     /// To go through the gate alone.
@@ -34,7 +35,7 @@ pub enum Wish {
 
 struct Noted {
     owner: Owner,
-    /// Its place in the line, the same for all wishes of an owner: so no two wait
+    /// Its place in the queue, the same for all entries of an owner: so no two owners wait
     /// for each other.
     number: u64,
     until: Instant,
@@ -43,33 +44,33 @@ struct Noted {
 #[derive(Default)]
 struct Table {
     last_number: u64,
-    wishes: FxHashMap<Wish, Vec<Noted>>,
+    waiting: FxHashMap<Wanted, Vec<Noted>>,
 }
 
 impl Table {
     fn number_of(&self, owner: Owner) -> Option<u64> {
-        let all = self.wishes.values().flatten();
+        let all = self.waiting.values().flatten();
         let own = all.filter(|n| n.owner == owner);
         own.map(|n| n.number).min()
     }
 }
 
-/// See the module.
+/// What owners wait for that were turned away, in the order in which they came.
 #[derive(Default)]
-pub struct Wishes {
-    /// How many different ones there are; looked at often.
+pub struct FairQueue {
+    /// How many different things are asked for; read often.
     count: AtomicUsize,
     table: Mutex<Table>,
 }
 
-impl Wishes {
-    /// An owner did not get this; it comes again, or `waits` until it gets it.
-    pub fn note(&self, owner: Owner, wish: Wish, waits: bool) {
+impl FairQueue {
+    /// An owner did not get this; it asks again, or `waits` until it gets it.
+    pub fn note(&self, owner: Owner, wanted: Wanted, waits: bool) {
         let now = Instant::now();
         let until = now + if waits { FOR_GOOD } else { LASTS };
         let mut table = self.table.lock();
         let table = &mut *table;
-        table.wishes.retain(|_, noted| {
+        table.waiting.retain(|_, noted| {
             noted.retain(|n| n.until > now);
             !noted.is_empty()
         });
@@ -77,35 +78,35 @@ impl Wishes {
             table.last_number += 1;
             table.last_number
         });
-        let noted = table.wishes.entry(wish).or_default();
+        let noted = table.waiting.entry(wanted).or_default();
         noted.retain(|n| n.owner != owner);
         noted.push(Noted {
             owner,
             number,
             until,
         });
-        self.count.store(table.wishes.len(), Ordering::Release);
+        self.count.store(table.waiting.len(), Ordering::Release);
     }
 
     /// An owner got what it wanted.
-    pub fn granted(&self, owner: Owner, granted: impl Iterator<Item = Wish>) {
+    pub fn granted(&self, owner: Owner, granted: impl Iterator<Item = Wanted>) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
         let mut table = self.table.lock();
-        for wish in granted {
-            if let Some(noted) = table.wishes.get_mut(&wish) {
+        for wanted in granted {
+            if let Some(noted) = table.waiting.get_mut(&wanted) {
                 noted.retain(|n| n.owner != owner);
                 if noted.is_empty() {
-                    table.wishes.remove(&wish);
+                    table.waiting.remove(&wanted);
                 }
             }
         }
-        self.count.store(table.wishes.len(), Ordering::Release);
+        self.count.store(table.waiting.len(), Ordering::Release);
     }
 
-    /// Who wished for one of these before this owner wished for it.
-    pub fn before(&self, owner: Owner, wishes: impl Iterator<Item = Wish>) -> Option<Owner> {
+    /// The owner that asked for one of these before this owner did.
+    pub fn before(&self, owner: Owner, wanted: impl Iterator<Item = Wanted>) -> Option<Owner> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -113,7 +114,9 @@ impl Wishes {
         let table = self.table.lock();
         let number = table.number_of(owner).unwrap_or(u64::MAX);
         let goes_first = |n: &&Noted| n.owner != owner && n.number < number && n.until > now;
-        let noted = wishes.filter_map(|wish| table.wishes.get(&wish)).flatten();
+        let noted = wanted
+            .filter_map(|wanted| table.waiting.get(&wanted))
+            .flatten();
         let first = noted.filter(goes_first).min_by_key(|n| n.number);
         first.map(|n| n.owner)
     }
@@ -126,22 +129,22 @@ mod tests {
 
     #[test]
     fn the_first_that_was_turned_away_is_the_first_to_go() {
-        let wishes = Wishes::default();
+        let queue = FairQueue::default();
         let (a, b, c) = (Owner(1), Owner(2), Owner(3));
-        let alone = || std::iter::once(Wish::Alone);
-        assert_eq!(wishes.before(a, alone()), None);
-        wishes.note(a, Wish::Alone, false);
-        wishes.note(b, Wish::Alone, false);
-        wishes.note(a, Wish::Alone, false);
-        assert_eq!(wishes.before(a, alone()), None);
-        assert_eq!(wishes.before(b, alone()), Some(a));
-        assert_eq!(wishes.before(c, alone()), Some(a));
-        assert_eq!(wishes.before(c, std::iter::once(Wish::Inside)), None);
-        wishes.granted(a, alone());
-        assert_eq!(wishes.before(b, alone()), None);
-        assert_eq!(wishes.before(c, alone()), Some(b));
-        wait_for("an old wish to be forgotten", || {
-            wishes.before(c, alone()).is_none()
+        let alone = || std::iter::once(Wanted::Alone);
+        assert_eq!(queue.before(a, alone()), None);
+        queue.note(a, Wanted::Alone, false);
+        queue.note(b, Wanted::Alone, false);
+        queue.note(a, Wanted::Alone, false);
+        assert_eq!(queue.before(a, alone()), None);
+        assert_eq!(queue.before(b, alone()), Some(a));
+        assert_eq!(queue.before(c, alone()), Some(a));
+        assert_eq!(queue.before(c, std::iter::once(Wanted::Inside)), None);
+        queue.granted(a, alone());
+        assert_eq!(queue.before(b, alone()), None);
+        assert_eq!(queue.before(c, alone()), Some(b));
+        wait_for("an old wanted to be forgotten", || {
+            queue.before(c, alone()).is_none()
         });
     }
 }

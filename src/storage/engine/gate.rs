@@ -32,7 +32,7 @@ impl Pass {
     }
 }
 
-/// See the module.
+/// The gate: shared by threads that use some keys, exclusive for one that concerns whole DBs.
 #[derive(Default)]
 pub struct Gate {
     lock: Arc<RwLock<()>>,

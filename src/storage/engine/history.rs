@@ -2,7 +2,7 @@
 //! are told apart from those that only lag.
 //!
 //! A history has an id; a binlog position means something only together with
-//! one. Whoever begins to write on his own begins a new history: a server with
+//! one. A server that begins to write on its own begins a new history: a server with
 //! its first write after a start, and a replica that is promoted. It continues the one
 //! before, which is kept as an ancestor with the position up to which it was
 //! the same. So a restored backup, a copied directory or a machine that lost
@@ -14,7 +14,7 @@
 
 use crate::encoding::system::Ancestor;
 
-/// See the module.
+/// A history of writes: its id, and those it continues.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct History {
     /// 40 hexadecimal digits.

@@ -1,4 +1,4 @@
-//! Who wants to know of changed keys: see [`crate::storage::txn::changes`].
+//! What is told of changed keys: see [`crate::storage::txn::changes`].
 
 use crate::storage::{DbIndex, Result};
 use parking_lot::RwLock;
@@ -27,14 +27,14 @@ pub enum Change {
         key: Box<[u8]>,
         /// What happened to it.
         how: How,
-        /// Who did it: see [`crate::storage::Txn::set_origin`].
+        /// The client that did it: see [`crate::storage::Txn::set_origin`].
         by: u64,
     },
     /// All keys of a DB were deleted.
     Cleared {
         /// The DB.
         db: DbIndex,
-        /// Who did it.
+        /// The client that did it.
         by: u64,
     },
     /// Two DBs were exchanged.
@@ -43,7 +43,7 @@ pub enum Change {
         a: DbIndex,
         /// The other.
         b: DbIndex,
-        /// Who did it.
+        /// The client that did it.
         by: u64,
     },
 }
@@ -145,7 +145,7 @@ impl Interest {
     }
 }
 
-/// Who hears of changes.
+/// The listeners of changes.
 #[derive(Default)]
 pub struct Listeners {
     /// Which keys somebody wants to know of.

@@ -13,11 +13,12 @@
 //! the stripe.
 //!
 //! Commands that only read *share* the stripes of their keys, each for itself and no
-//! longer than it runs. Who shares stripes waits for none: if he cannot share all he
-//! needs, he lets go of everything and waits until he can, or, after some vain
-//! attempts, takes them for himself as above. Nobody begins to share a stripe while
-//! its word says that somebody waits for it; who is woken says so anew when he finds it
-//! taken once more, so others may be faster than he.
+//! longer than it runs. A thread that shares stripes does not wait while it does: if it
+//! cannot share all that the command needs, it releases everything and waits until it
+//! can, or, after some attempts in vain, takes them exclusively as above. No thread begins
+//! to share a stripe while its word says that another one waits for it. A thread that is
+//! woken sets that bit anew if it finds the stripe taken once more, so others may overtake
+//! it.
 //!
 //! A stripe is one word; threads that wait for one sleep in a bucket that
 //! several stripes share.
@@ -42,7 +43,7 @@ impl Stripe {
     }
 }
 
-/// Who holds a stripe: a number that one thread has for itself, above 0.
+/// The holder of a stripe: a number that one thread has for itself, above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner(pub u32);
 
@@ -72,7 +73,7 @@ struct Bucket {
     freed: Condvar,
 }
 
-/// See the module.
+/// The locks of all keys, as stripes.
 pub struct Locks {
     /// The holder's number or [`SHARED`] and a number of threads, either perhaps
     /// with [`WAITED_FOR`]; 0 if free.
@@ -122,7 +123,7 @@ impl Locks {
     /// `patient`. The owner must not hold it yet.
     ///
     /// # Errors
-    /// Who holds it for long.
+    /// The owner that holds it for long.
     pub fn lock(&self, stripe: Stripe, owner: Owner, patient: bool) -> Result<(), Owner> {
         let word = self.word(stripe);
         let free = |wanted| word.compare_exchange(0, wanted, Ordering::Acquire, Ordering::Relaxed);
@@ -145,7 +146,7 @@ impl Locks {
         Ok(())
     }
 
-    /// Whether somebody has the stripe for himself.
+    /// Whether an owner holds the stripe exclusively.
     pub fn is_taken(&self, stripe: Stripe) -> bool {
         let word = self.word(stripe).load(Ordering::Acquire);
         word != 0 && word & SHARED == 0
@@ -158,7 +159,7 @@ impl Locks {
         self.freed(stripe, word);
     }
 
-    /// Shares the stripe if nobody else has it for himself or waits for it.
+    /// Shares the stripe if no other owner holds it exclusively or waits for it.
     pub fn try_share(&self, stripe: Stripe, owner: Owner) -> TryLock {
         let word = self.word(stripe);
         let mut seen = 0;

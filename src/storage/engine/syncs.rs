@@ -1,4 +1,4 @@
-//! Who waits for the fsync thread, and how it gathers them into few syncs.
+//! Ticks that wait for the fsync thread, and how it gathers them into few syncs.
 //!
 //! A sync costs the processor as much as dozens of requests, and the disk can do only so
 //! many: it pays to have many clients in one. Clients that send their next request when
@@ -32,7 +32,7 @@ pub(in crate::storage) struct Group {
 
 #[derive(Default)]
 struct Asked {
-    /// Who is in the next sync.
+    /// The threads whose ticks are in the next sync.
     group: Group,
     /// The clients that the fsync thread waits for; with 0 it begins with whoever asks.
     enough: usize,

@@ -40,7 +40,7 @@ pub struct DataSet {
     pub hash_key: [u8; 16],
 }
 
-/// See the module.
+/// All rows as they are at one position of the binlog.
 pub struct Snapshot<'e> {
     engine: &'e Engine,
     rows: SnapshotWithThreadMode<'e, Db>,

@@ -27,7 +27,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// See the module.
+/// A data set that arrives beside the one in use.
 pub struct Staging {
     /// Handles drop before the engine.
     parts: BTreeMap<DbIndex, Arc<Keyspace>>,

@@ -51,7 +51,7 @@ struct Segment<A> {
     filter: Filter,
 }
 
-/// See the module.
+/// The rows of one memtable, in order, in segments.
 pub struct Segments<A> {
     /// The oldest first; none while there are no rows.
     segments: [OnceLock<Segment<A>>; MOST_SEGMENTS],
@@ -176,7 +176,7 @@ pub struct Cursor<'s, A> {
     segments: &'s Segments<A>,
     walk: Walk,
     places: Vec<Place<'s, A>>,
-    /// Who lost in each match; first, who won the last one. The players of match `i`
+    /// The loser of each match; first, the winner of the last one. The players of match `i`
     /// come from the matches `2 i` and `2 i + 1`; behind the matches stand the places.
     losers: Vec<u16>,
     direction: Direction,
@@ -365,7 +365,7 @@ impl<'s, A: Arena> Cursor<'s, A> {
             return None;
         }
         self.losers.resize(places, 0);
-        // Who wins in each of them.
+        // The winner of each of them.
         let mut winners: SmallVec<[u16; 2 * SEGMENTS]> = SmallVec::new();
         winners.resize(places, 0);
         winners.extend(0..places as u16);

@@ -183,7 +183,7 @@ impl View {
             // Under the lock: the next commit finds it failed.
             self.engine.fail(error);
         }
-        // Whoever waits has its turn before the next slice.
+        // A thread that waits has its turn before the next slice.
         MutexGuard::unlock_fair(commit);
         written
     }

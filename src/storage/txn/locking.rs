@@ -1,7 +1,7 @@
 //! How a transaction gets the keys it needs, and lets them go.
 
 use super::Txn;
-use crate::storage::engine::fair_queue::Wish;
+use crate::storage::engine::fair_queue::Wanted;
 use crate::storage::engine::gate::{Gate, Pass};
 use crate::storage::engine::locks::{LONG, Locks, Owner, Stripe, TryLock};
 use crate::storage::txn::scan::stop_counters;
@@ -37,7 +37,7 @@ impl Txn {
             return Ok(());
         }
         if self.turn.pass.is_none() {
-            self.turn.pass = Some(self.enter(Wish::Inside, Gate::enter)?);
+            self.turn.pass = Some(self.enter(Wanted::Inside, Gate::enter)?);
         }
         self.see_new_keyspaces();
         Ok(())
@@ -45,7 +45,7 @@ impl Txn {
 
     fn enter(
         &self,
-        wish: Wish,
+        wanted: Wanted,
         enter: impl Fn(&Gate, Owner, bool) -> std::result::Result<Pass, Owner>,
     ) -> Result<Pass> {
         // Here every turn begins, on whatever thread.
@@ -54,7 +54,7 @@ impl Txn {
         let pass = match enter(gate, self.turn.owner, false) {
             Ok(pass) => pass,
             Err(other) => {
-                let error = self.turned_away(wish, other);
+                let error = self.turned_away(wanted, other);
                 let waited = self
                     .turn
                     .patient
@@ -62,8 +62,8 @@ impl Txn {
                 waited.and_then(std::result::Result::ok).ok_or(error)?
             }
         };
-        let wishes = &self.engine.access.queue;
-        wishes.granted(self.turn.owner, std::iter::once(wish));
+        let queue = &self.engine.access.queue;
+        queue.granted(self.turn.owner, std::iter::once(wanted));
         Ok(pass)
     }
 
@@ -83,7 +83,7 @@ impl Txn {
     pub fn begin_exclusive(&mut self, now_ms: u64) -> Result<()> {
         if !self.is_exclusive() {
             self.commit()?;
-            self.turn.pass = Some(self.enter(Wish::Alone, Gate::enter_alone)?);
+            self.turn.pass = Some(self.enter(Wanted::Alone, Gate::enter_alone)?);
         }
         self.begin(now_ms)
     }
@@ -99,15 +99,19 @@ impl Txn {
             return Ok(());
         }
         let stripes = key_hashes.iter().map(|hash| Locks::stripe(*hash));
-        let keys = || stripes.clone().filter(|_| !everything).map(Wish::Stripe);
-        let inside = everything.then_some(Wish::Inside);
-        let in_the_way = [Wish::Alone].into_iter().chain(inside).chain(keys());
-        let wishes = &self.engine.access.queue;
-        let Some(other) = wishes.before(self.turn.owner, in_the_way) else {
+        let keys = || stripes.clone().filter(|_| !everything).map(Wanted::Stripe);
+        let inside = everything.then_some(Wanted::Inside);
+        let in_the_way = [Wanted::Alone].into_iter().chain(inside).chain(keys());
+        let queue = &self.engine.access.queue;
+        let Some(other) = queue.before(self.turn.owner, in_the_way) else {
             return Ok(());
         };
-        for wish in everything.then_some(Wish::Alone).into_iter().chain(keys()) {
-            wishes.note(self.turn.owner, wish, false);
+        for wanted in everything
+            .then_some(Wanted::Alone)
+            .into_iter()
+            .chain(keys())
+        {
+            queue.note(self.turn.owner, wanted, false);
         }
         Err(StorageError::Held(other))
     }
@@ -118,11 +122,11 @@ impl Txn {
         self.engine.access.gate.is_closing()
     }
 
-    fn turned_away(&self, wish: Wish, other: Owner) -> StorageError {
+    fn turned_away(&self, wanted: Wanted, other: Owner) -> StorageError {
         self.engine
             .access
             .queue
-            .note(self.turn.owner, wish, self.turn.patient);
+            .note(self.turn.owner, wanted, self.turn.patient);
         StorageError::Held(other)
     }
 
@@ -253,7 +257,7 @@ impl Txn {
                 TryLock::Mine => {}
                 TryLock::Busy(holder) if holder.is_long() && !self.turn.patient => {
                     self.unlock_since(mark);
-                    return Err(self.turned_away(Wish::Stripe(stripe), holder));
+                    return Err(self.turned_away(Wanted::Stripe(stripe), holder));
                 }
                 TryLock::Busy(_) => {
                     // Commit and let everything go before waiting.
@@ -261,12 +265,12 @@ impl Txn {
                     self.commit()?;
                     while let Err((stripe, holder)) = self.collect(now_ms, wanted)? {
                         if !self.turn.patient {
-                            return Err(self.turned_away(Wish::Stripe(stripe), holder));
+                            return Err(self.turned_away(Wanted::Stripe(stripe), holder));
                         }
                         self.let_go();
                         let locks = &self.engine.access.locks;
-                        let wishes = &self.engine.access.queue;
-                        wishes.note(self.turn.owner, Wish::Stripe(stripe), true);
+                        let queue = &self.engine.access.queue;
+                        queue.note(self.turn.owner, Wanted::Stripe(stripe), true);
                         if locks.lock(stripe, self.turn.owner, true).is_ok() {
                             locks.unlock(stripe, self.turn.owner);
                         }
@@ -282,7 +286,7 @@ impl Txn {
     }
 
     fn got(&self, wanted: &[Stripe]) {
-        let granted = wanted.iter().map(|stripe| Wish::Stripe(*stripe));
+        let granted = wanted.iter().map(|stripe| Wanted::Stripe(*stripe));
         self.engine.access.queue.granted(self.turn.owner, granted);
     }
 

@@ -172,7 +172,7 @@ impl View {
     /// A hot meta row, if it surely is what it was at that snapshot. Nobody has its stripe
     /// before the look: who had changed the key before the moment has brought the hot row
     /// up to date. Nobody has it after the look, either: who has changed the key since, so
-    /// that others may have made a hot row of what he wrote, has noted that. Turns that are
+    /// that others may have made a cached row of what it wrote, has noted that. Turns that are
     /// exclusive, of which no stripe tells, are not possible while this one lasts.
     fn cached_at(
         &self,

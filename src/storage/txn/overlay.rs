@@ -128,7 +128,7 @@ struct KindOfKeys {
     common: usize,
 }
 
-/// See the module.
+/// The rows that a turn has written, newest first for each key.
 #[derive(Debug, Default)]
 pub struct Overlay {
     arena: Vec<u8>,

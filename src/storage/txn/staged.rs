@@ -116,7 +116,7 @@ impl Txn {
         let installed = self.engine.install(&mut staging, data_set, following);
         if installed.is_ok() {
             then();
-            // Whoever watches a key sees that all are others now.
+            // Clients that watch a key see that all are others now.
             self.begin(now_ms)?;
             for db in 0..self.engine.config.databases {
                 self.note_clear(DbIndex(db));

@@ -14,7 +14,7 @@ use std::ops::{ControlFlow, Range};
 /// Most bytes that the length of an item takes.
 const LENGTH_BYTES: usize = 5;
 
-/// See the module.
+/// A list whose items stand in the body of its meta row.
 #[derive(Debug, Default)]
 pub(super) struct Packed {
     pub(super) body: Vec<u8>,

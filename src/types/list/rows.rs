@@ -25,7 +25,7 @@ const POINT_DELETES: u64 = 256;
 /// Bytes of items that are held in memory at a time while rows move.
 const MOVE_BYTES: usize = 8 << 20;
 
-/// See the module.
+/// A list whose items stand in rows.
 #[derive(Debug)]
 pub(super) struct Rows {
     db: DbIndex,

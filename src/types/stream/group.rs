@@ -106,7 +106,7 @@ impl Group {
     }
 
     /// The consumer of this name, made if there is none; says whether it was.
-    /// Whoever is asked for has been seen.
+    /// A consumer that is asked for counts as seen.
     pub fn consumer(&mut self, txn: &mut Txn, name: &[u8]) -> OpResult<(u64, bool)> {
         let now_ms = i64::try_from(txn.now_ms()).unwrap_or(i64::MAX);
         if let Some(number) = self.find_consumer(txn, name)? {

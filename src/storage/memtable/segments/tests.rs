@@ -295,7 +295,7 @@ fn walks_within_a_map_have_all_its_rows_and_few_segments() {
     );
 }
 
-/// Whoever walks while rows are added passes all that were there at the beginning, in
+/// A walk while rows are added passes all that were there at the beginning, in
 /// order, whichever way.
 #[test]
 fn cursors_pass_what_was_there_when_they_began() {
