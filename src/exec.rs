@@ -1,4 +1,4 @@
-//! From a request to a reply: the dispatch ladder and the tick.
+//! From a request to a reply: the stages of a request, and the tick.
 //!
 //! An [`Executor`] belongs to one thread. A tick: [`Executor::start_tick`], any
 //! number of [`Executor::run`], [`Executor::finish_tick`]; replies may be sent
@@ -8,10 +8,10 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `dispatch` | the ladder, the tick |
+//! | `dispatch` | the stages of a request, the tick |
 //! | [`unit`] | several commands as one: EXEC, scripts |
 //! | `transactions` | MULTI, EXEC, WATCH |
-//! | `blocking` | clients that wait, and who serves them |
+//! | `blocking` | clients that wait, and how they are served |
 //! | `scripts` | EVAL, FCALL and their sisters |
 //! | `worker` | requests that take long, on threads of their own |
 //! | `populate` | DEBUG POPULATE |

@@ -183,24 +183,24 @@
 //! | effect | a command with absolute values, as the binlog holds it |
 //! | executor | runs the commands of one thread |
 //! | handler | the function of a command; its table row declares everything else |
-//! | fair queue | requests that a slow-command worker turned away, which go before its next one; in the code also *wishes* |
+//! | fair queue | requests that a slow-command worker turned away, which go before its next one |
 //! | keyspace | a DB's column family with its counts |
 //! | meta row | the row that says that a key exists, its type, expiry and small value |
 //! | overlay, pending batch | rows that a tick has written and not yet committed |
 //! | owner | the holder of a stripe: one number per transaction. A *long* owner may hold it for seconds |
 //! | packed | a small collection inside its meta row |
-//! | range cache | copies of rows at which range reads began; in the code also *runs* |
-//! | rank index | rows per stretch of a sorted set; in the code also *tally* |
-//! | read budget | how many rows a command may read on an IO thread; in the code also *patience* |
+//! | range cache | copies of rows at which range reads began |
+//! | rank index | rows per stretch of a sorted set |
+//! | read budget | how many rows a command may read on an IO thread |
 //! | reclaim | removal of rows of dead collections |
-//! | row cache | copies of rows used lately; in the code also *hot rows* |
-//! | slow-command worker | a thread for what takes long; in the code also *worker* |
+//! | row cache | copies of rows used lately |
+//! | slow-command worker | a thread for what takes long |
 //! | staged data set | what a full sync has brought and not yet installed |
 //! | stretch | consecutive rows that a rank index counts together |
 //! | stripe | one of the key locks |
-//! | system rows | the server's own rows, in the column family `default`; in the code also *own rows* |
+//! | system rows | the server's own rows, in the column family `default` |
 //! | tick | what an IO thread runs between two polls: one commit |
-//! | tombstone | what a deletion leaves until compaction; in the code also *trace* |
+//! | tombstone | what a deletion leaves until compaction |
 //! | turn | what a transaction does from its begin to its commit |
 //! | unit | several commands as one: EXEC, a script |
 //! | upstream | the Redis master that is followed, and the offset in its stream |

@@ -14,7 +14,7 @@ use crate::types::keyspace::{self, Bounds};
 /// calls again, and others get their turn in between.
 const ROWS_MAX: u64 = 1 << 14;
 
-/// Traces of deleted keys that one call passes, about: it may find nothing then,
+/// Tombstones of deleted keys that one call passes, about: it may find nothing then,
 /// but moves on. Some milliseconds' worth.
 const TRACES_MAX: i64 = 1 << 15;
 
@@ -110,7 +110,7 @@ fn scan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         };
         let mut bounds = Bounds {
             rows: request.rows.min(ROWS_MAX),
-            traces: TRACES_MAX,
+            tombstones: TRACES_MAX,
         };
         let bounds = Some(&mut bounds);
         let start = start.as_deref();

@@ -306,8 +306,8 @@ mod tests {
 pub struct Grown {
     /// Id and count.
     pub counted: Counted,
-    /// The highest count since traces of deletions were last seen to: what is gone since
-    /// then may still lie between the rows as such traces.
+    /// The highest count since tombstones of deletions were last seen to: what is gone since
+    /// then may still lie between the rows as such tombstones.
     pub peak: u64,
 }
 

@@ -186,6 +186,30 @@ impl Client {
     }
 }
 
+/// Runs commands in order and compares each reply, as [`shown`] writes it.
+#[track_caller]
+pub fn check(client: &mut Client, steps: &[(&str, &str)]) {
+    for (line, expected) in steps {
+        assert_eq!(shown(&client.run(line)), *expected, "{line}");
+    }
+}
+
+/// A reply as one line: `nil`, a number, text, `[a b]`, or `-` and an error.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "nil".into(),
+        Value::Int(n) => n.to_string(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(shown).collect();
+            format!("[{}]", items.join(" "))
+        }
+        other => match other.as_error() {
+            Some(error) => format!("-{error}"),
+            None => String::from_utf8_lossy(other.as_bytes().unwrap()).into_owned(),
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

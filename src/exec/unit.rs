@@ -147,7 +147,7 @@ impl Executor {
             lookups: self.txn.lookups(),
             accessed: KeyHashes::new(),
         });
-        // It has so much patience as a whole.
+        // The read budget is that of the unit as a whole.
         self.txn.limit_reads(self.limits_reads());
         Ok(())
     }

@@ -40,8 +40,8 @@ const CACHED_FOR: Duration = Duration::from_secs(10);
 /// Keys that are sent before their answers are read: the answers to many more
 /// could fill every buffer on the way, and then nobody would read any more.
 const AT_ONCE: usize = 256;
-/// Traces of deleted keys that one search for keys passes.
-const MAX_TRACES: i64 = 10_000;
+/// Tombstones of deleted keys that one search for keys passes.
+const MAX_TOMBSTONES: i64 = 10_000;
 /// How often the threads look for work that is not in the queue.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -214,7 +214,7 @@ impl Worker<'_> {
         {
             let mut bounds = Bounds {
                 rows: AT_ONCE as u64,
-                traces: MAX_TRACES,
+                tombstones: MAX_TOMBSTONES,
             };
             self.txn.begin(clock::unix_ms())?;
             let view = self.txn.reading();

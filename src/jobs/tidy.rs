@@ -1,5 +1,5 @@
 //! The tidy thread: after mass deletions, sees to it that reads need not pass
-//! the traces of deleted keys for long.
+//! the tombstones of deleted keys for long.
 
 use super::StopSign;
 use crate::base::recurring::Recurring;

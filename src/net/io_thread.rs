@@ -26,8 +26,8 @@ const MAILBOX: Token = Token(usize::MAX);
 /// A tick ends when it has made this many bytes of replies: they wait for its
 /// commit, and memory is added up when they are sent.
 const TICK_REPLIES: usize = 8 << 20;
-/// For a client that holds this many bytes, of requests or of replies, has the memory of all clients
-/// added up.
+/// A client with this many bytes of requests or of replies has its thread add up the memory
+/// of all clients.
 const MUCH_HELD: usize = 64 << 10;
 /// Events taken from one poll.
 const EVENTS: usize = 1024;

@@ -7,7 +7,8 @@
 //! serves its other clients meanwhile. Workers may hold keys for long, so IO
 //! threads and other workers do not wait for these (see [`crate::storage::engine::locks`]):
 //! commands that need them are tried again, and are refused once the script is a
-//! slow one. Workers let those go first that were turned away (see `storage::wishes`).
+//! slow one. Workers let owners go first that were turned away (see
+//! `storage::engine::fair_queue`).
 
 use super::Session;
 use super::request::Request;

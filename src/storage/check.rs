@@ -9,7 +9,7 @@ use crate::encoding::stream::{ConsumerRow, GroupRow, StreamBody};
 use crate::encoding::system::Counts;
 use crate::encoding::{CollectionId, ValueType, keys, tag};
 use crate::storage::Direction;
-use crate::storage::cache::ranges::{self, Run};
+use crate::storage::cache::ranges::{self, CachedRange};
 use crate::storage::engine::rows::open_rows;
 use crate::storage::engine::{Engine, Keyspace};
 use crate::storage::txn::overlay::Overlay;
@@ -102,7 +102,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Every hot row is what RocksDB has.
+    /// Every cached row is what RocksDB has.
     fn check_row_cache(
         &self,
         db: DbIndex,
@@ -148,14 +148,14 @@ impl Engine {
         Ok(failure?)
     }
 
-    /// Whether the rows of a hot run are those that RocksDB has in its range.
+    /// Whether the rows of a cached range are those that RocksDB has in its range.
     fn is_run_true(
         &self,
         keyspace: &Keyspace,
         direction: Direction,
         run: &[u8],
     ) -> std::result::Result<bool, rocksdb::Error> {
-        let Some(run) = Run::decode(direction, run) else {
+        let Some(run) = CachedRange::decode(direction, run) else {
             return Ok(false);
         };
         let (from, to) = run.range();
@@ -176,7 +176,7 @@ impl Engine {
         Ok(met == run.len())
     }
 
-    /// Every stretch of a tally has as many rows as it says.
+    /// Every stretch of a rank index has as many rows as it says.
     fn check_rank_indexes(
         &self,
         db: DbIndex,

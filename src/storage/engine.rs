@@ -17,6 +17,7 @@ mod keyspace;
 pub(super) mod lineage;
 pub mod listeners;
 pub mod locks;
+pub(super) mod log_buffer;
 pub(super) mod low_mark;
 mod mend;
 mod open;

@@ -306,7 +306,7 @@ mod tests {
     use crate::storage::StorageConfig;
 
     /// A row that cannot be read once kept the locks of the slice that met it, for ever:
-    /// whoever asked for the keys of that slice, or for a whole DB, never got a reply.
+    /// clients that asked for the keys of that slice, or for a whole DB, never got a reply.
     #[test]
     fn a_slice_that_fails_holds_nothing_back() {
         let dir = tempfile::tempdir().unwrap();

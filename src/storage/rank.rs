@@ -1,19 +1,19 @@
-//! RankIndexes: how many rows a map has in each of its stretches. Whoever wants to
-//! know how many rows stand before a place, or which one is the n-th, asks the
-//! index and walks the rest of one stretch, instead of all rows from an end.
+//! Rank indexes: how many rows a map has in each of its stretches. A command that needs the
+//! number of rows before a place, or the n-th row, asks the index and walks the rest of one
+//! stretch, instead of all rows from an end.
 //!
-//! A map gets its index when somebody asks for the first time: that costs one walk
-//! over its rows. From then on every transaction says which rows come and go
-//! ([`Txn::note_row`](super::Txn::note_row)), and the commit counts them. A stretch that has grown long is
-//! walked and cut by the next who looks into it, so each added row is walked over
-//! once more at the most. RankIndexes that nobody has asked lately go when all of them
-//! take too much memory.
+//! A map gets its index when a command asks for the first time: that costs one walk over its
+//! rows. From then on every transaction says which rows come and go
+//! ([`Txn::note_row`](super::Txn::note_row)), and the commit counts them. A stretch that has
+//! grown long is walked and cut by the next command that looks into it, so each added row is
+//! walked over once more at the most. The indexes that were not asked for longest are dropped
+//! when all of them take too much memory.
 //!
-//! What is here is what RocksDB has, because
-//! - who asks has the lock of the map's key, perhaps with others who ask, and who
+//! An index agrees with what RocksDB has, because
+//! - a command that asks holds the lock of the map's key, perhaps shared, and a thread that
 //!   commits rows of the map holds it exclusively;
-//! - a index is made, and a stretch walked, only while the asker's own batch has
-//!   nothing pending in the map; from then on the batch knows what it must add;
+//! - an index is made, and a stretch walked, only while the asker's own batch has nothing
+//!   pending in the map; from then on the batch knows what it must add;
 //! - a row is said to come or go only when it does.
 
 use crate::encoding::keys::{ELEMENT_PREFIX_LEN, RowKey};
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Rows of a stretch that was just cut; few in tests, so that small maps have many.
 const STRETCH_ROWS: u64 = if cfg!(test) { 4 } else { 128 };
-/// A stretch of more rows is walked and cut by whoever looks into it.
+/// A stretch of more rows is walked and cut by the next command that looks into it.
 pub(in crate::storage) const LONG_STRETCH_ROWS: u64 = 2 * STRETCH_ROWS;
 /// Stretches of a chunk; a fuller one is halved.
 const CHUNK_STRETCHES: usize = if cfg!(test) { 4 } else { 512 };
@@ -77,7 +77,7 @@ impl Stretch {
     }
 }
 
-/// A stretch of a index: its chunk, and which of that.
+/// A stretch of an index: its chunk, and which of that.
 pub(in crate::storage) type At = (usize, usize);
 
 impl RankIndex {
@@ -251,7 +251,7 @@ fn last_that(count: usize, holds: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// A index, and who has asked it when.
+/// An index, and when it was asked last.
 #[derive(Debug)]
 pub(in crate::storage) struct Kept {
     pub(in crate::storage) asked: AtomicU64,
@@ -259,7 +259,7 @@ pub(in crate::storage) struct Kept {
     pub(in crate::storage) index: Mutex<RankIndex>,
 }
 
-/// All ranks.
+/// All rank indexes.
 #[derive(Debug, Default)]
 pub(in crate::storage) struct RankIndexes {
     /// Whether there has ever been one: most servers never have any.
@@ -278,12 +278,12 @@ impl RankIndexes {
         }
     }
 
-    /// Changes how many bytes may be held; what is too much goes when a index grows.
+    /// Changes how many bytes may be held; what is too much is dropped when an index grows.
     pub(in crate::storage) fn set_budget(&self, budget: u64) {
         self.budget.store(budget, Ordering::Relaxed);
     }
 
-    /// How many ranks there are, and their bytes.
+    /// How many indexes there are, and their bytes.
     pub(in crate::storage) fn usage(&self) -> (u64, u64) {
         let kept = self.kept.read();
         let bytes = kept.values().map(|kept| kept.bytes.load(Ordering::Relaxed));
@@ -440,7 +440,7 @@ pub struct Start {
     pub place: Place,
 }
 
-/// The map of a row, if that may have a index, and its place there.
+/// The map of a row, if that may have an index, and its place there.
 pub(in crate::storage) fn split(keyspace: KeyspaceId, key: &[u8]) -> Option<(Map, &[u8])> {
     let (prefix, place) = key.split_first_chunk::<ELEMENT_PREFIX_LEN>()?;
     ranges::is_cacheable_range_row(key).then_some(((keyspace, *prefix), place))

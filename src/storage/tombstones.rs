@@ -1,9 +1,9 @@
-//! The traces that deleted keys leave until compaction has removed them.
+//! The tombstones that deleted keys leave until compaction has removed them.
 //!
 //! Every read of a range passes them one by one. So after many deletions a
 //! background thread writes the memtable of the DB out ([`Engine::tidy`]):
-//! compaction takes table files that are full of traces first. Until that is
-//! done there may be a million traces to every key; RANDOMKEY then falls back on
+//! compaction takes table files that are full of tombstones first. Until that is
+//! done there may be a million tombstones to every key; RANDOMKEY then falls back on
 //! landmarks, some keys of the DB that lived lately. They are only a hint: who
 //! takes one makes sure that it lives.
 
@@ -40,7 +40,7 @@ impl View {
     }
 
     /// Asks for a compaction of the rows in `[from, to)` in the background: there
-    /// are many traces among them.
+    /// are many tombstones among them.
     pub fn request_compaction(&self, db: DbIndex, from: &[u8], to: &[u8]) {
         if let Some(keyspace) = self.keyspace(db) {
             let mut compactions = keyspace.deleted_keys.compactions.lock();
@@ -61,7 +61,7 @@ impl View {
 impl Engine {
     /// Looks for DBs that have lost at least as many keys as they have left, and
     /// many, since the last time; chooses new landmarks there and gives the
-    /// traces to compaction. Compacts what was wished. Takes long; `stop` is asked now and then.
+    /// tombstones to compaction. Compacts the ranges that were asked for. Takes long; `stop` is asked now and then.
     pub fn tidy(&self, stop: impl Fn() -> bool) -> Result<()> {
         for (_, keyspace) in self.all_keyspaces() {
             let compactions = std::mem::take(&mut *keyspace.deleted_keys.compactions.lock());

@@ -98,23 +98,18 @@ pub trait Definition: Sync {
         source: &mut dyn Source,
         db: DbIndex,
         stored: Stored<'_>,
-        output: Output<'_>,
+        to: Output<'_>,
     ) -> OpResult<()> {
-        let Output {
-            key,
-            encoder,
-            out,
-            pass_on,
-        } = output;
-        encoder.begin(stored.meta.kind, self.count(stored)?, key);
+        to.encoder
+            .begin(stored.meta.kind, self.count(stored)?, to.key);
         self.walk(source, db, stored, &mut |element| {
-            encoder.element(element, out).map_err(miscounted)?;
-            pass_on(out)?;
+            to.encoder.element(element, to.out).map_err(miscounted)?;
+            (to.pass_on)(to.out)?;
             Ok(ControlFlow::Continue(()))
         })
         .map(drop)?;
-        encoder.end(out).map_err(miscounted)?;
-        pass_on(out)
+        to.encoder.end(to.out).map_err(miscounted)?;
+        (to.pass_on)(to.out)
     }
 
     /// Begins a value under `key`, which must not exist.
@@ -204,6 +199,30 @@ pub trait Build {
 
     /// Puts the key.
     fn finish(self: Box<Self>, txn: &mut Txn) -> Result<(), RestoreError>;
+}
+
+/// Calls `each` with what stands packed in a body, until it breaks; says whether it did.
+pub fn each_packed<T>(
+    packed: impl Iterator<Item = Result<T, Corrupt>>,
+    mut each: impl FnMut(T) -> OpResult<ControlFlow<()>>,
+) -> OpResult<ControlFlow<()>> {
+    for item in packed {
+        let next = each(item?)?;
+        if next.is_break() {
+            return Ok(next);
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// How much stands packed in a body.
+pub fn count_packed<T>(packed: impl Iterator<Item = Result<T, Corrupt>>) -> OpResult<u64> {
+    let mut count = 0;
+    for item in packed {
+        item?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// For [`Build::add`].

@@ -17,19 +17,19 @@ use crate::storage::{DbIndex, KeyMeta, Txn, Value, View};
 /// Bytes of element rows that a copy holds at a time beside the transaction.
 const COPY_SLICE_BYTES: usize = 4 << 20;
 
-/// Traces of deleted keys that one step of a bounded walk passes.
-const STEP_TRACES: u64 = 4096;
+/// Tombstones of deleted keys that one step of a bounded walk passes.
+const STEP_TOMBSTONES: u64 = 4096;
 
-/// Traces that a part of a walk has behind it at the least when it ends early.
-const PART_TRACES: u64 = 1024;
+/// Tombstones that a part of a walk has behind it at the least when it ends early.
+const PART_TOMBSTONES: u64 = 1024;
 
 /// How far one part of a walk goes.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Keys to look at.
     pub rows: u64,
-    /// Traces of deleted keys to pass; below 0 is by how many it passed more.
-    pub traces: i64,
+    /// Tombstones of deleted keys to pass; below 0 is by how many it passed more.
+    pub tombstones: i64,
 }
 
 /// Walks over the keys of `db` that begin with `prefix`, from `start` on if that
@@ -50,7 +50,7 @@ pub fn walk(
         Some(start) => first.max(keys::meta(start)),
         None => first,
     };
-    let Some(Bounds { rows, traces }) = bounds else {
+    let Some(Bounds { rows, tombstones }) = bounds else {
         let mut scan = view.scan(db, &from, &to, Direction::Forward)?;
         while let Some((row_key, row)) = scan.next()? {
             let meta = MetaView::decode(row)?.meta;
@@ -60,7 +60,7 @@ pub fn walk(
         }
         return Ok(None);
     };
-    // Whatever the bounds, a part of a walk gets somewhere: over so many traces.
+    // Whatever the bounds, a part of a walk gets somewhere: over so many tombstones.
     let mut behind = 0;
     let mut crossing: Option<Crossing> = None;
     while from < to {
@@ -68,11 +68,11 @@ pub fn walk(
             Some(crossing) => crossing.next_end(&from, &to),
             None => to.to_vec(),
         };
-        let step_traces = match crossing {
-            Some(_) => Crossing::STEP_TRACES,
-            None => STEP_TRACES,
+        let step_tombstones = match crossing {
+            Some(_) => Crossing::STEP_TOMBSTONES,
+            None => STEP_TOMBSTONES,
         };
-        let mut scan = view.scan_within(db, &from, &end, Direction::Forward, step_traces)?;
+        let mut scan = view.scan_within(db, &from, &end, Direction::Forward, step_tombstones)?;
         let mut last = None;
         while let Some((row_key, row)) = scan.next()? {
             let key = keys::user_key_of_meta(row_key)?;
@@ -88,7 +88,7 @@ pub fn walk(
         }
         let (gave_up, passed) = (scan.gave_up(), scan.passed());
         drop(scan);
-        *traces -= passed as i64;
+        *tombstones -= passed as i64;
         let found = last.is_some();
         if let Some(mut last) = last.filter(|_| gave_up) {
             last.push(0);
@@ -106,7 +106,7 @@ pub fn walk(
             Some(crossing) => crossing.was_empty(&from),
             None => crossing = Some(Crossing::at(&from)),
         }
-        if *traces <= 0 && behind >= PART_TRACES && from < to {
+        if *tombstones <= 0 && behind >= PART_TOMBSTONES && from < to {
             return Ok(Some(keys::user_key_of_meta(&from)?.to_vec()));
         }
     }
@@ -229,10 +229,10 @@ mod tests {
     use super::*;
     use crate::types::testing::Deleted;
 
-    /// Steps are counted, not time: no part of a walk passes many more traces
+    /// Steps are counted, not time: no part of a walk passes many more tombstones
     /// than it may, and all parts together find each key once.
     #[test]
-    fn a_bounded_walk_gets_over_traces_in_parts() {
+    fn a_bounded_walk_gets_over_tombstones_in_parts() {
         const DEAD: usize = 40_000;
         for survivors in Deleted::patterns(DEAD, 20) {
             let mut store = Deleted::store(DEAD, &survivors);
@@ -240,7 +240,7 @@ mod tests {
             loop {
                 let mut bounds = Bounds {
                     rows: 1000,
-                    traces: 4096,
+                    tombstones: 4096,
                 };
                 let next = walk(
                     &mut store.txn,
@@ -251,7 +251,10 @@ mod tests {
                     |key, _| found.push(key.to_vec()),
                 );
                 // One step too many, and those of a crossing until it gets somewhere.
-                assert!(bounds.traces > -8 * STEP_TRACES as i64, "{bounds:?}");
+                assert!(
+                    bounds.tombstones > -8 * STEP_TOMBSTONES as i64,
+                    "{bounds:?}"
+                );
                 parts += 1;
                 let next = next.unwrap();
                 let Some(next) = next else { break };

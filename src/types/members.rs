@@ -6,7 +6,7 @@
 //! key has is known here only. A change that would make a packed map too large
 //! turns it into rows.
 //!
-//! Deleted rows leave traces that every walk and every random sample must pass
+//! Deleted rows leave tombstones that every walk and every random sample must pass
 //! until compaction has removed them, so that emptying a large set by SPOP would
 //! get ever slower. A map that has shrunk to a quarter of its peak is therefore
 //! written anew under another id, packed if it is small enough by now; one that
@@ -409,7 +409,7 @@ impl Members {
         Ok(true)
     }
 
-    /// Has the traces between the rows removed in the background; again after the
+    /// Has the tombstones between the rows removed in the background; again after the
     /// map has shrunk as much once more.
     fn leave_to_compaction(&mut self, txn: &Txn) {
         if let Form::Rows {

@@ -13,11 +13,11 @@
 //! many keys crowd in one corner they get less than their share, but no key is
 //! without a chance.
 //!
-//! Deleted keys leave traces, and a look gives up where it would pass many of
-//! them: such a side has no known end. Where nearly all there is are traces (a
+//! Deleted keys leave tombstones, and a look gives up where it would pass many of
+//! them: such a side has no known end. Where nearly all there is are tombstones (a
 //! million keys were just deleted) a whole search finds nothing; then a landmark
 //! is taken, a key that lived when somebody last had reason to look
-//! ([`View::landmarks`]), if it still lives. Only when none does are the traces
+//! ([`View::landmarks`]), if it still lives. Only when none does are the tombstones
 //! walked over for a key, and what follows it become landmarks.
 
 use super::OpResult;
@@ -28,11 +28,11 @@ use crate::storage::{DbIndex, View};
 
 /// Keys looked at on either side of a point.
 const WINDOW: usize = 16;
-/// Fewer candidates than this among traces say little.
+/// Fewer candidates than this among tombstones say little.
 const FEW: usize = 4;
-/// Traces of deleted keys that one look passes.
-const LOOK_TRACES: u64 = 128;
-/// Traces that all looks for one key pass, about: some milliseconds' worth.
+/// Tombstones of deleted keys that one look passes.
+const LOOK_TOMBSTONES: u64 = 128;
+/// Tombstones that all looks for one key pass, about: some milliseconds' worth.
 const TRACES_MAX: u64 = 8192;
 /// Steps in which both sides were larger than their windows.
 const BLIND_STEPS: u32 = 8;
@@ -68,7 +68,7 @@ struct Span {
 struct Search<'a> {
     view: &'a mut View,
     db: DbIndex,
-    /// Traces passed.
+    /// Tombstones passed.
     passed: u64,
     /// Looks that gave up.
     gave_up: u32,
@@ -80,7 +80,7 @@ pub fn random_key(view: &mut View, db: DbIndex) -> OpResult<Option<Vec<u8>>> {
     Ok(counted_random_key(view, db)?.0)
 }
 
-/// The key, and how many traces of deleted keys were passed to find it.
+/// The key, and how many tombstones of deleted keys were passed to find it.
 fn counted_random_key(view: &mut View, db: DbIndex) -> OpResult<(Option<Vec<u8>>, u64)> {
     if view.counts(db).keys == 0 {
         return Ok((None, 0));
@@ -104,7 +104,7 @@ impl Search<'_> {
         if first.ended && first.keys.is_empty() {
             return Ok(None);
         }
-        // Behind traces the ends stay unknown: the search starts from further out.
+        // Behind tombstones the ends stay unknown: the search starts from further out.
         let first = first.keys.into_iter().next().map(|found| found.key);
         let last = last.keys.into_iter().next().map(|found| found.key);
         let first = first.unwrap_or_default();
@@ -204,7 +204,7 @@ impl Search<'_> {
         };
         let from = keys::meta(from);
         let view = &mut *self.view;
-        let mut scan = view.scan_within(self.db, &from, &end, direction, LOOK_TRACES)?;
+        let mut scan = view.scan_within(self.db, &from, &end, direction, LOOK_TOMBSTONES)?;
         let mut keys = Vec::new();
         while keys.len() < max
             && let Some((row_key, row)) = scan.next()?
@@ -333,11 +333,11 @@ mod tests {
         }
     }
 
-    /// Steps are counted, not time: at most one call walks over all traces, and
+    /// Steps are counted, not time: at most one call walks over all tombstones, and
     /// none once there are landmarks; then the keys come out evenly too.
     #[test]
     fn deleted_keys_are_not_walked_over() {
-        const MANY: u64 = TRACES_MAX + 40 * LOOK_TRACES;
+        const MANY: u64 = TRACES_MAX + 40 * LOOK_TOMBSTONES;
         for (pattern, survivors) in Deleted::patterns(30_000, 60).into_iter().enumerate() {
             let mut store = Deleted::store(30_000, &survivors);
             let draw = |store: &mut Deleted| {
@@ -386,6 +386,6 @@ mod tests {
         assert_eq!(landmarks, survivors);
         let (key, passed) = counted_random_key(&mut store.txn, DbIndex(0)).unwrap();
         assert!(key.is_some_and(|key| survivors.contains(&key)));
-        assert!(passed <= TRACES_MAX + 40 * LOOK_TRACES, "{passed}");
+        assert!(passed <= TRACES_MAX + 40 * LOOK_TOMBSTONES, "{passed}");
     }
 }

@@ -1,4 +1,4 @@
-//! A database with many deleted keys, for tests of those who read over their traces.
+//! A database with many deleted keys, for tests of those who read over their tombstones.
 
 use crate::encoding::{Meta, ValueType};
 use crate::storage::{DbIndex, Engine, StorageConfig, Txn};

@@ -1,29 +1,7 @@
 //! Set commands as clients see them.
 
-use crate::exec::testing::Client;
+use crate::exec::testing::{Client, check, shown};
 use crate::resp::Value;
-
-#[track_caller]
-fn check(client: &mut Client, steps: &[(&str, &str)]) {
-    for (line, expected) in steps {
-        assert_eq!(shown(&client.run(line)), *expected, "{line}");
-    }
-}
-
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Null => "nil".into(),
-        Value::Int(n) => n.to_string(),
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(shown).collect();
-            format!("[{}]", items.join(" "))
-        }
-        other => match other.as_error() {
-            Some(error) => format!("-{error}"),
-            None => String::from_utf8_lossy(other.as_bytes().unwrap()).into_owned(),
-        },
-    }
-}
 
 #[test]
 fn members_come_and_go() {

@@ -1,9 +1,9 @@
-//! Hot runs: copies in memory of the rows at which range reads of a collection
+//! The range cache: copies in memory of the rows at which range reads of a collection
 //! began lately, such as the head of a leaderboard. To find the place of its
 //! first row, a range read searches every memtable and a file of each level;
 //! to copy the ten rows that it wants costs next to nothing.
 //!
-//! A run says which rows stand in a range of keys, all of them: so that a read
+//! A cached range says which rows stand in a range of keys, all of them: so that a read
 //! which begins within the range needs nothing else until it leaves it. Each map
 //! in a fixed order ([`is_cacheable_range_row`]) has room for two, one read forward and one
 //! read backward. They live among the [`crate::storage::cache::rows`] rows, in their sets and
@@ -16,35 +16,35 @@ use crate::storage::Direction;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// Keys and values of a run take no more than this.
+/// Keys and values of a cached range take no more than this.
 pub(in crate::storage) const RANGE_BYTES: usize = 1024;
 
-/// A run that was used up is read on to this many rows: whoever pops from an end
+/// A cached range that was used up is read on to this many rows: a client that pops from an end
 /// comes back for the next.
 pub(in crate::storage) const READ_AHEAD: usize = 16;
 
-/// A read between longer keys is not worth a run.
+/// A read between longer keys is not worth a cached range.
 const BOUND_MAX: usize = 256;
 
-/// The tags of rows that may stand in runs.
+/// The tags of rows that may stand in cached ranges.
 pub(in crate::storage) const TAGS: [u8; 2] = [tag::LIST_ITEM, tag::ZSET_SCORE];
 
-/// Whether a read of `[from, to)` may begin with a run and leave one behind.
+/// Whether a read of `[from, to)` may begin with a cached range and leave one behind.
 pub(in crate::storage) fn is_worth_it(from: &[u8], to: &[u8]) -> bool {
     from.len().max(to.len()) <= BOUND_MAX && map_of(from, to).is_some()
 }
 
-/// Whether the row with this key may stand in a run.
+/// Whether the row with this key may stand in a cached range.
 pub(in crate::storage) fn is_cacheable_range_row(key: &[u8]) -> bool {
     key.first().is_some_and(|tag| TAGS.contains(tag)) && key.len() >= ELEMENT_PREFIX_LEN
 }
 
-/// The prefix of the map that `[from, to)` lies in, if that has runs.
+/// The prefix of the map that `[from, to)` lies in, if that has cached ranges.
 pub(in crate::storage) fn map_of<'k>(from: &'k [u8], to: &[u8]) -> Option<&'k [u8]> {
     (is_cacheable_range_row(from) && is_one_map(from, to)).then(|| &from[..ELEMENT_PREFIX_LEN])
 }
 
-/// The names among the hot rows of the two runs of a map, by its prefix.
+/// The names in the row cache of the two cached ranges of a map, by its prefix.
 pub(in crate::storage) fn names(prefix: &[u8]) -> [RowKey; 2] {
     [Direction::Forward, Direction::Backward].map(|direction| {
         let mut name = RowKey::from_slice(prefix);
@@ -53,7 +53,7 @@ pub(in crate::storage) fn names(prefix: &[u8]) -> [RowKey; 2] {
     })
 }
 
-/// Prefix and direction of a hot row that is a run.
+/// Prefix and direction of a row in the row cache that is a cached range.
 pub(in crate::storage) fn split_name(name: &[u8]) -> Option<(&[u8], Direction)> {
     let (prefix, rest) = name.split_at_checked(ELEMENT_PREFIX_LEN)?;
     let directions = [Direction::Forward, Direction::Backward];
@@ -62,7 +62,7 @@ pub(in crate::storage) fn split_name(name: &[u8]) -> Option<(&[u8], Direction)> 
     is_cacheable_range_row(prefix).then_some((prefix, direction))
 }
 
-/// Where a row of a run stands in its bytes.
+/// Where a row of a cached range stands in its bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Row {
     at: u16,
@@ -72,7 +72,7 @@ struct Row {
 
 /// All rows with keys in `[from, to)`, in the order of `direction`.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::storage) struct Run {
+pub(in crate::storage) struct CachedRange {
     direction: Direction,
     from: RowKey,
     to: RowKey,
@@ -80,14 +80,18 @@ pub(in crate::storage) struct Run {
     bytes: SmallVec<[u8; 512]>,
 }
 
-impl Run {
-    /// A run that begins where a read of `[from, to)` does, and knows no row yet.
-    pub(in crate::storage) fn starting(direction: Direction, from: &[u8], to: &[u8]) -> Run {
+impl CachedRange {
+    /// A cached range that begins where a read of `[from, to)` does, and knows no row yet.
+    pub(in crate::storage) fn starting(
+        direction: Direction,
+        from: &[u8],
+        to: &[u8],
+    ) -> CachedRange {
         let start = match direction {
             Direction::Forward => from,
             Direction::Backward => to,
         };
-        Run {
+        CachedRange {
             direction,
             from: RowKey::from_slice(start),
             to: RowKey::from_slice(start),
@@ -101,8 +105,8 @@ impl Run {
         self.direction
     }
 
-    /// This run, if a read in `direction` can add what it meets behind it.
-    pub(in crate::storage) fn extends(self, direction: Direction) -> Option<Run> {
+    /// This cached range, if a read in `direction` can add what it meets behind it.
+    pub(in crate::storage) fn extends(self, direction: Direction) -> Option<CachedRange> {
         (self.direction == direction).then_some(self)
     }
 
@@ -198,10 +202,10 @@ impl Run {
         bytes
     }
 
-    /// A run that [`Run::encode`] has written for this direction.
-    pub(in crate::storage) fn decode(direction: Direction, bytes: &[u8]) -> Option<Run> {
+    /// A cached range that [`CachedRange::encode`] has written for this direction.
+    pub(in crate::storage) fn decode(direction: Direction, bytes: &[u8]) -> Option<CachedRange> {
         let (from, to, mut rest) = take_pair(bytes)?;
-        let mut run = Run {
+        let mut run = CachedRange {
             direction,
             from: RowKey::from_slice(from),
             to: RowKey::from_slice(to),
@@ -216,7 +220,7 @@ impl Run {
         Some(run)
     }
 
-    /// What an encoded run becomes once a row was written (`None`: deleted), or
+    /// What an encoded cached range becomes once a row was written (`None`: deleted), or
     /// `None` if the row lies outside.
     pub(in crate::storage) fn amended(
         direction: Direction,
@@ -235,15 +239,15 @@ impl Run {
                 _ => return None,
             }
         }
-        let run = Run::decode(direction, bytes)?;
-        let run = Run { from, to, ..run };
+        let run = CachedRange::decode(direction, bytes)?;
+        let run = CachedRange { from, to, ..run };
         Some(run.with(key, value).encode())
     }
 
-    /// The run once a row within was written (`None`: deleted).
-    fn with(&self, key: &[u8], value: Option<&[u8]>) -> Run {
+    /// The cached range once a row within was written (`None`: deleted).
+    fn with(&self, key: &[u8], value: Option<&[u8]>) -> CachedRange {
         let (from, to) = (self.from.as_slice(), self.to.as_slice());
-        let mut new = Run::starting(self.direction, from, to);
+        let mut new = CachedRange::starting(self.direction, from, to);
         let mut written = value.map(|value| (key, value));
         let mut fits = true;
         for row in &self.rows {
@@ -284,7 +288,7 @@ impl Run {
         (&self.bytes[key], &self.bytes[value])
     }
 
-    /// What [`Run::encode`] makes of the rows.
+    /// What [`CachedRange::encode`] makes of the rows.
     fn size(&self) -> usize {
         self.bytes.len() + 4 * self.rows.len()
     }
@@ -332,13 +336,13 @@ mod tests {
         keys::indexed(tag::LIST_ITEM, ID, n as i64 - 50)
     }
 
-    fn rows_of(run: &Run, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn rows_of(run: &CachedRange, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
         let row = |n| run.get(direction, n);
         let rows = (0..).map_while(row);
         rows.map(|(k, v)| (k.to_vec(), v.to_vec())).collect()
     }
 
-    /// Reads and writes at random; a run always says what is in its range.
+    /// Reads and writes at random; a cached range always says what is in its range.
     #[test]
     fn a_run_stays_true_under_writes() {
         for seed in 0..200 {
@@ -353,7 +357,7 @@ mod tests {
                 rows.insert(key(rng.u64(10..90)), b"v".to_vec());
             }
             let (from, to) = (key(5), key(95));
-            let mut run = Run::starting(direction, &from, &to);
+            let mut run = CachedRange::starting(direction, &from, &to);
             let wanted = rng.usize(..45);
             let mut stored: Vec<_> = rows.iter().collect();
             if direction == Direction::Backward {
@@ -370,10 +374,10 @@ mod tests {
                     Some(value) => rows.insert(key.clone(), value.clone()),
                     None => rows.remove(&key),
                 };
-                if let Some(new) = Run::amended(direction, &bytes, &key, value.as_deref()) {
+                if let Some(new) = CachedRange::amended(direction, &bytes, &key, value.as_deref()) {
                     bytes = new;
                 }
-                let run = Run::decode(direction, &bytes).unwrap();
+                let run = CachedRange::decode(direction, &bytes).unwrap();
                 assert!(run.size() <= RANGE_BYTES);
                 let (from, to) = run.range();
                 let mut there: Vec<(Vec<u8>, Vec<u8>)> = rows
@@ -390,7 +394,7 @@ mod tests {
     #[test]
     fn a_run_grows_with_what_is_pushed_at_its_ends() {
         for direction in [Direction::Forward, Direction::Backward] {
-            let mut run = Run::starting(direction, &item(10), &item(12));
+            let mut run = CachedRange::starting(direction, &item(10), &item(12));
             let both = match direction {
                 Direction::Forward => [10, 11],
                 Direction::Backward => [11, 10],
@@ -398,19 +402,25 @@ mod tests {
             assert!(both.iter().all(|&n| run.push(&item(n), b"v")));
             let mut bytes = run.encode();
             for n in [12, 9, 13, 8] {
-                bytes = Run::amended(direction, &bytes, &item(n), Some(b"v")).unwrap();
+                bytes = CachedRange::amended(direction, &bytes, &item(n), Some(b"v")).unwrap();
             }
-            let run = Run::decode(direction, &bytes).unwrap();
+            let run = CachedRange::decode(direction, &bytes).unwrap();
             assert_eq!(run.range(), (&item(8)[..], &item(14)[..]));
             assert_eq!(run.len(), 6);
-            assert_eq!(Run::amended(direction, &bytes, &item(15), Some(b"v")), None);
-            assert_eq!(Run::amended(direction, &bytes, &item(14), None), None);
+            assert_eq!(
+                CachedRange::amended(direction, &bytes, &item(15), Some(b"v")),
+                None
+            );
+            assert_eq!(
+                CachedRange::amended(direction, &bytes, &item(14), None),
+                None
+            );
         }
     }
 
     #[test]
     fn a_run_serves_reads_that_begin_within() {
-        let mut run = Run::starting(Direction::Forward, &key(10), &key(90));
+        let mut run = CachedRange::starting(Direction::Forward, &key(10), &key(90));
         for n in [10, 20, 30] {
             assert!(run.push(&key(n), b""));
         }

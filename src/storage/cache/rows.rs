@@ -1,4 +1,4 @@
-//! Hot rows: copies in memory of rows that were read or written lately, so
+//! The row cache: copies in memory of rows that were read or written lately, so
 //! that a look-up of a popular key never descends into RocksDB.
 //!
 //! Sets, each behind a lock of its own. There are few at first: memory for all that the
@@ -7,9 +7,8 @@
 //! many: each is divided when it is next looked into, by one more bit of the hash
 //! (extendible hashing, after Fagin and others, 1979).
 //!
-//! Together they are bounded in bytes: whoever brings in too much has a hand go on from
-//! set to set, past which go the rows that nobody has read since it came by last
-//! (CLOCK). The rows of a set stand in one piece of memory: to find one takes two steps
+//! Together they are bounded in bytes. A thread that brings in too much moves a hand from
+//! set to set, which evicts the rows that were not read since it came by last (CLOCK). The rows of a set stand in one piece of memory: to find one takes two steps
 //! that wait for memory, the set and the row. Both are in
 //! [huge pages](crate::sys::huge_pages): GETs of a million keys take 0.85 of the
 //! processor time that they take without, SETs 0.92.
@@ -17,12 +16,12 @@
 //! A row's place is given by a hash of its key that only this process knows, mixed
 //! with its keyspace's seed: clearing a keyspace is giving it another seed.
 //!
-//! Rows that are read by point have a place: see [`is_cacheable`]; and runs of
+//! Rows that are read by point have a place: see [`is_cacheable`]; and cached ranges of
 //! rows that are read by range: see [`crate::storage::cache::ranges`].
 //! None of them is ever deleted as part of a range while it can still be read:
 //! ranges go with a whole keyspace, with a collection that is dead, or from beyond
 //! the ends of a list, where items are written anew before they are read again.
-//! Runs of a map go with each range that is deleted in it.
+//! Cached ranges of a map go with each range that is deleted in it.
 //!
 //! What is here is what RocksDB has, because
 //! - a commit brings all rows it wrote up to date after RocksDB has them and
@@ -33,7 +32,7 @@
 //!   without a lock (SORT … BY, a scan) cannot bring back what a commit has just
 //!   replaced;
 //! - of a collection that a commit leaves to the reclaim passes it brings nothing into
-//!   memory, and drops the runs: the rows may be gone by then, as such a pass needs no
+//!   memory, and drops the cached ranges: the rows may be gone by then, as such a pass needs no
 //!   lock. It reads RocksDB alone.
 
 mod set;
@@ -44,7 +43,7 @@ use self::set::Set;
 use crate::encoding::keys::RowKey;
 use crate::encoding::tag;
 use crate::storage::Direction;
-use crate::storage::cache::ranges::Run;
+use crate::storage::cache::ranges::CachedRange;
 use crate::sys::huge_pages::HugeVec;
 use crate::sys::prefetch;
 use parking_lot::{Mutex, MutexGuard};
@@ -68,7 +67,7 @@ const DEPTH_MAX: u32 = 16;
 const PASSES: usize = 256;
 const SPARED: usize = 16;
 
-/// The directions of a map's runs, as [`crate::storage::cache::ranges::names`] orders them.
+/// The directions of a map's cached ranges, as [`crate::storage::cache::ranges::names`] orders them.
 const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
 
 /// How many sets INFO looks at.
@@ -299,7 +298,7 @@ impl RowCache {
         }
     }
 
-    /// Calls `look` with the runs of a map, the two under `names`, until it has a
+    /// Calls `look` with the cached ranges of a map, the two under `names`, until it has a
     /// use for one; returns what it made of it, and what [`RowCache::offer_range`]
     /// wants to know later.
     pub(in crate::storage) fn look_at_ranges<R>(
@@ -323,7 +322,7 @@ impl RowCache {
         (None, version)
     }
 
-    /// Takes in a run as RocksDB had it, unless its set has changed since `seen`.
+    /// Takes in a cached range as RocksDB had it, unless its set has changed since `seen`.
     /// One that was read lately is replaced by another only if that `continues` it.
     pub(in crate::storage) fn offer_range(
         &self,
@@ -349,7 +348,7 @@ impl RowCache {
         });
     }
 
-    /// Brings the runs of a map up to date after a commit that has written one of
+    /// Brings the cached ranges of a map up to date after a commit that has written one of
     /// its rows (`None`: deleted).
     pub(in crate::storage) fn update_ranges(
         &self,
@@ -359,16 +358,16 @@ impl RowCache {
         value: Option<&[u8]>,
     ) {
         self.change_ranges(hash, names, |direction, run| {
-            Run::amended(direction, run, key, value)
+            CachedRange::amended(direction, run, key, value)
         });
     }
 
-    /// Drops the runs of a map.
+    /// Drops the cached ranges of a map.
     pub(in crate::storage) fn forget_ranges(&self, hash: u64, names: &[RowKey; 2]) {
         self.change_ranges(hash, names, |_, _| Some(Vec::new()));
     }
 
-    /// Calls `change` with each run of a map; replaces it by what that returns,
+    /// Calls `change` with each cached range of a map; replaces it by what that returns,
     /// which may be nothing.
     fn change_ranges(
         &self,

@@ -344,7 +344,7 @@ impl Engine {
         self.memory.rows.usage()
     }
 
-    /// Of how many maps the rows are tallied, and the bytes of the ranks.
+    /// How many rank indexes there are, and their bytes.
     pub fn rank_index_usage(&self) -> (u64, u64) {
         self.memory.ranks.usage()
     }

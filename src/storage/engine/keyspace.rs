@@ -12,7 +12,7 @@ pub struct Keyspace {
     /// Its number.
     pub id: KeyspaceId,
     pub(in crate::storage) cf: ColumnFamily,
-    /// Mixed into the hashes of its hot rows; a new one forgets them all.
+    /// Mixed into the hashes of its cached rows; a new one forgets them all.
     cache_seed: AtomicU64,
     keys: AtomicU64,
     expires: AtomicU64,
@@ -32,12 +32,12 @@ impl Keyspace {
         }
     }
 
-    /// What the hash of a row's key becomes to find it among the hot rows.
+    /// What the hash of a row's key becomes to find it in the row cache.
     pub(in crate::storage) fn cache_hash(&self, hash: u64) -> u64 {
         hash ^ self.cache_seed.load(Ordering::Relaxed)
     }
 
-    /// Forgets its hot rows. The caller keeps everybody else away from its keys.
+    /// Forgets its cached rows. The caller keeps all other threads away from its keys.
     pub(in crate::storage) fn forget_cached_rows(&self) {
         self.cache_seed.store(fastrand::u64(..), Ordering::Relaxed);
     }

@@ -30,7 +30,7 @@ pub struct StorageConfig {
     pub databases: u16,
     /// Memory for block cache and memtables together.
     pub memory_budget: u64,
-    /// Share of it for hot rows, in percent.
+    /// Share of it for the row cache, in percent.
     pub hot_rows_percent: u32,
     /// Share of the rest that memtables may not take, in percent.
     pub block_cache_percent: u32,
@@ -126,7 +126,7 @@ impl StorageConfig {
 }
 
 impl StorageConfig {
-    /// How much of a memory budget is for hot rows, in bytes.
+    /// How much of a memory budget is for the row cache, in bytes.
     pub fn row_cache_bytes(&self, budget: u64) -> u64 {
         budget / 100 * u64::from(self.hot_rows_percent.min(90))
     }
@@ -273,8 +273,8 @@ impl RocksOptions {
         self.set_memtable(&mut options, self.config.memtable_size(budget) as usize);
         self.add_blobs(&mut options);
         options.set_prefix_extractor(SliceTransform::create_fixed_prefix(ELEMENT_PREFIX_LEN));
-        // Walks and samples pass the traces of deleted rows one by one: a table
-        // file with a stretch where every other row is such a trace is compacted soon.
+        // Walks and samples pass the tombstones of deleted rows one by one: a table
+        // file with a stretch where every other row is such a tombstone is compacted soon.
         options.add_compact_on_deletion_collector_factory(256, 128, 0.5);
         options.get_options_from_string(memtable::option())
     }

@@ -4,8 +4,8 @@ use super::{Db, Engine};
 use rocksdb::{ReadOptions, SnapshotWithThreadMode};
 use std::sync::Arc;
 
-/// All rows as they were at one snapshot. Their versions are kept, but not the files of a
-/// cleared keyspace: who reads stays inside the gate.
+/// All rows as they were at one point in time. Their versions are kept, but not the files
+/// of a cleared keyspace: a reader stays inside the gate.
 pub(in crate::storage) struct ReadSnapshot {
     // Dropped first.
     rows: SnapshotWithThreadMode<'static, Db>,
@@ -15,7 +15,7 @@ pub(in crate::storage) struct ReadSnapshot {
 }
 
 impl Engine {
-    /// This snapshot.
+    /// All rows as they are now.
     #[allow(unsafe_code)]
     pub(in crate::storage) fn read_snapshot(self: &Arc<Self>) -> ReadSnapshot {
         let nobody_commits = self.commit.lock();
@@ -23,7 +23,7 @@ impl Engine {
         let rows = self.db.snapshot();
         drop(nobody_commits);
         // SAFETY: only the lifetime changes. The database is the one of the engine that
-        // the moment owns a share of and drops after the snapshot.
+        // the result owns a share of and drops after `rows`.
         let rows = unsafe {
             std::mem::transmute::<SnapshotWithThreadMode<'_, Db>, SnapshotWithThreadMode<'static, Db>>(
                 rows,
@@ -38,7 +38,7 @@ impl Engine {
 }
 
 impl ReadSnapshot {
-    /// Has reads see the rows of this snapshot. They must not outlive it.
+    /// Has reads see these rows. They must not outlive the snapshot.
     pub(in crate::storage) fn apply_to(&self, reads: &mut ReadOptions) {
         reads.set_snapshot(&self.rows);
     }

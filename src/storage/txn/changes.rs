@@ -1,21 +1,23 @@
-//! Which keys commands change, told to whoever wants to know: WATCH, clients
-//! that wait for a key, client-side caches.
+//! Which keys commands change, told to [listeners]: WATCH, clients that wait for a key,
+//! client-side caches.
 //!
 //! The one hook is here, below everything that changes a key. Rows that a key's
 //! existence, type, expiry or packed value stand in pass through
 //! [`crate::storage::txn::keyspace`], which notes them exactly; a command that wrote element
-//! rows alone is noted by its declared keys ([`Txn::has_unnoted_rows`]); whole
-//! DBs are noted as such. What a savepoint takes back is no change.
+//! rows alone is noted by its declared keys ([`Txn::has_unnoted_rows`]); whole DBs are
+//! noted as such. What a savepoint takes back is no change.
 //!
-//! Who wants to know of a key says so in [`Interest`](crate::storage::engine::listeners::Interest) first and looks at the
-//! key, under its lock, after that. A writer looks at `Interest` while it holds
-//! the lock: so either it sees the interest, or what it wrote is seen by the
-//! look. While nobody is interested a change costs one relaxed load, and while
-//! others are interested in other keys a hash of the key more.
+//! A thread that wants to know of a key registers that in [`Interest`](crate::storage::engine::listeners::Interest) first and
+//! looks at the key, under its lock, after that. A writer looks at `Interest` while it holds
+//! the lock: so either it sees the interest, or what it wrote is seen by the look. Without
+//! any interest a change costs one relaxed load, and with interest in other keys a hash of
+//! the key more.
 //!
 //! Every [`Listener`](crate::storage::engine::listeners::Listener) hears of a change twice: when the command is done, while its
-//! thread holds the keys' locks and before anything is committed, and again
-//! after the commit.
+//! thread holds the keys' locks and before anything is committed, and again after the
+//! commit.
+//!
+//! [listeners]: crate::storage::engine::listeners
 
 use crate::storage::DbIndex;
 use crate::storage::Result;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// and the state with the counts of some dozens of DBs.
 const OTHER_ROWS_BYTES: usize = 1024;
 
-/// The map whose runs were brought up to date last.
+/// The map whose cached ranges were brought up to date last.
 #[derive(Default)]
 struct LastMap {
     keyspace: Option<KeyspaceId>,

@@ -21,7 +21,7 @@ const LONG_ROW: usize = 64 << 10;
 /// What is pending is copied to a batch, and that to memtables. By then it is gone itself.
 const COPIES: usize = 2;
 
-/// See the module. All numbers are bytes.
+/// What a turn may take, and what it has taken, in bytes.
 pub(super) struct Lending {
     lender: Option<Arc<dyn Lender>>,
     /// What may be taken without asking for more.
@@ -156,7 +156,7 @@ impl View {
         self.lending.spares_one.set(false);
     }
 
-    /// Likewise for a command that removes what it returns. One long row does not count:
+    /// As [`View::count_reads`], for a command that removes what it returns. One long row does not count:
     /// it stands in the reply, which asks for memory itself, and each that was written can
     /// be taken out again.
     pub fn count_reads_but_one(&self) {
@@ -203,15 +203,15 @@ impl Txn {
     /// A request comes for whose writes so many bytes were lent already, as often as they
     /// are copied.
     pub fn begin_request(&mut self, lent: usize) {
-        let room = &self.lending;
-        if room.request.replace(lent) == 0 && lent == 0 {
+        let lending = &self.lending;
+        if lending.request.replace(lent) == 0 && lent == 0 {
             return;
         }
         match self.batch.overlay.is_empty() {
-            true => room.end_turn(),
+            true => lending.end_turn(),
             false => {
-                room.may.set(room.may.get().saturating_add(lent));
-                room.unasked.set(0);
+                lending.may.set(lending.may.get().saturating_add(lent));
+                lending.unasked.set(0);
             }
         }
     }

@@ -130,7 +130,7 @@ impl View {
     }
 
     /// Like [`View::row`], but lends the value only for as long as `look` runs:
-    /// no copy is made of a hot row. `look` must not read other rows.
+    /// no copy is made of a cached row. `look` must not read other rows.
     pub(in crate::storage) fn look_at_row<R>(
         &self,
         db: DbIndex,
@@ -169,11 +169,11 @@ impl View {
         }
     }
 
-    /// A hot meta row, if it surely is what it was at that snapshot. Nobody has its stripe
-    /// before the look: who had changed the key before the moment has brought the hot row
-    /// up to date. Nobody has it after the look, either: who has changed the key since, so
-    /// that others may have made a cached row of what it wrote, has noted that. Turns that are
-    /// exclusive, of which no stripe tells, are not possible while this one lasts.
+    /// A cached meta row, if it surely is what it was at that snapshot. Its stripe is free
+    /// before the look: a turn that changed the key before the snapshot has brought the
+    /// cached row up to date. It is free after the look, too: a turn that has changed the
+    /// key since, and whose row others may have cached, has noted its commit. Exclusive
+    /// turns, which hold no stripes, are not possible while this one lasts.
     fn cached_at(
         &self,
         snapshot: &ReadSnapshot,

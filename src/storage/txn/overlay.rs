@@ -14,7 +14,7 @@
 use crate::encoding::system::KeyspaceId;
 use crate::storage::cache::{ranges, rows};
 use crate::storage::engine::RowHasher;
-use crate::storage::engine::binlog::BATCH_FRAME;
+use crate::storage::engine::log_buffer::BATCH_FRAME;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as TableEntry;
 use smallvec::SmallVec;

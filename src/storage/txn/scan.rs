@@ -1,19 +1,19 @@
 //! Range reads: the rows of a key range in order, the pending batch laid over
 //! what is committed.
 //!
-//! Deleted rows leave traces that a read must pass until compaction has removed
+//! Deleted rows leave tombstones that a read must pass until compaction has removed
 //! them, a million of them in a tenth of a second. Who answers a client with a
-//! few rows reads with a bound of traces ([`View::scan_within`]) and sees whether
+//! few rows reads with a bound of tombstones ([`View::scan_within`]) and sees whether
 //! the read gave up before its end. Where it stood then, RocksDB does not say;
 //! [`Crossing`] gets over such a stretch in bounded steps.
 //!
-//! Reads of sorted sets and lists begin with the rows of a hot run, if there is
+//! Reads of sorted sets and lists begin with the rows of a cached range, if there is
 //! one ([`crate::storage::cache::ranges`]), and leave one behind for the next reader.
 
 use crate::encoding::keys::{ELEMENT_PREFIX_LEN, RowKey};
 use crate::encoding::system::KeyspaceId;
 use crate::storage::Direction;
-use crate::storage::cache::ranges::{self, READ_AHEAD, Run};
+use crate::storage::cache::ranges::{self, CachedRange, READ_AHEAD};
 use crate::storage::cache::rows;
 use crate::storage::engine::Db;
 use crate::storage::engine::rows::open_rows;
@@ -38,13 +38,13 @@ enum Source {
 enum Stored<'a> {
     /// Nothing.
     None,
-    /// The rows of a run from number `at` on, and what RocksDB has behind them.
-    Run(Box<Run>, usize),
+    /// The rows of a cached range from number `at` on, and what RocksDB has behind them.
+    Range(Box<CachedRange>, usize),
     /// What RocksDB has.
     Rows(DBRawIteratorWithThreadMode<'a, Db>),
 }
 
-/// Where a read of one map's rows gets its run, and leaves it.
+/// Where a read of one map's rows gets its cached range, and leaves it.
 struct Runs<'a> {
     engine: &'a Engine,
     keyspace: &'a Keyspace,
@@ -53,18 +53,18 @@ struct Runs<'a> {
     seen: rows::Version,
     from: RowKey,
     to: RowKey,
-    /// What RocksDB has shown so far, behind the run that was there.
-    record: Option<Run>,
-    /// There was a run, and it did not last.
+    /// What RocksDB has shown so far, behind the cached range that was there.
+    record: Option<CachedRange>,
+    /// There was a cached range, and it did not last.
     used_up: bool,
 }
 
 /// What a read begins with.
 #[derive(Clone, Copy)]
 enum Begin {
-    /// A run, if there is one; and it leaves one behind.
+    /// A cached range, if there is one; and it leaves one behind.
     WithRun,
-    /// What RocksDB has, with a bound of traces, if there is to be one.
+    /// What RocksDB has, with a bound of tombstones, if there is to be one.
     Stored(Option<u64>),
 }
 
@@ -83,7 +83,7 @@ pub struct Scan<'a> {
     direction: Direction,
     /// Which source the last row came from.
     last: Source,
-    traces: Option<Traces>,
+    tombstones: Option<TombstoneCount>,
 }
 
 /// Switches RocksDB's counters off for this thread. They are on unless told otherwise,
@@ -92,26 +92,26 @@ pub(in crate::storage) fn stop_counters() {
     set_perf_stats(PerfStatsLevel::Disable);
 }
 
-/// Counts the traces of deleted rows that a read passes. A thread has one at a time:
+/// Counts the tombstones of deleted rows that a read passes. A thread has one at a time:
 /// the end of one switches the counters off.
-struct Traces {
+struct TombstoneCount {
     counters: PerfContext,
     at_start: u64,
     bound: u64,
     gave_up: bool,
 }
 
-impl Traces {
-    fn counted_from_now(bound: u64) -> Traces {
+impl TombstoneCount {
+    fn counted_from_now(bound: u64) -> TombstoneCount {
         set_perf_stats(PerfStatsLevel::EnableCount);
-        let mut traces = Traces {
+        let mut tombstones = TombstoneCount {
             counters: PerfContext::default(),
             at_start: 0,
             bound,
             gave_up: false,
         };
-        traces.at_start = traces.total();
-        traces
+        tombstones.at_start = tombstones.total();
+        tombstones
     }
 
     /// Of this thread, since ever.
@@ -125,7 +125,7 @@ impl Traces {
     }
 }
 
-impl Drop for Traces {
+impl Drop for TombstoneCount {
     fn drop(&mut self) {
         stop_counters();
     }
@@ -145,7 +145,7 @@ impl View {
 
     /// Like [`View::scan`], from RocksDB alone: for rows that the reader has no lock for,
     /// as nobody can reach them. A commit which wrote some of them may not have brought
-    /// their run up to date yet.
+    /// their cached range up to date yet.
     pub(in crate::storage) fn scan_stored(
         &mut self,
         db: DbIndex,
@@ -156,17 +156,17 @@ impl View {
         self.open_scan(db, from, to, direction, Begin::Stored(None))
     }
 
-    /// Like [`View::scan`], but gives up where it would pass more than `traces`
-    /// traces of deleted rows: [`Scan::gave_up`] tells.
+    /// Like [`View::scan`], but gives up where it would pass more than `tombstones`
+    /// tombstones of deleted rows: [`Scan::gave_up`] tells.
     pub fn scan_within(
         &mut self,
         db: DbIndex,
         from: &[u8],
         to: &[u8],
         direction: Direction,
-        traces: u64,
+        tombstones: u64,
     ) -> Result<Scan<'_>> {
-        let bound = Some(traces.max(1));
+        let bound = Some(tombstones.max(1));
         self.open_scan(db, from, to, direction, Begin::Stored(bound))
     }
 
@@ -179,8 +179,8 @@ impl View {
         begin: Begin,
     ) -> Result<Scan<'_>> {
         let id = self.keyspace(db).map(|ks| ks.id);
-        let traces = match begin {
-            Begin::Stored(Some(bound)) => Some(Traces::counted_from_now(bound)),
+        let tombstones = match begin {
+            Begin::Stored(Some(bound)) => Some(TombstoneCount::counted_from_now(bound)),
             Begin::Stored(None) | Begin::WithRun => None,
         };
         let pending = match id {
@@ -201,7 +201,7 @@ impl View {
             pending,
             direction,
             last: Source::None,
-            traces,
+            tombstones,
         };
         if let Some(keyspace) = view.keyspace(db)
             && from < to
@@ -227,7 +227,7 @@ impl View {
 }
 
 impl<'a> Scan<'a> {
-    /// Begins with the rows of a run, if there is one.
+    /// Begins with the rows of a cached range, if there is one.
     fn begin_with_range(&mut self, view: &'a View, keyspace: &'a Keyspace, from: &[u8], to: &[u8]) {
         let engine: &Engine = &view.engine;
         let direction = self.direction;
@@ -244,7 +244,7 @@ impl<'a> Scan<'a> {
             .memory
             .rows
             .look_at_ranges(hash, &names, |kept, bytes| {
-                let run = Run::decode(kept, bytes)?;
+                let run = CachedRange::decode(kept, bytes)?;
                 run.serves(direction, from, to).then_some(run)
             });
         self.runs = Some(Runs {
@@ -261,22 +261,22 @@ impl<'a> Scan<'a> {
         match run {
             Some(run) => {
                 let at = run.skip(direction, from, to);
-                self.stored = Stored::Run(Box::new(run), at);
+                self.stored = Stored::Range(Box::new(run), at);
                 self.leave_range();
             }
-            None => self.open_behind(Run::starting(direction, from, to)),
+            None => self.open_behind(CachedRange::starting(direction, from, to)),
         }
     }
 
-    /// Goes on with RocksDB if all rows of the run were read.
+    /// Goes on with RocksDB if all rows of the cached range were read.
     fn leave_range(&mut self) {
-        let Stored::Run(run, at) = &self.stored else {
+        let Stored::Range(run, at) = &self.stored else {
             return;
         };
         if *at < run.len() {
             return;
         }
-        let Stored::Run(run, _) = std::mem::replace(&mut self.stored, Stored::None) else {
+        let Stored::Range(run, _) = std::mem::replace(&mut self.stored, Stored::None) else {
             return;
         };
         if let Some(runs) = &mut self.runs {
@@ -285,8 +285,8 @@ impl<'a> Scan<'a> {
         self.open_behind(*run);
     }
 
-    /// Has RocksDB show what it has behind a run, and records that.
-    fn open_behind(&mut self, run: Run) {
+    /// Has RocksDB show what it has behind a cached range, and records that.
+    fn open_behind(&mut self, run: CachedRange) {
         let Some(runs) = &mut self.runs else {
             return;
         };
@@ -332,7 +332,11 @@ impl<'a> Scan<'a> {
     /// The next row, or `None` at the end.
     #[allow(clippy::should_implement_trait)] // lends, so it cannot be an Iterator
     pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        if self.traces.as_ref().is_some_and(|t| t.passed() > t.bound) {
+        if self
+            .tombstones
+            .as_ref()
+            .is_some_and(|t| t.passed() > t.bound)
+        {
             self.give_up();
         }
         self.step();
@@ -382,20 +386,22 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Whether it ended because it had passed too many traces, not at its end.
+    /// Whether it ended because it had passed too many tombstones, not at its end.
     pub fn gave_up(&self) -> bool {
-        self.traces.as_ref().is_some_and(|traces| traces.gave_up)
+        self.tombstones
+            .as_ref()
+            .is_some_and(|tombstones| tombstones.gave_up)
     }
 
-    /// How many traces a read with a bound has passed.
+    /// How many tombstones a read with a bound has passed.
     pub fn passed(&self) -> u64 {
-        self.traces.as_ref().map_or(0, Traces::passed)
+        self.tombstones.as_ref().map_or(0, TombstoneCount::passed)
     }
 
     /// Notes an end short of the end.
     fn give_up(&mut self) {
-        if let Some(traces) = &mut self.traces {
-            traces.gave_up = true;
+        if let Some(tombstones) = &mut self.tombstones {
+            tombstones.gave_up = true;
         }
         self.stored = Stored::None;
         self.pending = 0..0;
@@ -405,8 +411,8 @@ impl<'a> Scan<'a> {
     fn stored_row(&self) -> Option<(&[u8], &[u8])> {
         match &self.stored {
             Stored::None => None,
-            Stored::Run(run, at) => run.get(self.direction, *at).filter(|(key, _)| {
-                // The run may reach beyond the range.
+            Stored::Range(run, at) => run.get(self.direction, *at).filter(|(key, _)| {
+                // The cached range may reach beyond the range.
                 self.runs.as_ref().is_some_and(|runs| runs.spans(key))
             }),
             Stored::Rows(rows) => rows.item(),
@@ -430,7 +436,7 @@ impl<'a> Scan<'a> {
         if matches!(self.last, Source::Stored | Source::Both) {
             match &mut self.stored {
                 Stored::None => {}
-                Stored::Run(_, at) => {
+                Stored::Range(_, at) => {
                     *at += 1;
                     self.leave_range();
                 }
@@ -456,7 +462,9 @@ impl<'a> Scan<'a> {
             && let Stored::Rows(rows) = &self.stored
         {
             match rows.status() {
-                Err(error) if error.kind() == ErrorKind::Incomplete && self.traces.is_some() => {
+                Err(error)
+                    if error.kind() == ErrorKind::Incomplete && self.tombstones.is_some() =>
+                {
                     self.give_up();
                 }
                 done => done?,
@@ -520,10 +528,10 @@ impl Drop for Scan<'_> {
     }
 }
 
-/// Gets over a stretch that holds nothing but traces, in steps whose width
+/// Gets over a stretch that holds nothing but tombstones, in steps whose width
 /// adapts. Keys are taken for binary fractions; a step goes to the end of the
 /// aligned interval of that width that it begins in. One that was too much for
-/// its bound of traces is halved; after one that was not, the next one is twice
+/// its bound of tombstones is halved; after one that was not, the next one is twice
 /// as wide if that is aligned.
 #[derive(Debug)]
 pub struct Crossing {
@@ -534,7 +542,7 @@ pub struct Crossing {
 impl Crossing {
     /// What a step should pass at the most: so little that many steps that were
     /// too much cost little.
-    pub const STEP_TRACES: u64 = 256;
+    pub const STEP_TOMBSTONES: u64 = 256;
 
     /// Of a stretch that begins at `from`.
     pub fn at(from: &[u8]) -> Crossing {

@@ -7,7 +7,8 @@ use crate::encoding::{CollectionId, keys, packed, tag};
 use crate::rdb::Element;
 use crate::storage::{DbIndex, KeyMeta, Txn, View};
 use crate::types::definition::{
-    Added, Build, Definition, Each, Hash, Limits, Stored, of_another_type, sha1,
+    Added, Build, Definition, Each, Hash, Limits, Stored, count_packed, each_packed,
+    of_another_type, sha1,
 };
 use crate::types::source::Source;
 use crate::types::{OpResult, RestoreError};
@@ -26,12 +27,7 @@ impl Definition for ListType {
         each: Each<'_>,
     ) -> OpResult<ControlFlow<()>> {
         if !stored.meta.rows {
-            for item in packed::items(stored.body) {
-                if each(Element::Item(item?))?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            return Ok(ControlFlow::Continue(()));
+            return each_packed(packed::items(stored.body), |item| each(Element::Item(item)));
         }
         let span = ListSpan::decode(stored.body)?;
         let from = keys::indexed(tag::LIST_ITEM, span.id, span.head);
@@ -43,12 +39,7 @@ impl Definition for ListType {
         if stored.meta.rows {
             return Ok(ListSpan::decode(stored.body)?.len());
         }
-        let mut count = 0;
-        for item in packed::items(stored.body) {
-            item?;
-            count += 1;
-        }
-        Ok(count)
+        count_packed(packed::items(stored.body))
     }
 
     fn build<'k>(

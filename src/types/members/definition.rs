@@ -7,7 +7,8 @@ use crate::encoding::{CollectionId, Corrupt, ValueType, keys, packed, tag};
 use crate::rdb::Element;
 use crate::storage::{DbIndex, KeyMeta, Txn, View};
 use crate::types::definition::{
-    Added, Build, Definition, Each, Limits, Stored, all_elements, is_within, of_another_type,
+    Added, Build, Definition, Each, Limits, Stored, all_elements, count_packed, each_packed,
+    is_within, of_another_type,
 };
 use crate::types::source::Source;
 use crate::types::{OpResult, RestoreError};
@@ -25,12 +26,7 @@ fn texts(stored: Stored<'_>) -> OpResult<u64> {
     if stored.meta.rows {
         return Ok(Counted::decode(stored.body)?.count);
     }
-    let mut count = 0;
-    for item in packed::items(stored.body) {
-        item?;
-        count += 1;
-    }
-    Ok(count)
+    count_packed(packed::items(stored.body))
 }
 
 impl Definition for HashType {
@@ -103,12 +99,8 @@ impl Definition for SetType {
         each: Each<'_>,
     ) -> OpResult<ControlFlow<()>> {
         if !stored.meta.rows {
-            for member in packed::items(stored.body) {
-                if each(Element::Member(member?))?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            return Ok(ControlFlow::Continue(()));
+            let members = packed::items(stored.body);
+            return each_packed(members, |member| each(Element::Member(member)));
         }
         let id = Counted::decode(stored.body)?.id;
         let from = keys::element_prefix(tag::SET_MEMBER, id);

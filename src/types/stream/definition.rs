@@ -39,14 +39,8 @@ impl Definition for StreamType {
         source: &mut dyn Source,
         db: DbIndex,
         stored: Stored<'_>,
-        output: Output<'_>,
+        to: Output<'_>,
     ) -> OpResult<()> {
-        let Output {
-            key,
-            encoder,
-            out,
-            pass_on,
-        } = output;
         let body = StreamBody::decode(stored.body)?;
         let (mut filling, mut nodes) = (Filling::default(), 0);
         parts::each_entry(source, db, &body, &mut |_, fields| {
@@ -54,10 +48,10 @@ impl Definition for StreamType {
             Ok(ControlFlow::Continue(()))
         })
         .map(drop)?;
-        let mut writer = Writer::begin(encoder, nodes, key, out);
+        let mut writer = Writer::begin(to.encoder, nodes, to.key, to.out);
         parts::each_part(source, db, &body, &mut |part| {
-            writer.part(encoder, part, out).map_err(miscounted)?;
-            pass_on(out)?;
+            writer.part(to.encoder, part, to.out).map_err(miscounted)?;
+            (to.pass_on)(to.out)?;
             Ok(ControlFlow::Continue(()))
         })
         .map(drop)

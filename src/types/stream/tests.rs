@@ -266,7 +266,7 @@ fn compare_group(fixture: &mut Fixture, model: &BTreeMap<StreamId, (usize, u64)>
 
 /// A walk begins at the first entry, not at the tombstones before it.
 #[test]
-fn reads_pass_no_traces_of_what_was_trimmed() {
+fn reads_pass_no_tombstones_of_what_was_trimmed() {
     let mut fixture = Fixture::new();
     let row = row_of([b"f".as_slice(), b"v"]);
     for n in 1..=3000 {
@@ -294,7 +294,7 @@ fn reads_pass_no_traces_of_what_was_trimmed() {
         found += 1;
     }
     assert_eq!((found, scan.gave_up()), (10, false));
-    assert!(scan.passed() < 30, "{} traces", scan.passed());
+    assert!(scan.passed() < 30, "{} tombstones", scan.passed());
 }
 
 /// Dropping many entries is one range deletion, and leaves the rest.

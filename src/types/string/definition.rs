@@ -53,33 +53,28 @@ impl Definition for StringType {
         source: &mut dyn Source,
         db: DbIndex,
         stored: Stored<'_>,
-        output: Output<'_>,
+        to: Output<'_>,
     ) -> OpResult<()> {
-        let Output {
-            key,
-            encoder,
-            out,
-            pass_on,
-        } = output;
         if !stored.meta.rows {
-            encoder.value_string(key, stored.body, out);
-            return pass_on(out);
+            to.encoder.value_string(to.key, stored.body, to.out);
+            return (to.pass_on)(to.out);
         }
         let Counted { id, count: len } = Counted::decode(stored.body)?;
         source.will_make(len)?;
         if len <= HELD_BYTES as u64 {
             let mut whole = Vec::new();
-            let _whole = each_piece(source, db, id, len, &mut |piece| {
+            each_piece(source, db, id, len, &mut |piece| {
                 whole.extend_from_slice(piece);
                 Ok(ControlFlow::Continue(()))
-            })?;
-            encoder.value_string(key, &whole, out);
-            return pass_on(out);
+            })
+            .map(drop)?;
+            to.encoder.value_string(to.key, &whole, to.out);
+            return (to.pass_on)(to.out);
         }
-        encoder.begin_long_string(key, len, out);
+        to.encoder.begin_long_string(to.key, len, to.out);
         each_piece(source, db, id, len, &mut |piece| {
-            out.extend_from_slice(piece);
-            pass_on(out)?;
+            to.out.extend_from_slice(piece);
+            (to.pass_on)(to.out)?;
             Ok(ControlFlow::Continue(()))
         })
         .map(drop)

@@ -6,7 +6,8 @@ use crate::encoding::{CollectionId, ValueType, keys, packed, tag};
 use crate::rdb::Element;
 use crate::storage::{DbIndex, KeyMeta, Txn, View};
 use crate::types::definition::{
-    self, Build, Definition, Each, Limits, ROW_OVERHEAD, Stored, is_within, of_another_type,
+    self, Build, Definition, Each, Limits, ROW_OVERHEAD, Stored, count_packed, each_packed,
+    is_within, of_another_type,
 };
 use crate::types::source::Source;
 use crate::types::{OpResult, RestoreError, zset};
@@ -25,13 +26,9 @@ impl Definition for ZsetType {
         each: Each<'_>,
     ) -> OpResult<ControlFlow<()>> {
         if !stored.meta.rows {
-            for entry in packed::scored(stored.body) {
-                let (score, member) = entry?;
-                if each(Element::Scored(score, member))?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            return Ok(ControlFlow::Continue(()));
+            return each_packed(packed::scored(stored.body), |(score, member)| {
+                each(Element::Scored(score, member))
+            });
         }
         let id = Counted::decode(stored.body)?.id;
         let from = keys::element_prefix(tag::ZSET_SCORE, id);
@@ -46,12 +43,7 @@ impl Definition for ZsetType {
         if stored.meta.rows {
             return Ok(Counted::decode(stored.body)?.count);
         }
-        let mut count = 0;
-        for entry in packed::scored(stored.body) {
-            entry?;
-            count += 1;
-        }
-        Ok(count)
+        count_packed(packed::scored(stored.body))
     }
 
     fn build<'k>(

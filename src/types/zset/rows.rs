@@ -132,12 +132,12 @@ impl Rows {
         keys::after_prefix(last).map_or_else(Place::new, |end| Place::from_slice(&end))
     }
 
-    /// Whether storage keeps a tally of the elements.
+    /// Whether storage keeps a rank index of the elements.
     pub(super) fn has_rank_index(&self, view: &View) -> bool {
         !self.fresh && view.has_rank_index(self.db, &self.row_key(&[]))
     }
 
-    /// A place at or before `place` and near it. `None`: there can be no tally now.
+    /// A place at or before `place` and near it. `None`: there can be no rank index now.
     pub(super) fn rank_start_before(
         &self,
         view: &mut View,
@@ -150,7 +150,7 @@ impl Rows {
     }
 
     /// A place at or before that of the element with `n` others before it, and near
-    /// it. `None`: there can be no tally now.
+    /// it. `None`: there can be no rank index now.
     pub(super) fn rank_start_at(&self, view: &mut View, n: u64) -> OpResult<Option<Start>> {
         match self.fresh {
             true => Ok(None),

@@ -66,7 +66,7 @@ fn clients_that_never_read_cost_no_more_than_clients_may() {
                 scope.spawn(|| stuff(conn, &wire, 8));
             }
         });
-        // Who was not thrown out gets what it asked for once it reads.
+        // A client that was not closed gets what it asked for once it reads.
         for conn in &mut greedy {
             for _ in 0..5 {
                 match conn.read() {
@@ -98,10 +98,10 @@ fn many_that_never_read_cost_no_more_than_all_may() {
     spared.send_raw(&wire).expect("a request");
     let mut greedy: Vec<Conn> = (0..300).map(|_| server.connect()).collect();
     for conn in &mut greedy {
-        // Who is closed early cannot be asked.
+        // A client that is closed early cannot send.
         let _ = conn.send_raw(&wire);
     }
-    // Who is evicted is counted before its thread frees what it takes. What the
+    // An evicted client is counted before its thread frees what it takes. What the
     // allocator keeps of freed memory for some seconds is not counted.
     let (mut evicted, mut grown, mut peak) = (0, 0, 0);
     wait_within(DEADLINE, || {

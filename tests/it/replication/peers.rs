@@ -86,8 +86,8 @@ fn a_crowd_of_replicas_is_served_in_turn() {
     assert_eq!(states(&master, "wait_bgsave"), 2 * AT_ONCE);
     let replica = server(&[]);
     follow(&replica, &master);
-    // Who waits is not taken for dead, nor does it take the master for dead. The last in
-    // the line hears once a second that the master lives.
+    // A replica that waits is not taken for dead, nor does it take the master for dead. The
+    // last in the line hears once a second that the master lives.
     replica.connect().must("CONFIG SET repl-timeout 2");
     wait_for("the replica", || {
         figure(&master, "replication", "connected_slaves") as usize == crowd.len() + 1

@@ -1,4 +1,4 @@
-//! A set of [hot rows](super): up to sixteen, in one piece of memory.
+//! A set of [cached rows](super): up to sixteen, in one piece of memory.
 
 use crate::sys::huge_pages::HugeVec;
 use crate::sys::prefetch;

@@ -1,7 +1,6 @@
-//! Order statistics of a sorted set in rows. Whoever needs to know how many
-//! elements lie between two places, or which place is the n-th, asks here and
-//! nowhere else. What is near an end is walked to; for the rest of a large sorted
-//! set storage keeps a tally.
+//! Order statistics of a sorted set in rows. How many elements lie between two places, and
+//! which place is the n-th, is asked here and nowhere else. What is near an end is walked to; for the rest of a large sorted
+//! set storage keeps a rank index.
 
 use super::Rows;
 use crate::storage::Direction;
@@ -10,7 +9,7 @@ use crate::types::OpResult;
 use crate::types::zset::span::{Place, Span};
 use std::ops::ControlFlow;
 
-/// A walk over more elements than this is worth a tally; over few in tests, so that
+/// A walk over more elements than this is worth a rank index; over few in tests, so that
 /// small sorted sets have one.
 const LONG_WALK: u64 = if cfg!(test) { 8 } else { 1024 };
 
@@ -88,7 +87,7 @@ pub(super) fn place_at(
 }
 
 /// How many elements stand before `place`; before none, that is all. `None`: there
-/// is no tally.
+/// is no rank index.
 fn before(rows: &Rows, view: &mut View, place: Option<&Place>) -> OpResult<Option<u64>> {
     let span = Span {
         from: Place::new(),

@@ -1,4 +1,4 @@
-//! Ranks of a larger sorted set, which has a tally, against a plain list.
+//! Ranks of a larger sorted set, which has a rank index, against a plain list.
 
 use crate::storage::{Engine, StorageConfig, Txn};
 use crate::types::zset::span::place;
@@ -23,7 +23,7 @@ struct Fixture {
 }
 
 fn name(member: u32) -> Vec<u8> {
-    // Some differ only far behind where a tally cuts places.
+    // Some differ only far behind where a rank index cuts places.
     match member % 7 {
         0 => [vec![b'x'; 300], member.to_be_bytes().to_vec()].concat(),
         _ => format!("member {member}").into_bytes(),
@@ -190,7 +190,7 @@ fn ranks_agree_with_a_list() {
         tallied += fixture.engine.rank_index_usage().0;
     }
     fixture.commit();
-    assert!(tallied > u64::from(ROUNDS / 4), "hardly ever a tally");
+    assert!(tallied > u64::from(ROUNDS / 4), "hardly ever a rank index");
     let report = fixture.engine.check().unwrap();
     assert!(report.faults.is_empty(), "{:#?}", report.faults);
 }
