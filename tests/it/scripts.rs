@@ -357,9 +357,10 @@ fn a_client_that_waits_is_served_after_a_script_that_has_its_other_key() {
     let mut victim = start_endless(&server, ENDLESS, &["to"]);
     // A script is known to run a little before it has its keys.
     conn.must("CONFIG SET busy-reply-threshold 1");
-    wait_for("a script that has its key", || {
-        matches!(conn.cmd("EXISTS to"), Value::Error(text) if text.starts_with(b"BUSY"))
-    });
+    wait_for(
+        "a script that has its key",
+        || matches!(conn.cmd("EXISTS to"), Value::Error(text) if text.starts_with(b"BUSY")),
+    );
     conn.must("RPUSH from x");
     assert_eq!(conn.must("LLEN from"), Value::Int(1));
     kill(&mut conn, &mut victim);
