@@ -9,6 +9,7 @@ use super::blocking::timeout_in_ms;
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::base::num;
 use crate::commands::table::spec::Group;
+use crate::encoding::binlog::{Offset, Position};
 use crate::encoding::{ROWS_VERSION, ValueType};
 use crate::resp::Reply;
 use crate::state::Server;
@@ -244,7 +245,7 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ctx,
         Psync {
             id: String::from_utf8_lossy(args[1]).into_owned(),
-            next: u64::try_from(next).ok(),
+            next: u64::try_from(next).ok().map(Position),
             is_sync: false,
             announced: *announced,
         },
@@ -412,7 +413,7 @@ fn wait_for_acks(
     let session = &mut *ctx.session;
     // A script asks for what its client wrote before.
     let moved = match session.is_script {
-        true => session.client_wrote && session.written_to != u64::MAX,
+        true => session.client_wrote && session.written_to != Position::MAX,
         false => session.wrote.take(),
     };
     if moved {
@@ -454,14 +455,14 @@ fn role(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {
                 .link
                 .stream()
                 .map_or(next, |(next, _)| next);
-            replica_role(ctx.reply, server, &master, offset(next));
+            replica_role(ctx.reply, server, &master, next.offset());
         }
-        None => master_role(ctx.reply, server, offset(next)),
+        None => master_role(ctx.reply, server, next.offset()),
     }
     Ok(())
 }
 
-fn replica_role(reply: &mut Reply, server: &Server, master: &MasterAddr, offset: i64) {
+fn replica_role(reply: &mut Reply, server: &Server, master: &MasterAddr, offset: Offset) {
     let phase = server.replication.link.phase();
     reply.array(5);
     reply.bulk(b"slave");
@@ -469,30 +470,25 @@ fn replica_role(reply: &mut Reply, server: &Server, master: &MasterAddr, offset:
     reply.int(master.port.into());
     reply.bulk(phase.name().as_bytes());
     reply.int(match phase {
-        LinkPhase::Connected => offset,
+        LinkPhase::Connected => offset.as_i64(),
         _ => -1,
     });
 }
 
-fn master_role(reply: &mut Reply, server: &Server, offset: i64) {
+fn master_role(reply: &mut Reply, server: &Server, offset: Offset) {
     let mut replicas = server.replication.replicas();
     replicas.retain(|replica| replica.feeding() == Feeding::Online);
     reply.array(3);
     reply.bulk(b"master");
-    reply.int(offset);
+    reply.int(offset.as_i64());
     reply.array(replicas.len());
     for replica in replicas {
         reply.array(3);
         reply.bulk(replica.ip.as_bytes());
         reply.bulk(replica.port.to_string().as_bytes());
         let acked = replica.acked.load(Ordering::Relaxed);
-        reply.bulk(self::offset(acked).to_string().as_bytes());
+        reply.bulk(acked.offset().to_string().as_bytes());
     }
-}
-
-/// A position as Redis counts: bytes logged so far, not the place of the next.
-pub fn offset(next_position: u64) -> i64 {
-    i64::try_from(next_position).map_or(i64::MAX, |next| (next - 1).max(0))
 }
 
 const LINK: Flags = Flags::ADMIN

@@ -11,9 +11,104 @@
 //! Commands between MULTI and EXEC, which never span rows, belong together.
 
 use super::{Corrupt, reader::Reader};
+use std::fmt;
+use std::ops::Add;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Position of the first byte that a new database logs.
-pub const FIRST_POSITION: u64 = 1;
+/// The number of a byte of the commands that a database has logged, counted from 1, or of
+/// a byte in the replication stream of a Redis master. 0 comes before all of them.
+///
+/// PSYNC asks for the position of the next byte. What Redis calls the replication offset
+/// is one less: see [`Offset`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// Of the first byte that a new database logs.
+    pub const FIRST: Position = Position(1);
+    /// No byte has this position.
+    pub const NONE: Position = Position(0);
+    /// Behind every byte.
+    pub const MAX: Position = Position(u64::MAX);
+
+    /// How many bytes lie between `earlier` and this position; 0 if `earlier` is not.
+    pub fn since(self, earlier: Position) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The position so many bytes before this one, at least 0.
+    pub fn before(self, bytes: u64) -> Position {
+        Position(self.0.saturating_sub(bytes))
+    }
+
+    /// The offset of a stream whose next byte has this position.
+    pub fn offset(self) -> Offset {
+        Offset(self.0.saturating_sub(1))
+    }
+}
+
+impl Add<u64> for Position {
+    type Output = Position;
+
+    fn add(self, bytes: u64) -> Position {
+        Position(self.0 + bytes)
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How many bytes of a replication stream have passed: Redis' replication offset. The next
+/// byte has the [`Position`] behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Offset(pub u64);
+
+impl Offset {
+    /// The position of the byte that comes next.
+    pub fn next(self) -> Position {
+        Position(self.0.saturating_add(1))
+    }
+
+    /// As replies have it.
+    pub fn as_i64(self) -> i64 {
+        i64::try_from(self.0).unwrap_or(i64::MAX)
+    }
+}
+
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A [`Position`] that threads share.
+#[derive(Debug, Default)]
+pub struct AtomicPosition(AtomicU64);
+
+impl AtomicPosition {
+    /// One that holds `position`.
+    pub fn new(position: Position) -> Self {
+        AtomicPosition(AtomicU64::new(position.0))
+    }
+
+    /// What it holds.
+    pub fn load(&self, order: Ordering) -> Position {
+        Position(self.0.load(order))
+    }
+
+    /// Makes it hold `position`.
+    pub fn store(&self, position: Position, order: Ordering) {
+        self.0.store(position.0, order);
+    }
+
+    /// Makes it hold `position` if that is later than what it holds.
+    pub fn fetch_max(&self, position: Position, order: Ordering) {
+        self.0.fetch_max(position.0, order);
+    }
+}
 
 /// Bytes before the commands.
 pub const HEADER_LEN: usize = 20;
@@ -60,11 +155,11 @@ impl<'a> Row<'a> {
 }
 
 /// The key of the row at `position`.
-pub fn key(position: u64) -> [u8; 8] {
-    position.to_be_bytes()
+pub fn key(position: Position) -> [u8; 8] {
+    position.0.to_be_bytes()
 }
 
 /// The position that a row's key says.
-pub fn position(row_key: &[u8]) -> Result<u64, Corrupt> {
-    Reader::new(row_key, "binlog key").u64()
+pub fn position(row_key: &[u8]) -> Result<Position, Corrupt> {
+    Reader::new(row_key, "binlog key").u64().map(Position)
 }

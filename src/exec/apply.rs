@@ -22,7 +22,7 @@ use super::unit::Scope;
 use crate::commands::table::registry::Registered;
 use crate::commands::{Command, Error, Flags, Handler, WriteCtx, named_dbs, registry};
 use crate::encoding::Corrupt;
-use crate::encoding::binlog::Row;
+use crate::encoding::binlog::{Position, Row};
 use crate::resp::{Limits, Parser, Progress, Reply};
 use crate::state::Session;
 use crate::state::scripts::Libraries;
@@ -127,7 +127,7 @@ impl Executor {
     pub fn apply(
         &mut self,
         session: &mut Session,
-        position: u64,
+        position: Position,
         value: &[u8],
     ) -> Result<u64, ApplyError> {
         debug_assert!(self.txn.is_received());
@@ -201,7 +201,7 @@ impl Executor {
         &mut self,
         session: &mut Session,
         commands: &[&[&[u8]]],
-        next: u64,
+        next: Position,
     ) -> Result<(), ApplyError> {
         let before = session.db();
         let parsed = self.parse_commands(session, commands)?;
@@ -232,7 +232,7 @@ impl Executor {
     }
 
     /// Notes that the stream has been passed over up to `next`.
-    pub fn note_reached(&mut self, session: &Session, next: u64) -> Result<(), StorageError> {
+    pub fn note_reached(&mut self, session: &Session, next: Position) -> Result<(), StorageError> {
         self.txn.begin(self.tick.now_ms)?;
         self.txn.note_reached(next, session.db());
         Ok(())
@@ -288,7 +288,7 @@ impl Executor {
         session: &mut Session,
         commands: &[Parsed<'_>],
         scope: &Scope<'_>,
-        next: u64,
+        next: Position,
     ) -> Result<(), Stop> {
         self.begin_unit(scope)?;
         let after = session.db();

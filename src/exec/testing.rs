@@ -132,7 +132,7 @@ impl Client {
     pub fn logged(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let engine = &self.executor.server().engine;
-        let read = engine.read_binlog(0, |_, row| {
+        let read = engine.read_binlog(crate::encoding::binlog::Position::NONE, |_, row| {
             let mut rest = row.bytes;
             while let Some((Value::Array(words), used)) = decode(rest).expect("RESP") {
                 let words: Vec<_> = words.iter().filter_map(Value::as_bytes).collect();

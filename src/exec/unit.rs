@@ -373,7 +373,7 @@ mod tests {
         let mut bytes = Vec::new();
         let engine = client.server().engine.clone();
         engine
-            .read_binlog(0, |_, row| {
+            .read_binlog(crate::encoding::binlog::Position::NONE, |_, row| {
                 assert_eq!(row.entries, 2);
                 bytes.extend_from_slice(row.bytes);
                 true

@@ -12,6 +12,7 @@ mod redis;
 use super::databases::{Beyond, Databases, Refusals};
 use super::turns::Turns;
 use super::wire;
+use crate::encoding::binlog::Position;
 use crate::resp::encode::command;
 use crate::resp::{Limits, Parser, Progress};
 use crate::state::Server;
@@ -116,7 +117,7 @@ pub(super) struct Feeder<'s> {
     input: Vec<u8>,
     parser: Parser,
     /// Position of the next row to send.
-    next: u64,
+    next: Position,
     /// Bytes of that row that the replica has already: only Redis' dialect sends
     /// parts of rows.
     skip: u64,
@@ -179,7 +180,7 @@ impl<'s> Feeder<'s> {
             noted: 0,
             input: taken.input,
             parser: Parser::new(),
-            next: 0,
+            next: Position::NONE,
             skip: 0,
             acks: 0,
             heard: Instant::now(),
@@ -255,7 +256,7 @@ impl<'s> Feeder<'s> {
         self.say(format!("+CONTINUE {}\r\n", history.id).as_bytes());
         self.history_id = history.id;
         self.next = row;
-        self.skip = next - row;
+        self.skip = next.since(row);
         Ok(Some(hold))
     }
 
@@ -283,7 +284,7 @@ impl<'s> Feeder<'s> {
             self.turn()?;
             self.sleep(NAP)?;
         }
-        let (hold, _) = engine.hold_binlog(0);
+        let (hold, _) = engine.hold_binlog(Position::NONE);
         let snapshot = engine.snapshot()?;
         // What the snapshot shows must not be taken back by a crash.
         engine.make_durable()?;
@@ -297,7 +298,7 @@ impl<'s> Feeder<'s> {
         let set = &snapshot.data_set;
         self.next = set.position;
         hold.advance(set.position);
-        let offset = set.position.saturating_sub(1);
+        let offset = set.position.offset();
         log::info!(
             "replica {}: gets {} keys as of {}",
             self.replica.client.addr,
@@ -660,8 +661,8 @@ impl<'s> Feeder<'s> {
                     if let Some(ack) = said {
                         self.acks += 1;
                         // It cannot have more than it was sent.
-                        let sent = (self.next + self.skip).max(1);
-                        if ack.applied.max(ack.synced.unwrap_or(0)) > sent {
+                        let sent = (self.next + self.skip).max(Position::FIRST);
+                        if ack.applied.max(ack.synced.unwrap_or_default()) > sent {
                             return Err(End::Malformed);
                         }
                         let replica = &self.replica;

@@ -20,6 +20,7 @@ use super::wire::{self, FromMaster};
 use crate::base::recurring::Recurring;
 use crate::commands::replication::{dialect, end_failover, note_master};
 use crate::commands::{Error, add_library};
+use crate::encoding::binlog::Position;
 use crate::exec::{ApplyError, Executor};
 use crate::resp::{Limits, Progress};
 use crate::state::clients::ClientFlags;
@@ -162,7 +163,10 @@ impl<'s> Follower<'s> {
         };
         let link = &server.replication.link;
         link.down_ms.store(clock::unix_ms(), Ordering::Relaxed);
-        let next = server.engine.upstream().map_or(0, |upstream| upstream.next);
+        let next = server
+            .engine
+            .upstream()
+            .map_or(Position::NONE, |upstream| upstream.next);
         link.stream_next.store(next, Ordering::Relaxed);
         link.stream_read.store(next, Ordering::Relaxed);
         let mut follower = Follower::new(server, desired, master, executor, following);
@@ -359,14 +363,14 @@ impl<'s> Follower<'s> {
     /// Follows a Kedis master until the link ends.
     fn follow_kedis(&mut self, peer: &mut Peer<'_>) -> Result<std::convert::Infallible, End> {
         let link = &self.server.replication.link;
-        link.stream_next.store(0, Ordering::Relaxed);
+        link.stream_next.store(Position::NONE, Ordering::Relaxed);
         self.executor.receive_rows(self.following);
         let engine = &self.server.engine;
         let id = engine.replication_id();
-        let next = engine.binlog.range().next_position.to_string();
+        let next = engine.binlog.range().next_position;
         let answer = match self.distrusted {
             true => peer.ask(&[b"PSYNC", b"?", b"-1"])?,
-            false => self.ask_to_go_on(peer, &id, &next)?,
+            false => self.ask_to_go_on(peer, &id, next)?,
         };
         let mut words = answer.split(' ');
         match (words.next(), words.next()) {
@@ -523,7 +527,13 @@ impl<'s> Follower<'s> {
     }
 
     /// Asks the master to go on at a position of a history. Returns its answer.
-    fn ask_to_go_on(&mut self, peer: &mut Peer<'_>, id: &str, next: &str) -> Result<String, End> {
+    fn ask_to_go_on(
+        &mut self,
+        peer: &mut Peer<'_>,
+        id: &str,
+        next: Position,
+    ) -> Result<String, End> {
+        let next = next.to_string();
         let mut psync: Vec<&[u8]> = vec![b"PSYNC", id.as_bytes(), next.as_bytes()];
         let failing_over = self.server.replication.desired().failover.is_some();
         if !failing_over {
@@ -737,7 +747,7 @@ impl<'s> Follower<'s> {
     fn complete(
         &mut self,
         incoming: Option<Incoming>,
-        position: u64,
+        position: Position,
         keys: u64,
     ) -> Result<(), End> {
         let Some(Incoming {
@@ -770,7 +780,7 @@ impl<'s> Follower<'s> {
         let ack = match course {
             Course::Stream(stream) => return self.acknowledge_stream(peer, stream),
             Course::Rows(Some(_)) => wire::Ack {
-                applied: 0,
+                applied: Position::NONE,
                 synced: None,
             },
             Course::Rows(None) => wire::Ack {

@@ -27,7 +27,7 @@
 
 use crate::base::hash::crc64;
 use crate::base::num;
-use crate::encoding::binlog::Row;
+use crate::encoding::binlog::{Offset, Position, Row};
 use crate::resp::encode::{argument, argument_head, command, command_head};
 use crate::state::replication::Published;
 use crate::state::subscriptions::SubscriptionKind;
@@ -35,10 +35,10 @@ use crate::storage::DbIndex;
 use crate::storage::full_sync::snapshot::DataSet;
 
 /// Appends one row of the binlog.
-pub(super) fn row(out: &mut Vec<u8>, position: u64, row: &Row<'_>) {
+pub(super) fn row(out: &mut Vec<u8>, position: Position, row: &Row<'_>) {
     command_head(out, 3);
     argument(out, b"REPL_ROW");
-    argument(out, itoa::Buffer::new().format(position).as_bytes());
+    argument(out, itoa::Buffer::new().format(position.0).as_bytes());
     argument_head(out, crate::encoding::binlog::HEADER_LEN + row.bytes.len());
     row.encode(out);
     out.extend_from_slice(b"\r\n");
@@ -121,11 +121,11 @@ pub(super) enum FromMaster<'a> {
         rows: &'a [u8],
     },
     Complete {
-        position: u64,
+        position: Position,
         keys: u64,
     },
     Row {
-        position: u64,
+        position: Position,
         value: &'a [u8],
     },
     History {
@@ -137,7 +137,7 @@ pub(super) enum FromMaster<'a> {
         message: &'a [u8],
     },
     Ping {
-        position: u64,
+        position: Position,
     },
     GetAck,
 }
@@ -146,11 +146,15 @@ fn number(arg: &[u8]) -> Option<u64> {
     num::parse_i64(arg).and_then(|n| u64::try_from(n).ok())
 }
 
+fn position(arg: &[u8]) -> Option<Position> {
+    number(arg).map(Position)
+}
+
 /// Reads a command of a master; `None` if it is none that a master says.
 pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
     Some(match args {
         [b"REPL_ROW", position, value] => FromMaster::Row {
-            position: number(position)?,
+            position: self::position(position)?,
             value,
         },
         [b"REPL_HISTORY", id] => FromMaster::History {
@@ -166,7 +170,7 @@ pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
             message,
         },
         [b"REPL_PING", position, _] => FromMaster::Ping {
-            position: number(position)?,
+            position: self::position(position)?,
         },
         [b"REPLCONF", b"GETACK", _] => FromMaster::GetAck,
         [b"REPL_SNAPSHOT_LIBRARY", text] => FromMaster::Library { text },
@@ -190,7 +194,7 @@ pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
         ] => FromMaster::Begin {
             set: DataSet {
                 history_id: history_id(id)?,
-                position: number(position)?,
+                position: self::position(position)?,
                 entry: number(entry)?,
                 next_id: number(next_id)?,
                 hash_key: <[u8; 16]>::try_from(*hash_key).ok()?,
@@ -199,7 +203,7 @@ pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
         },
         [b"REPL_SNAPSHOT_COMPLETE", _, keys, position] => FromMaster::Complete {
             keys: number(keys)?,
-            position: number(position)?,
+            position: self::position(position)?,
         },
         _ => return None,
     })
@@ -216,15 +220,15 @@ pub(super) fn history_id(id: &[u8]) -> Option<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ack {
     /// Position up to which it has applied.
-    pub(super) applied: u64,
+    pub(super) applied: Position,
     /// Position up to which it has synced to its disk.
-    pub(super) synced: Option<u64>,
+    pub(super) synced: Option<Position>,
 }
 
 /// Appends an acknowledgement.
 pub(super) fn ack(out: &mut Vec<u8>, ack: &Ack) {
-    let applied = ack.applied.saturating_sub(1).to_string();
-    let synced = ack.synced.unwrap_or(0).saturating_sub(1).to_string();
+    let applied = ack.applied.offset().to_string();
+    let synced = ack.synced.unwrap_or_default().offset().to_string();
     command(
         out,
         &[
@@ -264,8 +268,8 @@ pub(super) fn from_replica(args: &[&[u8]]) -> Option<Ack> {
         _ => None,
     };
     Some(Ack {
-        applied: number(applied)?.saturating_add(1),
-        synced: synced.map(|n| n.saturating_add(1)),
+        applied: Offset(number(applied)?).next(),
+        synced: synced.map(|n| Offset(n).next()),
     })
 }
 
@@ -294,7 +298,7 @@ mod tests {
     fn what_is_said_is_understood() {
         let set = DataSet {
             history_id: "0123456789".repeat(4),
-            position: 7,
+            position: Position(7),
             entry: 8,
             next_id: 9,
             hash_key: *b"0123456789abcd\r\n",
@@ -329,14 +333,14 @@ mod tests {
         ack(
             &mut out,
             &Ack {
-                applied: 12,
-                synced: Some(5),
+                applied: Position(12),
+                synced: Some(Position(5)),
             },
         );
         read(&out, |args| {
             let want = Ack {
-                applied: 12,
-                synced: Some(5),
+                applied: Position(12),
+                synced: Some(Position(5)),
             };
             assert_eq!(from_replica(args), Some(want));
         });

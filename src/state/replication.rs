@@ -10,6 +10,7 @@ use super::mailbox::Socket;
 use super::subscriptions::SubscriptionKind;
 use super::waiters::{AckWait, Verdict, Waiters};
 use super::{ClientId, ClientInfo};
+use crate::encoding::binlog::{AtomicPosition, Position};
 use crate::sys::clock;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::collections::VecDeque;
@@ -51,7 +52,7 @@ pub struct Psync {
     /// The history that it holds; `?` for none.
     pub id: String,
     /// Up to which position, exclusive.
-    pub next: Option<u64>,
+    pub next: Option<Position>,
     /// It said SYNC: it expects no line before the data set, and never says how
     /// far it is.
     pub is_sync: bool,
@@ -94,9 +95,9 @@ pub struct Replica {
     run_id: String,
     feeding: AtomicU8,
     /// It has applied everything before this position.
-    pub acked: AtomicU64,
+    pub acked: AtomicPosition,
     /// And synced everything before this one to its disk.
-    pub synced: AtomicU64,
+    pub synced: AtomicPosition,
     /// When it last said so, Unix ms.
     pub acked_ms: AtomicU64,
     /// Somebody waits for it to say so.
@@ -128,7 +129,7 @@ const MESSAGE_BYTES: usize = 16 << 20;
 /// Messages for a replica, each with the position of the binlog that it follows.
 #[derive(Debug, Default)]
 struct Messages {
-    waiting: VecDeque<(u64, Arc<Published>)>,
+    waiting: VecDeque<(Position, Arc<Published>)>,
     bytes: usize,
 }
 
@@ -159,8 +160,8 @@ impl Replica {
             feeding: AtomicU8::new(Feeding::Waiting as u8),
             account: Account::default(),
             messages: Mutex::default(),
-            acked: AtomicU64::new(0),
-            synced: AtomicU64::new(0),
+            acked: AtomicPosition::default(),
+            synced: AtomicPosition::default(),
             acked_ms: AtomicU64::new(now_ms),
             ask: AtomicBool::new(false),
             wants_pings: AtomicBool::new(false),
@@ -198,7 +199,7 @@ impl Replica {
         (self.wake)();
     }
 
-    fn publish(&self, after: u64, messages: &[Arc<Published>]) {
+    fn publish(&self, after: Position, messages: &[Arc<Published>]) {
         let mut all = self.messages.lock();
         for message in messages {
             all.bytes += message.memory();
@@ -214,7 +215,7 @@ impl Replica {
     }
 
     /// The next message, once all that was written before it is on its way.
-    pub fn next_message(&self, sent_to: u64) -> Option<Arc<Published>> {
+    pub fn next_message(&self, sent_to: Position) -> Option<Arc<Published>> {
         let mut all = self.messages.lock();
         all.waiting.front().filter(|(after, _)| *after <= sent_to)?;
         let (_, message) = all.waiting.pop_front()?;
@@ -261,14 +262,14 @@ pub struct Link {
     /// When the link went down, Unix ms.
     pub down_ms: AtomicU64,
     /// Position of the master's next row, as far as it is known.
-    pub master_next: AtomicU64,
+    pub master_next: AtomicPosition,
     /// When the row that was applied last was committed there, Unix ms.
     pub applied_ms: AtomicU64,
     /// Where the stream of a Redis master goes on that is applied here: offset of the
     /// next byte; 0 if no Redis is followed.
-    pub stream_next: AtomicU64,
+    pub stream_next: AtomicPosition,
     /// And up to where it has been read.
-    pub stream_read: AtomicU64,
+    pub stream_read: AtomicPosition,
     /// Bytes that the data set under way has, if that is known, as with Redis masters;
     /// otherwise 0.
     pub sync_bytes: AtomicU64,
@@ -316,10 +317,10 @@ impl Link {
 
     /// Where the stream of a Redis master goes on, and up to where it has been read;
     /// nothing if no Redis is followed.
-    pub fn stream(&self) -> Option<(u64, u64)> {
+    pub fn stream(&self) -> Option<(Position, Position)> {
         let next = self.stream_next.load(Ordering::Relaxed);
         let read = self.stream_read.load(Ordering::Relaxed);
-        (next > 0).then_some((next, read.max(next)))
+        (next > Position::NONE).then_some((next, read.max(next)))
     }
 
     /// Notes the socket, so that [`Link::hang_up`] can end its reads.
@@ -414,7 +415,7 @@ impl Replication {
     }
 
     /// Whether a wait is over already.
-    pub fn is_over(&self, wait: &AckWait, synced_here: u64) -> bool {
+    pub fn is_over(&self, wait: &AckWait, synced_here: Position) -> bool {
         look(wait, &self.replicas.read(), synced_here)
     }
 
@@ -432,7 +433,7 @@ impl Replication {
 
     /// Ends the waits that are over, after something has moved. Returns the
     /// threads whose clients they were.
-    pub fn end_waits(&self, waiters: &Waiters, synced_here: u64) -> Vec<usize> {
+    pub fn end_waits(&self, waiters: &Waiters, synced_here: Position) -> Vec<usize> {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
@@ -597,7 +598,7 @@ impl Replication {
 
     /// Leaves messages to the feeders of all replicas that are online, to be sent
     /// after what stands before this position of the binlog.
-    pub fn publish(&self, after: u64, messages: Vec<Published>) {
+    pub fn publish(&self, after: Position, messages: Vec<Published>) {
         let messages: Vec<Arc<Published>> = messages.into_iter().map(Arc::new).collect();
         for replica in &*self.replicas.read() {
             if replica.feeding() == Feeding::Online {
@@ -608,11 +609,11 @@ impl Replication {
 
     /// How many replicas that say how far they are lack what stands before
     /// `next_position`; they are asked for it.
-    pub fn lagging(&self, next_position: u64) -> usize {
+    pub fn lagging(&self, next_position: Position) -> usize {
         let mut replicas = self.replicas();
         replicas.retain(|replica| {
             let acked = replica.acked.load(Ordering::Acquire);
-            replica.feeding() == Feeding::Online && acked > 0 && acked < next_position
+            replica.feeding() == Feeding::Online && acked > Position::NONE && acked < next_position
         });
         for replica in &replicas {
             replica.ask();
@@ -646,7 +647,7 @@ impl Replication {
 
 /// Looks how far replicas are, and this server's disk; says whether that is
 /// enough.
-fn look(wait: &AckWait, replicas: &[Arc<Replica>], synced_here: u64) -> bool {
+fn look(wait: &AckWait, replicas: &[Arc<Replica>], synced_here: Position) -> bool {
     let is_there = |replica: &&Arc<Replica>| {
         let position = match wait.synced {
             None => &replica.acked,

@@ -9,6 +9,7 @@ use super::request::Request;
 use super::subscriptions::Subscriptions;
 use super::waiters::Waiter;
 use super::watch::{Watch, Watchers};
+use crate::encoding::binlog::Position;
 use crate::storage::DbIndex;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -112,7 +113,7 @@ pub struct Session {
     /// The same of the client whose script this session is of, when the script began.
     pub client_wrote: bool,
     /// Binlog position by which all that it had written then stood.
-    pub written_to: u64,
+    pub written_to: Position,
     /// What it waits for, while it waits.
     pub waiting: Option<Arc<Waiter>>,
     /// Whether this is the session of a script, see [`Session::for_script`].
@@ -149,7 +150,7 @@ impl Session {
             left_names: false,
             wrote: Cell::new(false),
             client_wrote: false,
-            written_to: 0,
+            written_to: Position::NONE,
             waiting: None,
             is_script: false,
             began_on_replica: false,
@@ -175,7 +176,7 @@ impl Session {
         session.client_wrote = self.wrote.get();
         // A position that no replica has, while that of its writes is not known.
         session.written_to = match self.wrote.get() && pending {
-            true => u64::MAX,
+            true => Position::MAX,
             false => self.written_to,
         };
         session.db = self.db;

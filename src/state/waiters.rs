@@ -21,6 +21,7 @@ use super::client_id::ClientId;
 use super::clients::ClientInfo;
 use super::request::Request;
 use crate::encoding::ValueType;
+use crate::encoding::binlog::Position;
 use crate::storage::DbIndex;
 use crate::storage::engine::listeners::Interest;
 use parking_lot::Mutex;
@@ -397,7 +398,7 @@ impl Waiters {
 #[derive(Debug)]
 pub struct AckWait {
     /// Up to this position.
-    pub target: u64,
+    pub target: Position,
     /// How many replicas.
     pub replicas: usize,
     /// WAITAOF: on their disks; and whether on the disk here too.
@@ -409,7 +410,7 @@ pub struct AckWait {
 
 impl AckWait {
     /// A wait that nobody has looked after yet.
-    pub fn new(target: u64, replicas: usize, synced: Option<bool>) -> AckWait {
+    pub fn new(target: Position, replicas: usize, synced: Option<bool>) -> AckWait {
         AckWait {
             target,
             replicas,

@@ -154,7 +154,7 @@ pub(super) fn binlog(text: &mut Text, server: &Server) {
     text.field("binlog_entries", entries);
     text.field("binlog_first_position", range.first_position);
     text.field("binlog_next_position", range.next_position);
-    let bytes = range.next_position.saturating_sub(range.first_position);
+    let bytes = range.next_position.since(range.first_position);
     text.field("binlog_bytes", bytes);
     let config = server.config.load();
     text.field("binlog_capacity", config.binlog_capacity);

@@ -1,6 +1,5 @@
 //! The INFO section about replication: Redis' fields, and how far each side is.
 
-use super::super::replication::offset;
 use super::Text;
 use crate::state::Server;
 use crate::state::config::MasterAddr;
@@ -51,8 +50,8 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
     let syncing = phase == LinkPhase::Sync;
     text.field("master_sync_in_progress", u8::from(syncing));
     let (next, read) = link.stream().unwrap_or((next, next));
-    text.field("slave_read_repl_offset", offset(read));
-    text.field("slave_repl_offset", offset(next));
+    text.field("slave_read_repl_offset", read.offset());
+    text.field("slave_repl_offset", next.offset());
     if syncing {
         let keys = link.sync_keys.load(Ordering::Relaxed);
         let here = link.sync_keys_here.load(Ordering::Relaxed);
@@ -82,7 +81,7 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
         Some((_, read)) => read,
         None => link.master_next.load(Ordering::Relaxed),
     };
-    let behind = ahead.saturating_sub(next);
+    let behind = ahead.since(next);
     text.field("master_link_lag_bytes", behind);
     let lag = match behind {
         0 => 0,
@@ -111,17 +110,14 @@ fn replicas(text: &mut Text, server: &Server, now_ms: u64) {
             Feeding::Online => "online",
         };
         let acked = replica.acked.load(Ordering::Relaxed);
-        let behind = match acked {
-            0 => next,
-            acked => next.saturating_sub(acked),
-        };
+        let behind = next.since(acked);
         text.field(
             &format!("slave{i}"),
             format_args!(
                 "ip={},port={},state={state},offset={},lag={},lag_bytes={behind}",
                 replica.ip,
                 replica.port,
-                offset(acked),
+                acked.offset(),
                 replica.silent_s(now_ms),
             ),
         );
@@ -137,8 +133,8 @@ fn history(text: &mut Text, server: &Server) {
         Some(before) => text.field("master_replid2", &before.id),
         None => text.field("master_replid2", "0".repeat(40)),
     }
-    text.field("master_repl_offset", offset(range.next_position));
-    let end = before.map_or(-1, |before| before.end as i64);
+    text.field("master_repl_offset", range.next_position.offset());
+    let end = before.map_or(-1, |before| before.end.0 as i64);
     text.field("second_repl_offset", end);
     let enabled = server.engine.binlog.is_enabled();
     text.field("repl_backlog_active", u8::from(enabled));
@@ -146,6 +142,6 @@ fn history(text: &mut Text, server: &Server) {
     text.field("repl_backlog_first_byte_offset", range.first_position);
     text.field(
         "repl_backlog_histlen",
-        range.next_position - range.first_position.min(range.next_position),
+        range.next_position.since(range.first_position),
     );
 }

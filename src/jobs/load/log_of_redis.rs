@@ -1,6 +1,7 @@
 //! The commands of an append-only file, run as a replica runs its master's: keys do not
 //! expire meanwhile, a transaction is run as a whole. Nothing of it is in the binlog.
 
+use crate::encoding::binlog::Position;
 use crate::exec::{ApplyError, Executor};
 use crate::resp::{Input, Limits, Parser, Progress};
 use crate::state::clients::ClientFlags;
@@ -242,7 +243,9 @@ impl Commands {
 
     fn apply(&mut self, commands: &[&[&[u8]]]) -> Result<(), LogError> {
         // No stream to go on with, so no place in it.
-        let applied = self.executor.apply_commands(&mut self.session, commands, 0);
+        let applied = self
+            .executor
+            .apply_commands(&mut self.session, commands, Position::NONE);
         self.count += commands.len() as u64;
         Ok(applied?)
     }

@@ -19,6 +19,7 @@ use super::{Course, Follower, MAX_ARG_LEN, not_stored};
 use crate::base::num;
 use crate::commands::add_library;
 use crate::commands::field_times::without_field_times;
+use crate::encoding::binlog::{Offset, Position};
 use crate::encoding::system::Upstream;
 use crate::exec::ApplyError;
 use crate::replication::wire;
@@ -49,13 +50,13 @@ type Words<'a> = SmallVec<[&'a [u8]; 8]>;
 /// Where a Redis master's stream is.
 pub(in crate::replication) struct Stream {
     /// Offset of the next byte to apply.
-    next: u64,
+    next: Position,
     /// Bytes behind that which belong to a transaction whose EXEC has not come.
     begun: usize,
     in_transaction: bool,
     parser: Parser,
     /// Up to which offset the data are synced to the disk here.
-    synced: u64,
+    synced: Position,
     /// The master understands how far this is.
     hears: bool,
     /// Fields of hashes came with times of their own, which are not kept here.
@@ -63,13 +64,13 @@ pub(in crate::replication) struct Stream {
 }
 
 impl Stream {
-    fn new(next: u64, hears: bool) -> Stream {
+    fn new(next: Position, hears: bool) -> Stream {
         Stream {
             next,
             begun: 0,
             in_transaction: false,
             parser: Parser::new(),
-            synced: 0,
+            synced: Position::NONE,
             hears,
             lost_times: false,
         }
@@ -128,10 +129,9 @@ impl Follower<'_> {
             next: engine.binlog.range().next_position,
             db: 0,
         });
-        let next = here.next.to_string();
         let answer = match self.distrusted {
             true => peer.ask(&[b"PSYNC", b"?", b"-1"])?,
-            false => self.ask_to_go_on(peer, &here.id, &next)?,
+            false => self.ask_to_go_on(peer, &here.id, here.next)?,
         };
         let words: Vec<&str> = answer.split(' ').collect();
         // A master that knows PSYNC knows what a replica says.
@@ -148,16 +148,16 @@ impl Follower<'_> {
                 }
                 self.session.select(DbIndex(here.db));
                 let addr = &self.session.info.addr;
-                log::info!("link to {addr}: the stream goes on at offset {next}");
+                log::info!("link to {addr}: the stream goes on at {}", here.next);
                 (Some(id), here.next)
             }
             ["+FULLRESYNC", id, offset] => {
                 let id = wire::history_id(id.as_bytes());
-                let offset = num::parse_u64(offset.as_bytes());
+                let offset = num::parse_u64(offset.as_bytes()).map(Offset);
                 let (Some(id), Some(offset)) = (id, offset) else {
                     return Err(End::Malformed);
                 };
-                let at = (Some(id), offset.saturating_add(1));
+                let at = (Some(id), offset.next());
                 self.load(peer, &at)?;
                 at
             }
@@ -174,7 +174,7 @@ impl Follower<'_> {
                     self.session.info.addr
                 );
                 peer.say(&[b"SYNC"])?;
-                let at = (None, 1);
+                let at = (None, Position::FIRST);
                 // And who marks the end of its file waits for it before the stream.
                 hears = matches!(self.load(peer, &at)?, Transfer::Mark(_));
                 at
@@ -186,7 +186,11 @@ impl Follower<'_> {
     }
 
     /// Takes the data set of a master whose stream goes on at this offset.
-    fn load(&mut self, peer: &mut Peer<'_>, at: &(Option<String>, u64)) -> Result<Transfer, End> {
+    fn load(
+        &mut self,
+        peer: &mut Peer<'_>,
+        at: &(Option<String>, Position),
+    ) -> Result<Transfer, End> {
         let server = self.server;
         let link = &server.replication.link;
         link.begin_sync();
@@ -367,7 +371,7 @@ impl Follower<'_> {
     fn run_transaction(
         &mut self,
         whole: &[u8],
-        next: u64,
+        next: Position,
         lost_times: &mut bool,
     ) -> Result<(), End> {
         let mut parser = Parser::new();

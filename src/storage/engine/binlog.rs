@@ -7,7 +7,7 @@
 //! Trimming is a mark below which no row counts. What lies below it goes file by
 //! file, so the log takes some more room on disk than its bounds say.
 
-use crate::encoding::binlog::{Row, key, position};
+use crate::encoding::binlog::{AtomicPosition, Position, Row, key, position};
 use crate::encoding::system::{self, State};
 use crate::storage::engine::log_buffer::{LogBuffer, Received};
 use crate::storage::engine::{ColumnFamily, CommitState, Db, Engine};
@@ -28,15 +28,15 @@ pub struct Binlog {
     /// Held while its front moves.
     pub(in crate::storage) trim: Mutex<()>,
     enabled: AtomicBool,
-    first_position: AtomicU64,
+    first_position: AtomicPosition,
     first_entry: AtomicU64,
     /// How far the log was trimmed when files were dropped last.
-    files_from: AtomicU64,
-    next_position: AtomicU64,
+    files_from: AtomicPosition,
+    next_position: AtomicPosition,
     next_entry: AtomicU64,
     watchers: RwLock<Vec<Arc<Watcher>>>,
     watched: AtomicUsize,
-    holds: Mutex<Vec<Arc<AtomicU64>>>,
+    holds: Mutex<Vec<Arc<AtomicPosition>>>,
 }
 
 /// Somebody who wants to know when the binlog grows.
@@ -72,12 +72,12 @@ impl Watcher {
 /// [`BinlogBounds::hold_max_bytes`].
 #[derive(Debug)]
 pub struct Hold {
-    from: Arc<AtomicU64>,
+    from: Arc<AtomicPosition>,
 }
 
 impl Hold {
     /// Lets everything before `position` go.
-    pub fn advance(&self, position: u64) {
+    pub fn advance(&self, position: Position) {
         self.from.fetch_max(position, Ordering::AcqRel);
     }
 }
@@ -86,9 +86,9 @@ impl Hold {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BinlogRange {
     /// Position of the first byte still there.
-    pub first_position: u64,
+    pub first_position: Position,
     /// Position that the next byte will have.
-    pub next_position: u64,
+    pub next_position: Position,
     /// Number of the first entry still there.
     pub first_entry: u64,
     /// Number that the next entry will have.
@@ -105,7 +105,7 @@ impl Binlog {
     ) -> Result<Binlog> {
         let trimmed = match db.get_cf(system_cf, system::TRIMMED)? {
             Some(row) => position(&row)?,
-            None => 0,
+            None => Position::NONE,
         };
         let mut rows = db.raw_iterator_cf(cf);
         rows.seek(key(trimmed));
@@ -117,10 +117,10 @@ impl Binlog {
         Ok(Binlog {
             trim: Mutex::default(),
             enabled: AtomicBool::new(enabled),
-            first_position: AtomicU64::new(first_position),
+            first_position: AtomicPosition::new(first_position),
             first_entry: AtomicU64::new(first_entry),
-            files_from: AtomicU64::new(0),
-            next_position: AtomicU64::new(state.binlog_position),
+            files_from: AtomicPosition::default(),
+            next_position: AtomicPosition::new(state.binlog_position),
             next_entry: AtomicU64::new(state.binlog_entry),
             watchers: RwLock::default(),
             watched: AtomicUsize::new(0),
@@ -155,14 +155,14 @@ impl Binlog {
     }
 
     /// Keeps everything from `position` on; an end of that is the drop of the hold.
-    fn hold(&self, position: u64) -> Hold {
-        let from = Arc::new(AtomicU64::new(position));
+    fn hold(&self, position: Position) -> Hold {
+        let from = Arc::new(AtomicPosition::new(position));
         self.holds.lock().push(from.clone());
         Hold { from }
     }
 
     /// The lowest position that somebody holds.
-    fn held(&self) -> Option<u64> {
+    fn held(&self) -> Option<Position> {
         let mut holds = self.holds.lock();
         holds.retain(|from| Arc::strong_count(from) > 1);
         holds.iter().map(|from| from.load(Ordering::Acquire)).min()
@@ -177,7 +177,7 @@ impl Binlog {
         self.next_position
             .store(state.binlog_position, Ordering::Release);
         self.next_entry.store(state.binlog_entry, Ordering::Release);
-        self.files_from.store(0, Ordering::Relaxed);
+        self.files_from.store(Position::NONE, Ordering::Relaxed);
     }
 
     /// Whether commits are logged.
@@ -211,7 +211,7 @@ pub struct BinlogBounds {
 
 #[derive(Debug, Clone, Copy)]
 struct RowHead {
-    position: u64,
+    position: Position,
     entry: u64,
     unix_ms: u64,
 }
@@ -266,7 +266,7 @@ impl Engine {
         commit.history = self.renewed_history(at, batch)?;
         let row = log.complete(commit.state.binlog_entry, unix_ms);
         batch.put_cf(&self.binlog_cf, key(at), row);
-        commit.state.binlog_position += log.command_bytes();
+        commit.state.binlog_position = at + log.command_bytes();
         commit.state.binlog_entry += u64::from(log.entries);
         Ok(())
     }
@@ -291,7 +291,7 @@ impl Engine {
             if self.binlog.is_enabled() {
                 batch.put_cf(&self.binlog_cf, key(at), value);
             }
-            at += row.bytes.len() as u64;
+            at = at + row.bytes.len() as u64;
             entry += u64::from(row.entries);
             start = end;
         }
@@ -313,7 +313,7 @@ impl Engine {
 
     /// Holds the binlog from `position` on, or from the first row that is still
     /// there; says what there is.
-    pub fn hold_binlog(&self, position: u64) -> (Hold, BinlogRange) {
+    pub fn hold_binlog(&self, position: Position) -> (Hold, BinlogRange) {
         // A trim that has begun does not know of this hold.
         let _no_trim = self.binlog.trim.lock();
         (self.binlog.hold(position), self.binlog.range())
@@ -321,7 +321,7 @@ impl Engine {
 
     /// Where the row begins that has the byte at `position`: there itself for the
     /// byte that comes next. `None` if no row has it.
-    pub fn row_at(&self, position: u64) -> Result<Option<u64>> {
+    pub fn row_at(&self, position: Position) -> Result<Option<Position>> {
         let range = self.binlog.range();
         if position == range.next_position {
             return Ok(Some(position));
@@ -337,7 +337,7 @@ impl Engine {
         };
         let start = self::position(row_key)?;
         let len = Row::decode(value)?.bytes.len() as u64;
-        Ok((position - start < len).then_some(start))
+        Ok((position.since(start) < len).then_some(start))
     }
 
     /// Drops the oldest rows until the log is within all bounds; what that costs
@@ -350,8 +350,8 @@ impl Engine {
         }
         let first = self.row_from(range.first_position, range)?;
         let by_bytes = match bounds.max_bytes {
-            0 => 0,
-            bytes => range.next_position.saturating_sub(bytes),
+            0 => Position::NONE,
+            bytes => range.next_position.before(bytes),
         };
         let first_entry = range.next_entry.saturating_sub(bounds.max_entries);
         let within = by_bytes <= first.position
@@ -387,29 +387,31 @@ impl Engine {
             true => SMALL_STEP,
             false => FILES_STEP,
         };
-        if to.position - files_from.load(Ordering::Relaxed).min(to.position) >= step {
+        if to.position.since(files_from.load(Ordering::Relaxed)) >= step {
             // Files that are gone stay gone: so must the mark.
             self.sync_wal()?;
             // Both ends count.
-            let last = key(to.position - 1);
+            let last = key(to.position.before(1));
             self.db
-                .delete_file_in_range_cf(&self.binlog_cf, key(0), last)?;
+                .delete_file_in_range_cf(&self.binlog_cf, key(Position::NONE), last)?;
             files_from.store(to.position, Ordering::Relaxed);
         }
         Ok(true)
     }
 
     /// From where on rows stay for those who hold them.
-    fn held_from(&self, bounds: &BinlogBounds, range: BinlogRange) -> u64 {
+    fn held_from(&self, bounds: &BinlogBounds, range: BinlogRange) -> Position {
         let cap = match bounds.hold_max_bytes {
-            0 => 0,
-            bytes => range.next_position.saturating_sub(bytes),
+            0 => Position::NONE,
+            bytes => range.next_position.before(bytes),
         };
-        self.binlog.held().map_or(u64::MAX, |from| from.max(cap))
+        self.binlog
+            .held()
+            .map_or(Position::MAX, |from| from.max(cap))
     }
 
     /// The first row at or after `at`; the end of the log if there is none.
-    fn row_from(&self, at: u64, range: BinlogRange) -> Result<RowHead> {
+    fn row_from(&self, at: Position, range: BinlogRange) -> Result<RowHead> {
         let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
         rows.seek(key(at.max(range.first_position)));
         if let Some((key, value)) = rows.item() {
@@ -430,10 +432,10 @@ impl Engine {
 
     /// The position of the first row that `wanted` holds for, by bisection: it
     /// must hold for all rows after that one.
-    fn first_row(&self, range: BinlogRange, wanted: impl Fn(RowHead) -> bool) -> Result<u64> {
+    fn first_row(&self, range: BinlogRange, wanted: impl Fn(RowHead) -> bool) -> Result<Position> {
         let (mut low, mut high) = (range.first_position, range.next_position);
         while low < high {
-            let middle = low + (high - low) / 2;
+            let middle = low + high.since(low) / 2;
             if wanted(self.row_from(middle, range)?) {
                 high = middle;
             } else {
@@ -445,7 +447,11 @@ impl Engine {
 
     /// Calls `each` with position and row for all rows from `from` on, until it
     /// says false.
-    pub fn read_binlog(&self, from: u64, mut each: impl FnMut(u64, Row<'_>) -> bool) -> Result<()> {
+    pub fn read_binlog(
+        &self,
+        from: Position,
+        mut each: impl FnMut(Position, Row<'_>) -> bool,
+    ) -> Result<()> {
         let mut rows = self.db.raw_iterator_cf(&self.binlog_cf);
         rows.seek(key(from));
         while let Some((key, value)) = rows.item() {
@@ -480,11 +486,11 @@ mod tests {
         }
         starts.dedup();
         let (first, end) = (starts[0], starts[starts.len() - 1]);
-        for position in first..=end {
+        for position in (first.0..=end.0).map(Position) {
             let start = starts.iter().rev().find(|start| **start <= position);
             assert_eq!(engine.row_at(position).expect("a row"), start.copied());
         }
-        assert_eq!(engine.row_at(first - 1).expect("no row"), None);
+        assert_eq!(engine.row_at(first.before(1)).expect("no row"), None);
         assert_eq!(engine.row_at(end + 1).expect("no row"), None);
     }
 
@@ -520,7 +526,10 @@ mod tests {
             assert!(engine.trim_binlog(&bounds).expect("a trim"));
             let range = engine.binlog.range();
             assert_eq!(range.next_entry - range.first_entry, entries);
-            assert_eq!(engine.row_at(range.first_position - 1).expect("none"), None);
+            assert_eq!(
+                engine.row_at(range.first_position.before(1)).expect("none"),
+                None
+            );
             assert_eq!(
                 engine.check().expect("a check").faults,
                 Vec::<String>::new()
@@ -594,7 +603,7 @@ mod tests {
         let mut bounds = BOUNDS;
         assert!(!engine.trim_binlog(&bounds).expect("a trim"));
         assert_eq!(engine.binlog.range(), all);
-        bounds.max_bytes = (all.next_position - all.first_position) / 2;
+        bounds.max_bytes = all.next_position.since(all.first_position) / 2;
         assert!(engine.trim_binlog(&bounds).expect("a trim"));
         assert_eq!(engine.binlog.range().first_entry, all.next_entry - 5);
         bounds.oldest_unix_ms = 1_007;

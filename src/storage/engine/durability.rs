@@ -15,6 +15,7 @@
 //! and processor time 1.35 with the fsync thread alone, 1.00 and 1.00 like this; one
 //! client 0.78 and 0.95.
 
+use crate::encoding::binlog::Position;
 use crate::storage::engine::locks::{STRIPES, Stripe};
 use crate::storage::engine::syncs::{LONGEST_WAIT, SyncGathering, SyncQueue};
 use crate::storage::engine::{Engine, fail_point};
@@ -45,7 +46,7 @@ pub enum Sync {
 #[derive(Debug, Clone, Copy)]
 struct Synced {
     /// Everything before this binlog position is there.
-    position: u64,
+    position: Position,
     /// Positions are of this data set: grows when a full sync installs another.
     data_set: u64,
 }
@@ -96,7 +97,7 @@ pub(in crate::storage) struct Durability {
 
 impl Durability {
     /// Of a database whose log ends before this binlog position.
-    pub(in crate::storage) fn new(position: u64) -> Durability {
+    pub(in crate::storage) fn new(position: Position) -> Durability {
         Durability {
             begun: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -314,7 +315,7 @@ impl Engine {
 
     /// The binlog position up to which everything is safe from a crash of the
     /// machine.
-    pub fn synced_position(&self) -> u64 {
+    pub fn synced_position(&self) -> Position {
         self.durability.synced.lock().position
     }
 
@@ -351,7 +352,7 @@ impl Engine {
 
     /// Another data set, all of it synced, has taken the place of the old one:
     /// positions start over.
-    pub(in crate::storage) fn note_data_set(&self, position: u64) {
+    pub(in crate::storage) fn note_data_set(&self, position: Position) {
         let mut synced = self.durability.synced.lock();
         synced.data_set += 1;
         synced.position = position;
@@ -382,7 +383,7 @@ mod tests {
     const US: Duration = Duration::from_micros(1);
 
     fn after(syncs: &[u32]) -> Durability {
-        let durability = Durability::new(0);
+        let durability = Durability::new(Position::NONE);
         for us in syncs {
             durability.note_sync(US * *us);
         }

@@ -12,6 +12,7 @@
 //! no binlog but for those that hold the master's own rows. A replica of a Redis
 //! has a history of its own: see [`crate::storage::engine::upstream`].
 
+use crate::encoding::binlog::Position;
 use crate::encoding::system::Ancestor;
 
 /// A history of writes: its id, and those it continues.
@@ -26,7 +27,7 @@ pub struct History {
 impl History {
     /// Whether somebody who holds the history `id` up to the position `next` has
     /// nothing that this history, which goes up to `end`, lacks.
-    pub fn contains(&self, id: &str, next: u64, end: u64) -> bool {
+    pub fn contains(&self, id: &str, next: Position, end: Position) -> bool {
         if id == self.id {
             return next <= end;
         }
@@ -55,19 +56,19 @@ mod tests {
             ancestors: vec![
                 Ancestor {
                     id: id('a'),
-                    end: 10,
+                    end: Position(10),
                 },
                 Ancestor {
                     id: id('b'),
-                    end: 20,
+                    end: Position(20),
                 },
             ],
         };
-        let has = |digit, next| history.contains(&id(digit), next, 30);
+        let has = |digit, next| history.contains(&id(digit), Position(next), Position(30));
         assert!(has('c', 30) && !has('c', 31));
         assert!(has('b', 20) && !has('b', 21));
         assert!(has('a', 10) && !has('a', 11));
         assert!(!has('d', 1));
-        assert!(!history.contains(&id('b'), 20, 19));
+        assert!(!history.contains(&id('b'), Position(20), Position(19)));
     }
 }

@@ -3,6 +3,7 @@
 
 use super::history::{Following, History};
 use super::{CommitState, Engine, hex, random_bytes};
+use crate::encoding::binlog::Position;
 use crate::encoding::system::{self, Ancestor};
 use crate::storage::{Result, StorageError};
 use parking_lot::RwLock;
@@ -98,7 +99,7 @@ impl Engine {
     /// [`Engine::show_history`] once that is written.
     pub(in crate::storage) fn renewed_history(
         &self,
-        end: u64,
+        end: Position,
         batch: &mut WriteBatch,
     ) -> Result<Option<History>> {
         if !self.lineage.renew_on_write.load(Ordering::Acquire) {
@@ -134,7 +135,7 @@ impl Engine {
         Following(number)
     }
 
-    fn continued(&self, id: &str, end: u64) -> History {
+    fn continued(&self, id: &str, end: Position) -> History {
         let old = self.lineage.history.read();
         let first = self.binlog.range().first_position;
         let mut ancestors = old.ancestors.clone();

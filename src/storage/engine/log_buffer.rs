@@ -1,7 +1,7 @@
 //! What the commands of one pending batch put into the binlog.
 
-use crate::encoding::binlog::HEADER_LEN;
 use crate::encoding::binlog::Row;
+use crate::encoding::binlog::{HEADER_LEN, Position};
 use crate::resp::encode;
 use crate::storage::DbIndex;
 use crate::storage::engine::history::Following;
@@ -34,7 +34,7 @@ pub struct LogBuffer {
 pub(super) struct Received {
     pub(super) following: Following,
     /// Position of each row, and where its value ends in `values`.
-    pub(super) rows: Vec<(u64, usize)>,
+    pub(super) rows: Vec<(Position, usize)>,
     pub(super) values: Vec<u8>,
 }
 
@@ -86,7 +86,7 @@ impl LogBuffer {
     }
 
     /// Logs a received row.
-    pub(in crate::storage) fn push_received(&mut self, at: u64, row: &[u8]) {
+    pub(in crate::storage) fn push_received(&mut self, at: Position, row: &[u8]) {
         if let Some(received) = &mut self.received {
             received.values.extend_from_slice(row);
             received.rows.push((at, received.values.len()));

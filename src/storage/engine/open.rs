@@ -2,7 +2,7 @@
 
 use super::families::is_family;
 use super::{BINLOG, ColumnFamily, DEFAULT, Db, Keyspace, handle, hex, random_bytes, whole};
-use crate::encoding::binlog::FIRST_POSITION;
+use crate::encoding::binlog::Position;
 use crate::encoding::system::{self, Counts, KeyspaceId, State};
 use crate::encoding::{Corrupt, FORMAT_VERSION};
 use crate::storage::engine::options::{RocksOptions, StorageConfig};
@@ -226,7 +226,7 @@ pub(super) fn state(db: &Db, system_cf: &ColumnFamily) -> Result<State> {
         Some(row) => Ok(State::decode(&row)?),
         None => Ok(State {
             next_id: 1,
-            binlog_position: FIRST_POSITION,
+            binlog_position: Position::FIRST,
             ..State::default()
         }),
     }

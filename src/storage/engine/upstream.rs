@@ -9,6 +9,7 @@
 //! The row counts for one position of one history. Any other write of this server
 //! removes it: what it says would not be true any more.
 
+use crate::encoding::binlog::Position;
 use crate::encoding::system::{self, Upstream};
 use crate::storage::DbIndex;
 use crate::storage::engine::history::Following;
@@ -23,7 +24,7 @@ pub(in crate::storage) struct Stream {
     /// gone on with.
     pub(in crate::storage) id: Option<String>,
     /// What the pending batch reaches.
-    pub(in crate::storage) reached: Option<(u64, DbIndex)>,
+    pub(in crate::storage) reached: Option<(Position, DbIndex)>,
 }
 
 impl Engine {
@@ -87,7 +88,7 @@ mod tests {
     fn at(next: u64, db: u16) -> Upstream {
         Upstream {
             id: "0123456789".repeat(4),
-            next,
+            next: Position(next),
             db,
         }
     }
@@ -104,7 +105,7 @@ mod tests {
     fn apply(txn: &mut Txn, next: u64, db: u16) -> Result<(), StorageError> {
         txn.begin(1)?;
         txn.effect(DB, &[b"PING"]);
-        txn.note_reached(next, DbIndex(db));
+        txn.note_reached(Position(next), DbIndex(db));
         txn.commit()
     }
 
@@ -116,7 +117,7 @@ mod tests {
         apply(&mut txn, 10, 3).unwrap();
         // Without anything that is logged, too.
         txn.begin(1).unwrap();
-        txn.note_reached(20, DbIndex(4));
+        txn.note_reached(Position(20), DbIndex(4));
         txn.commit().unwrap();
         engine.make_durable().unwrap();
         assert_eq!(engine.upstream(), Some(at(20, 4)));

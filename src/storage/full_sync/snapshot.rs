@@ -11,6 +11,7 @@
 //! ```
 
 use crate::encoding::Corrupt;
+use crate::encoding::binlog::Position;
 use crate::encoding::reader::Reader;
 use crate::encoding::system::{self, Counts, State};
 use crate::storage::engine::{Db, Engine, Keyspace, read_counts};
@@ -31,7 +32,7 @@ pub struct DataSet {
     /// The history that it is a point of.
     pub history_id: String,
     /// That point: the position of the next row of the binlog.
-    pub position: u64,
+    pub position: Position,
     /// The number of the next entry of the binlog.
     pub entry: u64,
     /// No collection has this id or a higher one.

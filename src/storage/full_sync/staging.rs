@@ -13,6 +13,7 @@
 //! counts, position, replication id, libraries of functions and the key of the
 //! hash change together.
 
+use crate::encoding::binlog::Position;
 use crate::encoding::system::{self, State, Upstream};
 use crate::encoding::{Corrupt, MetaView, tag};
 use crate::storage::engine::history::{Following, History};
@@ -246,7 +247,7 @@ impl Engine {
         self.binlog.restart(&commit.state);
         self.note_data_set(match synced {
             Ok(()) => data_set.position,
-            Err(_) => 0,
+            Err(_) => Position::NONE,
         });
         self.hash.set_key(&data_set.hash_key);
         self.show_history(history);

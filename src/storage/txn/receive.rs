@@ -1,6 +1,7 @@
 //! Transactions that apply what a master sends.
 
 use super::Txn;
+use crate::encoding::binlog::Position;
 use crate::storage::DbIndex;
 use crate::storage::engine::history::Following;
 use crate::storage::engine::upstream::Stream;
@@ -20,7 +21,7 @@ impl Txn {
 
     /// Notes that what is pending applies the stream up to the offset before `next`,
     /// and in which DB it goes on.
-    pub fn note_reached(&mut self, next: u64, db: DbIndex) {
+    pub fn note_reached(&mut self, next: Position, db: DbIndex) {
         if let Some(stream) = &mut self.batch.log.stream {
             stream.reached = Some((next, db));
         }
@@ -39,7 +40,7 @@ impl Txn {
     }
 
     /// Logs a row of the master's binlog, whose commands this transaction has run.
-    pub fn log_received(&mut self, position: u64, row: &[u8]) {
+    pub fn log_received(&mut self, position: Position, row: &[u8]) {
         self.view.batch.log.push_received(position, row);
     }
 }
