@@ -12,3 +12,4 @@ pub mod lzf;
 pub mod num;
 pub mod one_line;
 pub mod recurring;
+pub mod time;

@@ -39,6 +39,7 @@ pub use dispatch::{Ended, Parked};
 pub use outcome::{Outcome, Stop};
 pub use unit::Scope;
 
+use crate::base::time::UnixMs;
 use crate::commands::table::names::Names;
 use crate::state::Server;
 use crate::state::config::Config;
@@ -75,7 +76,7 @@ struct Thread {
     /// What clients call commands.
     names: Names,
     /// The clock of the test harness; otherwise real time counts.
-    fixed_now_ms: Option<u64>,
+    fixed_now_ms: Option<UnixMs>,
     /// Whether scripts run here for a slice of time only.
     slices: bool,
     /// Where scripts run for as long as they need, if that is here.
@@ -93,7 +94,7 @@ struct Thread {
 #[derive(Default)]
 struct Tick {
     /// The time that its commands go by, Unix ms.
-    now_ms: u64,
+    now_ms: UnixMs,
     /// When it began, on the monotonic clock, in µs.
     started_us: u64,
     /// When the command before ended.
@@ -201,12 +202,12 @@ impl Executor {
     }
 
     /// The time of this tick, Unix ms.
-    pub fn now_ms(&self) -> u64 {
+    pub fn now_ms(&self) -> UnixMs {
         self.tick.now_ms
     }
 
     /// Sets the time for good (tests).
-    pub fn fix_clock(&mut self, now_ms: u64) {
+    pub fn fix_clock(&mut self, now_ms: UnixMs) {
         self.thread.fixed_now_ms = Some(now_ms);
     }
 

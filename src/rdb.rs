@@ -38,6 +38,7 @@ pub mod stream;
 pub mod ziplist;
 pub mod zipmap;
 
+use crate::base::time::UnixMs;
 use crate::encoding::stream::StreamId;
 
 #[cfg(test)]
@@ -136,7 +137,7 @@ pub enum Element<'a> {
         /// Its value.
         value: &'a [u8],
         /// When the field expires, Unix ms; 0 for never.
-        expire_ms: u64,
+        expire_ms: UnixMs,
     },
     /// A part of a stream.
     Stream(StreamPart<'a>),

@@ -630,5 +630,5 @@ fn keys(server: &Server) -> u64 {
 
 /// When the server was started, for INFO.
 pub fn uptime_s(server: &Server) -> u64 {
-    clock::unix_ms().saturating_sub(server.started_ms) / 1000
+    clock::unix_ms().since(server.started_ms) / 1000
 }

@@ -70,6 +70,7 @@ pub use clients::{ClientInfo, Clients};
 pub use mailbox::{Mailbox, Message};
 pub use session::Session;
 
+use crate::base::time::UnixMs;
 use crate::storage::Engine;
 use crate::storage::engine::listeners::Change;
 use crate::sys::clock;
@@ -113,7 +114,7 @@ pub enum PauseMode {
 #[derive(Debug, Clone, Copy)]
 pub struct Pause {
     /// Until when, Unix ms.
-    pub until_ms: u64,
+    pub until_ms: UnixMs,
     /// What it holds back.
     pub mode: PauseMode,
 }
@@ -176,7 +177,7 @@ pub struct Server {
     /// 40 hexadecimal digits, new at every start.
     pub run_id: String,
     /// When the server started, Unix ms.
-    pub started_ms: u64,
+    pub started_ms: UnixMs,
     /// SAVE and BGSAVE.
     pub saves: Arc<Saves>,
     /// Whether BGREWRITEAOF runs: a full compaction.
@@ -351,7 +352,7 @@ impl Server {
     }
 
     /// Whether clients that send to others should wait: see [`delivery`].
-    pub fn is_swamped(&self, now_ms: u64) -> bool {
+    pub fn is_swamped(&self, now_ms: UnixMs) -> bool {
         let mut mailboxes = self.mailboxes().iter();
         mailboxes.any(|mailbox| mailbox.deliveries.is_busy(now_ms))
     }
@@ -487,14 +488,14 @@ impl Server {
     }
 
     /// The pause in force at `now_ms`, if any. Costs one load when there is none.
-    pub fn pause_at(&self, now_ms: u64) -> Option<Pause> {
+    pub fn pause_at(&self, now_ms: UnixMs) -> Option<Pause> {
         if !self.paused.load(Ordering::Acquire) {
             return None;
         }
         let pauses = *self.pauses.read();
         let client = pauses.client.filter(|pause| now_ms < pause.until_ms);
         let handover = (pauses.failover || pauses.shutdown).then_some(Pause {
-            until_ms: u64::MAX,
+            until_ms: UnixMs::MAX,
             mode: PauseMode::Writes,
         });
         client

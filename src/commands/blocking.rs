@@ -39,7 +39,7 @@ pub fn timeout_in_ms(arg: &[u8]) -> Result<u64, Error> {
 fn checked_timeout(ms: i64) -> Result<u64, Error> {
     let ms = u64::try_from(ms).map_err(|_| Error::text("ERR timeout is negative"))?;
     // Like the time itself, the end of the wait must be an i64.
-    let end = ms.checked_add(crate::sys::clock::unix_ms());
+    let end = ms.checked_add(crate::sys::clock::unix_ms().0);
     match end.is_some_and(|end| i64::try_from(end).is_ok()) {
         true => Ok(ms),
         false => Err(TOO_LONG),

@@ -156,9 +156,9 @@ fn pause(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let timeout_ms =
         u64::try_from(timeout_ms).map_err(|_| Error::text("ERR timeout is negative"))?;
     let now_ms = clock::unix_ms();
-    let until_ms = now_ms
-        .checked_add(timeout_ms)
-        .filter(|until_ms| i64::try_from(*until_ms).is_ok())
+    let until_ms = now_ms + timeout_ms;
+    let until_ms = Some(until_ms)
+        .filter(|until_ms| i64::try_from(until_ms.0).is_ok())
         .ok_or(Error::text("ERR timeout is out of range"))?;
     let mut pause = Pause { until_ms, mode };
     // A pause in force is never shortened or weakened.

@@ -214,7 +214,7 @@ fn object(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
         .accesses
         .idle_s(ctx.view.key_hash(ctx.db, key), now_ms);
     // The clock of Redis: seconds, of which it keeps 24 bits.
-    let used_s = (now_ms / 1000).saturating_sub(idle_s) & 0x00ff_ffff;
+    let used_s = (now_ms.0 / 1000).saturating_sub(idle_s) & 0x00ff_ffff;
     ctx.reply.simple(&format!(
         "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:{used_s} \
          lru_seconds_idle:{idle_s} type:{} in_rows:{rows} expire_ms:{}",

@@ -3,6 +3,7 @@
 
 use super::args::Options;
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::base::time::UnixMs;
 use crate::commands::table::spec::Group;
 use crate::rdb;
 use crate::rdb::encode::Encoder;
@@ -104,9 +105,9 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let now_ms = ctx.txn.now_ms();
     let ttl = u64::try_from(super::args::int(args[2])?).map_err(|_| BAD_TTL)?;
     let expire_ms = match ttl {
-        0 => 0,
-        at_ms if options.absolute => at_ms,
-        ttl_ms => ttl_ms.saturating_add(now_ms),
+        0 => UnixMs::NONE,
+        at_ms if options.absolute => UnixMs(at_ms),
+        ttl_ms => now_ms + ttl_ms,
     };
     let payload =
         payload::open_with(bytes, checksum(ctx.server)).map_err(|error| refusal(error.into()))?;
@@ -120,7 +121,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ctx.txn.vacate_key(db, key, old, false)?;
     }
     let taken = restore_value(ctx.txn, db, key, &payload, expire_ms, max_bytes).map_err(refusal)?;
-    let past = expire_ms != 0 && expire_ms <= ctx.txn.expiry_now_ms();
+    let past = expire_ms.is_some() && expire_ms <= ctx.txn.expiry_now_ms();
     if !past {
         ctx.server.stats.lost_field_times(taken.timed_fields);
     }
@@ -155,7 +156,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 /// this server's own encoding. The payload that came may be of a version that a replica
 /// does not read, or hold what means another value at another time: fields of hashes
 /// that expire.
-fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: u64) -> CmdResult {
+fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: UnixMs) -> CmdResult {
     if !ctx.txn.is_logged() {
         ctx.txn.no_effect();
         return Ok(());
@@ -166,7 +167,7 @@ fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: u64) -> CmdResult {
     let view = &mut **ctx.txn;
     let payload = dump::payload(view, ctx.db, Stored::of(&found), &mut encoder, u64::MAX)?;
     let mut digits = itoa::Buffer::new();
-    let at_ms = digits.format(expire_ms).as_bytes();
+    let at_ms = digits.format(expire_ms.0).as_bytes();
     let effect: [&[u8]; 6] = [b"RESTORE", key, at_ms, &payload, b"REPLACE", b"ABSTTL"];
     ctx.txn.effect(ctx.db, &effect);
     Ok(())

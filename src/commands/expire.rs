@@ -6,6 +6,7 @@
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::commands::table::spec::Group;
 use crate::storage::txn::events::Class;
 use crate::types::keyspace;
@@ -59,9 +60,9 @@ impl Conditions {
 
     /// Whether they let a key that expires at `current_ms` (0: never, which is
     /// later than any time) expire at `when_ms`.
-    fn allow(&self, current_ms: u64, when_ms: i64) -> bool {
-        let expires = current_ms != 0;
-        let current_ms = i64::try_from(current_ms).unwrap_or(i64::MAX);
+    fn allow(&self, current_ms: UnixMs, when_ms: i64) -> bool {
+        let expires = current_ms.is_some();
+        let current_ms = current_ms.as_i64();
         !(self.nx && expires
             || self.xx && !expires
             || self.gt && (!expires || when_ms <= current_ms)
@@ -70,9 +71,9 @@ impl Conditions {
 }
 
 /// The moment that an argument means, in Unix ms; may lie before 1970.
-fn moment_ms(arg: &[u8], unit: Unit, now_ms: u64) -> Result<i64, Error> {
+fn moment_ms(arg: &[u8], unit: Unit, now_ms: UnixMs) -> Result<i64, Error> {
     let start_ms = match unit.from_now {
-        true => i64::try_from(now_ms).unwrap_or(i64::MAX),
+        true => now_ms.as_i64(),
         false => 0,
     };
     args::int(arg)?
@@ -100,7 +101,7 @@ fn set_expiry(ctx: &mut WriteCtx<'_>, args: &[&[u8]], unit: Unit) -> CmdResult {
         return Ok(());
     }
     // A replica leaves it to its master to delete.
-    match u64::try_from(when_ms) {
+    match u64::try_from(when_ms).map(UnixMs) {
         Ok(expire_ms) if expire_ms > ctx.txn.expiry_now_ms() => {
             ctx.txn.set_expiry(ctx.db, key, &found, expire_ms)?;
             let mut text = Vec::new();
@@ -156,8 +157,8 @@ fn pexpireat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 fn persist(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let key = args[1];
     let persisted = match ctx.txn.lookup(ctx.db, key)? {
-        Some(found) if found.meta.expire_ms != 0 => {
-            ctx.txn.set_expiry(ctx.db, key, &found, 0)?;
+        Some(found) if found.meta.expire_ms.is_some() => {
+            ctx.txn.set_expiry(ctx.db, key, &found, UnixMs::NONE)?;
             ctx.event(Class::GENERIC, "persist", key);
             1
         }
@@ -169,10 +170,10 @@ fn persist(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 /// Answers −2 for no key, −1 for no expiry, else what `show` makes of the
 /// moment and of now (Unix ms).
-fn tell(ctx: &mut ReadCtx<'_>, key: &[u8], show: impl FnOnce(u64, u64) -> u64) -> CmdResult {
+fn tell(ctx: &mut ReadCtx<'_>, key: &[u8], show: impl FnOnce(UnixMs, UnixMs) -> u64) -> CmdResult {
     let answer = match keyspace::head(ctx.view, ctx.db, key)? {
         None => -2,
-        Some(head) if head.expire_ms == 0 => -1,
+        Some(head) if !head.expire_ms.is_some() => -1,
         Some(head) => {
             let shown = show(head.expire_ms, ctx.view.now_ms());
             i64::try_from(shown).unwrap_or(i64::MAX)
@@ -187,19 +188,19 @@ fn rounded_s(ms: u64) -> u64 {
 }
 
 fn ttl(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    tell(ctx, args[1], |at, now| rounded_s(at.saturating_sub(now)))
+    tell(ctx, args[1], |at, now| rounded_s(at.since(now)))
 }
 
 fn pttl(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    tell(ctx, args[1], u64::saturating_sub)
+    tell(ctx, args[1], UnixMs::since)
 }
 
 fn expiretime(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    tell(ctx, args[1], |at, _| rounded_s(at))
+    tell(ctx, args[1], |at, _| rounded_s(at.0))
 }
 
 fn pexpiretime(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    tell(ctx, args[1], |at, _| at)
+    tell(ctx, args[1], |at, _| at.0)
 }
 
 const CHANGED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))];

@@ -344,7 +344,7 @@ fn failover(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let now_ms = crate::sys::clock::unix_ms();
     desired.failover = Some(Failover {
         target: chosen,
-        deadline_ms: timeout_ms.map(|ms| now_ms.saturating_add(ms)),
+        deadline_ms: timeout_ms.map(|ms| now_ms + ms),
         force,
         in_progress: false,
     });

@@ -10,6 +10,7 @@
 use super::args::Options;
 use super::info::{KEDIS_VERSION, REDIS_VERSION};
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
+use crate::base::time::UnixMs;
 use crate::commands::table::spec::Group;
 use crate::state::config::Config;
 use crate::state::saves::Turn;
@@ -193,12 +194,12 @@ fn rdb_target(ctx: &SessionCtx<'_>, name: &[u8]) -> Result<Target, Error> {
 }
 
 /// What an RDB file says of its writer.
-pub fn about(now_ms: u64) -> [(&'static str, String); 4] {
+pub fn about(now_ms: UnixMs) -> [(&'static str, String); 4] {
     [
         ("redis-ver", REDIS_VERSION.to_owned()),
         ("kedis-ver", KEDIS_VERSION.to_owned()),
         ("redis-bits", "64".to_owned()),
-        ("ctime", (now_ms / 1000).to_string()),
+        ("ctime", (now_ms.0 / 1000).to_string()),
     ]
 }
 

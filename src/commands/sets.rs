@@ -3,6 +3,7 @@
 use super::args::{self, Options};
 use super::elements::{self, ScanRequest};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
+use crate::base::time::UnixMs;
 use crate::commands::table::spec::Group;
 use crate::encoding::ValueType;
 use crate::storage::txn::events::Class;
@@ -277,7 +278,7 @@ fn store_result(
         set.append(ctx.txn, result.member(), &[])?;
     }
     let len = set.len();
-    set.save_over(ctx.txn, args[1], 0)?;
+    set.save_over(ctx.txn, args[1], UnixMs::NONE)?;
     if len > 0 {
         ctx.event(Class::SET, event, args[1]);
     }

@@ -3,6 +3,7 @@
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::longdouble::{self, LongDouble};
+use crate::base::time::UnixMs;
 use crate::commands::table::spec::Group;
 use crate::encoding::meta::StringForm;
 use crate::resp::Reply;
@@ -146,7 +147,7 @@ impl<'a> Ttl<'a> {
 }
 
 /// When a key expires, Unix ms; `command` is named in the error.
-fn expire_ms(when: When, number: &[u8], now_ms: u64, command: &str) -> Result<u64, Error> {
+fn expire_ms(when: When, number: &[u8], now_ms: UnixMs, command: &str) -> Result<UnixMs, Error> {
     let number = args::int(number)?;
     let absolute = || {
         let number = u64::try_from(number).ok().filter(|n| *n > 0)?;
@@ -155,10 +156,10 @@ fn expire_ms(when: When, number: &[u8], now_ms: u64, command: &str) -> Result<u6
             When::Px | When::Pxat => number,
         };
         let ms = match when {
-            When::Ex | When::Px => ms.checked_add(now_ms)?,
+            When::Ex | When::Px => ms.checked_add(now_ms.0)?,
             When::Exat | When::Pxat => ms,
         };
-        (ms <= i64::MAX.unsigned_abs()).then_some(ms)
+        (ms <= i64::MAX.unsigned_abs()).then_some(UnixMs(ms))
     };
     absolute()
         .ok_or_else(|| Error::owned(format!("ERR invalid expire time in '{command}' command")))
@@ -258,7 +259,7 @@ fn state_set(ctx: &mut WriteCtx<'_>, key: &[u8], value: &[u8], expiry: Expiry) {
         Expiry::Keep => ctx.txn.effect(ctx.db, &[b"SET", key, value, b"KEEPTTL"]),
         Expiry::At(ms) => {
             let mut text = itoa::Buffer::new();
-            let ms = text.format(ms).as_bytes();
+            let ms = text.format(ms.0).as_bytes();
             ctx.txn.effect(ctx.db, &[b"SET", key, value, b"PXAT", ms]);
         }
     }
@@ -333,10 +334,10 @@ fn getex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let now_ms = ctx.txn.now_ms();
     let new_ms = match ttl {
         Ttl::None => return Ok(()),
-        Ttl::Word => 0,
+        Ttl::Word => UnixMs::NONE,
         Ttl::At(when, number) => expire_ms(when, number, now_ms, "getex")?,
     };
-    if new_ms != 0 && new_ms <= ctx.txn.expiry_now_ms() {
+    if new_ms.is_some() && new_ms <= ctx.txn.expiry_now_ms() {
         return remove(ctx, key);
     }
     let Some(old) = ctx.txn.lookup(ctx.db, key)? else {
@@ -346,12 +347,12 @@ fn getex(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         return Ok(());
     }
     ctx.txn.set_expiry(ctx.db, key, &old, new_ms)?;
-    if new_ms == 0 {
+    if !new_ms.is_some() {
         ctx.txn.effect(ctx.db, &[b"PERSIST", key]);
         ctx.event(Class::GENERIC, "persist", key);
     } else {
         let mut text = itoa::Buffer::new();
-        let ms = text.format(new_ms).as_bytes();
+        let ms = text.format(new_ms.0).as_bytes();
         ctx.txn.effect(ctx.db, &[b"PEXPIREAT", key, ms]);
         ctx.event(Class::GENERIC, "expire", key);
     }

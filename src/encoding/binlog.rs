@@ -11,6 +11,7 @@
 //! Commands between MULTI and EXEC, which never span rows, belong together.
 
 use super::{Corrupt, reader::Reader};
+use crate::base::time::UnixMs;
 use std::fmt;
 use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,7 +122,7 @@ pub struct Row<'a> {
     /// How many commands the row has; SELECT, MULTI and EXEC are not counted.
     pub entries: u32,
     /// When it was committed.
-    pub unix_ms: u64,
+    pub unix_ms: UnixMs,
     /// The commands.
     pub bytes: &'a [u8],
 }
@@ -138,7 +139,7 @@ impl<'a> Row<'a> {
         let mut head = [0; HEADER_LEN];
         head[..8].copy_from_slice(&self.first_entry.to_be_bytes());
         head[8..12].copy_from_slice(&self.entries.to_be_bytes());
-        head[12..].copy_from_slice(&self.unix_ms.to_be_bytes());
+        head[12..].copy_from_slice(&self.unix_ms.0.to_be_bytes());
         head
     }
 
@@ -148,7 +149,7 @@ impl<'a> Row<'a> {
         Ok(Row {
             first_entry: r.u64()?,
             entries: r.u32()?,
-            unix_ms: r.u64()?,
+            unix_ms: r.u64().map(UnixMs)?,
             bytes: r.rest(),
         })
     }

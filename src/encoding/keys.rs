@@ -1,6 +1,7 @@
 //! The keys of all rows of a DB's column family.
 
 use super::{CollectionId, Corrupt, ValueType, reader::Reader, score, tag};
+use crate::base::time::UnixMs;
 use smallvec::SmallVec;
 
 /// A row's key; most fit without an allocation.
@@ -107,20 +108,20 @@ pub fn split_by_score(row_key: &[u8]) -> Result<(f64, &[u8]), Corrupt> {
 }
 
 /// `0C ‖ expire ms ‖ user key`.
-pub fn ttl(expire_ms: u64, user_key: &[u8]) -> RowKey {
-    build(tag::TTL, &[&expire_ms.to_be_bytes(), user_key])
+pub fn ttl(expire_ms: UnixMs, user_key: &[u8]) -> RowKey {
+    build(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key])
 }
 
 /// `0C ‖ expire ms`, where a walk over the TTL index starts or ends.
-pub fn ttl_from(expire_ms: u64) -> RowKey {
-    build(tag::TTL, &[&expire_ms.to_be_bytes()])
+pub fn ttl_from(expire_ms: UnixMs) -> RowKey {
+    build(tag::TTL, &[&expire_ms.0.to_be_bytes()])
 }
 
 /// Expiry and user key of a TTL row.
-pub fn split_ttl(row_key: &[u8]) -> Result<(u64, &[u8]), Corrupt> {
+pub fn split_ttl(row_key: &[u8]) -> Result<(UnixMs, &[u8]), Corrupt> {
     let mut r = Reader::new(row_key, "TTL");
     r.take(1)?;
-    Ok((r.u64()?, r.rest()))
+    Ok((UnixMs(r.u64()?), r.rest()))
 }
 
 /// `0F ‖ id`.
@@ -176,7 +177,10 @@ mod tests {
         want.extend(id_hex);
         want.extend([0x7F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
         assert_eq!(indexed(tag::LIST_ITEM, id, -1).as_slice(), want);
-        assert_eq!(ttl(0x1234, b"k").as_slice(), b"\x0C\0\0\0\0\0\0\x12\x34k");
+        assert_eq!(
+            ttl(UnixMs(0x1234), b"k").as_slice(),
+            b"\x0C\0\0\0\0\0\0\x12\x34k"
+        );
         assert_eq!(
             by_score(id, 0.0, b"m").as_slice(),
             b"\x0B\0\0\0\0\0\0\x01\x02\x80\0\0\0\0\0\0\0m"

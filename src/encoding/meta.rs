@@ -20,6 +20,7 @@
 //! over the tombstones that pops leave at the ends.
 
 use super::{CollectionId, Corrupt, ValueType, reader::Reader};
+use crate::base::time::UnixMs;
 
 /// Bytes before the body.
 pub const HEADER_LEN: usize = 10;
@@ -71,7 +72,7 @@ pub struct Meta {
     /// How a string came to be.
     pub form: StringForm,
     /// When the key expires, in Unix milliseconds; 0 for never.
-    pub expire_ms: u64,
+    pub expire_ms: UnixMs,
 }
 
 impl Meta {
@@ -81,20 +82,20 @@ impl Meta {
             kind,
             rows: false,
             form: StringForm::Given,
-            expire_ms: 0,
+            expire_ms: UnixMs::NONE,
         }
     }
 
     /// Whether the key's time is over at `now_ms`.
-    pub fn is_expired(&self, now_ms: u64) -> bool {
-        self.expire_ms != 0 && self.expire_ms <= now_ms
+    pub fn is_expired(&self, now_ms: UnixMs) -> bool {
+        self.expire_ms.is_some() && self.expire_ms <= now_ms
     }
 
     /// The bytes that a row begins with.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let rows = if self.rows { FLAG_ROWS } else { 0 };
         let flags = rows | self.form.flags();
-        let [a, b, c, d, e, f, g, h] = self.expire_ms.to_be_bytes();
+        let [a, b, c, d, e, f, g, h] = self.expire_ms.0.to_be_bytes();
         [self.kind as u8, flags, a, b, c, d, e, f, g, h]
     }
 }
@@ -115,7 +116,7 @@ impl<'a> MetaView<'a> {
         let kind = ValueType::from_byte(r.u8()?).ok_or(Corrupt("meta type"))?;
         let flags = r.u8()?;
         let form = StringForm::of(flags, kind)?;
-        let expire_ms = r.u64()?;
+        let expire_ms = UnixMs(r.u64()?);
         let meta = Meta {
             kind,
             rows: flags & FLAG_ROWS != 0,

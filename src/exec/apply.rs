@@ -19,6 +19,7 @@ use super::Stop;
 use super::dispatch::admission::may_grow;
 use super::dispatch::may_write;
 use super::unit::Scope;
+use crate::base::time::UnixMs;
 use crate::commands::table::registry::Registered;
 use crate::commands::{Command, Error, Flags, Handler, WriteCtx, named_dbs, registry};
 use crate::encoding::Corrupt;
@@ -129,7 +130,7 @@ impl Executor {
         session: &mut Session,
         position: Position,
         value: &[u8],
-    ) -> Result<u64, ApplyError> {
+    ) -> Result<UnixMs, ApplyError> {
         debug_assert!(self.txn.is_received());
         self.tick.last_us = crate::sys::clock::mono_us();
         let row = Row::decode(value)?;

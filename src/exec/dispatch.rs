@@ -555,13 +555,13 @@ impl Executor {
                 true => "fast-command",
                 false => "command",
             };
-            self.note_slow(Slow::Latency(class, ms, self.tick.now_ms / 1000));
+            self.note_slow(Slow::Latency(class, ms, self.tick.now_ms.0 / 1000));
         }
         let limit = self.thread.config.slowlog_log_slower_than_us;
         let slow = limit >= 0 && usec >= limit as u64;
         if slow && !found.command.flags.contains(Flags::SKIP_SLOWLOG) {
             let hidden = secrets::visible(found.command, args);
-            let (at_s, info) = (self.tick.now_ms / 1000, &session.info);
+            let (at_s, info) = (self.tick.now_ms.0 / 1000, &session.info);
             let entry = Entry::new(&hidden, usec, at_s, &info.addr, &info.names.lock().name);
             self.note_slow(Slow::Log(
                 entry,

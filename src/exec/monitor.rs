@@ -151,7 +151,7 @@ mod tests {
             "127.0.0.1:2".into(),
             -1,
             0,
-            0,
+            crate::base::time::UnixMs::NONE,
             ClientFlags::empty(),
         );
         let info = Arc::new(info);

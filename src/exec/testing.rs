@@ -2,6 +2,7 @@
 //! clock that stands still until the test moves it.
 
 use super::Executor;
+use crate::base::time::UnixMs;
 use crate::commands::registry;
 use crate::resp::{Reply, Value, decode};
 use crate::state::clients::ClientFlags;
@@ -17,12 +18,12 @@ use std::sync::Arc;
 pub struct Client {
     executor: Executor,
     session: Session,
-    now_ms: u64,
+    now_ms: UnixMs,
     dir: Arc<tempfile::TempDir>,
 }
 
 /// The time at which every test starts, Unix ms.
-pub const START_MS: u64 = 1_800_000_000_000;
+pub const START_MS: UnixMs = UnixMs(1_800_000_000_000);
 
 impl Client {
     /// A client of a new, empty server.
@@ -60,7 +61,7 @@ impl Client {
         self
     }
 
-    fn of(server: Arc<Server>, dir: Arc<tempfile::TempDir>, now_ms: u64) -> Client {
+    fn of(server: Arc<Server>, dir: Arc<tempfile::TempDir>, now_ms: UnixMs) -> Client {
         let id = server.clients.new_id();
         let info = ClientInfo::new(
             id,
@@ -85,7 +86,7 @@ impl Client {
 
     /// Moves the clock.
     pub fn advance_ms(&mut self, ms: u64) {
-        self.now_ms += ms;
+        self.now_ms = self.now_ms + ms;
         self.executor.fix_clock(self.now_ms);
     }
 

@@ -2,6 +2,7 @@
 //! replies came to be shorter than announced.
 
 use super::testing::Client;
+use crate::base::time::UnixMs;
 use crate::encoding::tag;
 use crate::storage::full_sync::snapshot::DataSet;
 use crate::storage::full_sync::staging::Staging;
@@ -171,10 +172,10 @@ fn a_data_set_that_does_not_agree_is_not_installed() {
     }
     let mut txn = Txn::new(engine);
     let following = txn
-        .begin_following(1, |engine| Some(engine.begin_following()))
+        .begin_following(UnixMs(1), |engine| Some(engine.begin_following()))
         .unwrap()
         .unwrap();
-    let done = txn.install(staging, &set, following, 1, || {});
+    let done = txn.install(staging, &set, following, UnixMs(1), || {});
     assert!(
         matches!(done, Err(StorageError::Disagrees { .. })),
         "{done:?}"

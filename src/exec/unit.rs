@@ -306,6 +306,7 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::exec::testing::Client;
     use crate::resp::Value;
     use crate::storage::Txn;
@@ -433,7 +434,7 @@ mod tests {
     fn a_key_that_another_thread_holds_is_a_conflict() {
         let mut client = Client::new();
         let mut other = Txn::new(client.server().engine.clone());
-        other.begin(0).unwrap();
+        other.begin(UnixMs(0)).unwrap();
         let held = other.key_hash(DbIndex(0), b"held");
         other.lock([held].into_iter()).unwrap();
         let lines = ["SET a 1", "SET held 2"];

@@ -76,7 +76,7 @@ impl Executor {
         reply.bound(&self.server, 0);
         worker.begin();
         self.start_tick();
-        let waited_ms = self.tick.now_ms.saturating_sub(job.wanted_since_ms);
+        let waited_ms = self.tick.now_ms.since(job.wanted_since_ms);
         let waits = job.wanted > 0 && waited_ms < IN_VAIN_MS;
         if waits && !self.server.find_room(self.config(), job.wanted) {
             worker.end();

@@ -4,6 +4,7 @@
 
 use super::StopSign;
 use crate::base::recurring::Recurring;
+use crate::base::time::UnixMs;
 use crate::state::Server;
 use crate::storage::engine::binlog::BinlogBounds;
 use crate::sys::clock;
@@ -18,8 +19,8 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     while !sign.sleep(PERIOD) {
         let config = server.config.load();
         let oldest_unix_ms = match config.binlog_max_age_s {
-            0 => 0,
-            age_s => clock::unix_ms().saturating_sub(age_s.saturating_mul(1000)),
+            0 => UnixMs::NONE,
+            age_s => clock::unix_ms().before(age_s.saturating_mul(1000)),
         };
         let bounds = BinlogBounds {
             max_entries: config.binlog_capacity,

@@ -8,6 +8,7 @@
 
 use super::StopSign;
 use crate::base::recurring::Recurring;
+use crate::base::time::UnixMs;
 use crate::commands::error_of_lost_group;
 use crate::state::Server;
 use crate::state::config::NotifyEvents;
@@ -201,7 +202,7 @@ impl Expire {
     }
 
     /// While clients are paused nothing is deleted under them.
-    fn is_paused(&self, now_ms: u64) -> bool {
+    fn is_paused(&self, now_ms: UnixMs) -> bool {
         self.server.pause_at(now_ms).is_some()
     }
 }

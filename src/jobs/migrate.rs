@@ -15,6 +15,7 @@ mod target;
 
 use self::target::{Address, Broken, Step, Target};
 use super::StopSign;
+use crate::base::time::UnixMs;
 use crate::commands::Error;
 use crate::rdb::encode::Encoder;
 use crate::state::Server;
@@ -408,8 +409,8 @@ impl Worker<'_> {
         let is_there = view.lookup(db, key)?.is_some();
         self.txn.commit()?;
         let ttl_ms = match found.meta.expire_ms {
-            0 => 0,
-            at_ms => at_ms.saturating_sub(now_ms).max(1),
+            UnixMs::NONE => 0,
+            at_ms => at_ms.since(now_ms).max(1),
         };
         match dumped {
             Ok(payload) => Ok(Some((ttl_ms, payload))),

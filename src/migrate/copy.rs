@@ -12,6 +12,7 @@ use super::error::{Error, Result, shown};
 use super::lanes::{self, Lane, Route, is_refused};
 use super::mapping::Mapping;
 use super::stats::Stats;
+use crate::base::time::UnixMs;
 use crate::rdb::file::{Entry, FileReader, Head};
 use crate::rdb::{self, Element};
 use crate::sys::clock;
@@ -54,17 +55,17 @@ pub const GRACE_MS: u64 = 60_000;
 
 /// When a key expires at the target, so that it does not before the stream says
 /// so.
-pub fn kept_until(expire_ms: u64, now_ms: u64) -> u64 {
+pub fn kept_until(expire_ms: UnixMs, now_ms: UnixMs) -> UnixMs {
     match expire_ms {
-        0 => 0,
+        UnixMs::NONE => UnixMs::NONE,
         at_ms => at_ms.max(now_ms + GRACE_MS),
     }
 }
 
 /// The same for fields of hashes: the stream says when one is over, too.
-pub fn kept_fields(now_ms: u64) -> FieldRule {
+pub fn kept_fields(now_ms: UnixMs) -> FieldRule {
     FieldRule {
-        over_ms: now_ms.saturating_sub(GRACE_MS),
+        over_ms: now_ms.before(GRACE_MS),
         not_before_ms: now_ms + GRACE_MS,
     }
 }
@@ -213,7 +214,7 @@ impl<R: BufRead> Copy<'_, R> {
         let is_there = at < self.writing.from;
         let now_ms = clock::unix_ms();
         let is_over = self.writing.oldest == Oldest::LeftOut
-            && head.expire_ms != 0
+            && head.expire_ms.is_some()
             && head.expire_ms <= now_ms;
         let expire_ms = match self.writing.oldest {
             Oldest::Kept => kept_until(head.expire_ms, now_ms),
@@ -223,7 +224,7 @@ impl<R: BufRead> Copy<'_, R> {
             Oldest::Kept => kept_fields(now_ms),
             Oldest::LeftOut => FieldRule {
                 over_ms: now_ms,
-                not_before_ms: 0,
+                not_before_ms: UnixMs::NONE,
             },
         };
         let source_key = self.file.key().to_vec();

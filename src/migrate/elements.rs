@@ -3,6 +3,7 @@
 mod streams;
 
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::rdb::{Element, StreamPart};
 use crate::resp::encode::{argument, command, command_head};
 use streams::StreamMaker;
@@ -27,9 +28,9 @@ pub struct Abilities {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FieldRule {
     /// Those whose time is not after this are left out.
-    pub over_ms: u64,
+    pub over_ms: UnixMs,
     /// The others do not expire at the target before this.
-    pub not_before_ms: u64,
+    pub not_before_ms: UnixMs,
 }
 
 /// Makes one key out of its elements.
@@ -39,14 +40,14 @@ pub struct Maker {
     /// How many they are.
     pub commands: usize,
     key: Vec<u8>,
-    expire_ms: u64,
+    expire_ms: UnixMs,
     abilities: Abilities,
     /// The name of the command that is being collected.
     name: &'static [u8],
     args: Vec<u8>,
     elements: usize,
     /// Fields that expire, and when.
-    timed: Vec<(Vec<u8>, u64)>,
+    timed: Vec<(Vec<u8>, UnixMs)>,
     /// Fields of this key with a time of their own.
     timed_fields: u64,
     rule: FieldRule,
@@ -66,7 +67,7 @@ impl Maker {
             out: Vec::new(),
             commands: 0,
             key: Vec::new(),
-            expire_ms: 0,
+            expire_ms: UnixMs::NONE,
             abilities,
             name: b"",
             args: Vec::new(),
@@ -93,7 +94,7 @@ impl Maker {
 
     /// Begins a key that expires then, or never. With `replace` another value of
     /// it may be there.
-    pub fn begin(&mut self, key: &[u8], expire_ms: u64, replace: bool, rule: FieldRule) {
+    pub fn begin(&mut self, key: &[u8], expire_ms: UnixMs, replace: bool, rule: FieldRule) {
         self.rule = rule;
         self.timed_fields = 0;
         self.key.clear();
@@ -116,8 +117,8 @@ impl Maker {
     }
 
     /// Whether a field's time is over; notes a time that it has.
-    fn is_over(&mut self, field: &[u8], expire_ms: u64) -> bool {
-        if expire_ms == 0 {
+    fn is_over(&mut self, field: &[u8], expire_ms: UnixMs) -> bool {
+        if !expire_ms.is_some() {
             return false;
         }
         self.timed_fields += 1;
@@ -181,8 +182,8 @@ impl Maker {
     fn string(&mut self, value: &[u8]) {
         let key = std::mem::take(&mut self.key);
         let mut digits = itoa::Buffer::new();
-        if self.expire_ms != 0 && self.abilities.set_pxat {
-            let at_ms = digits.format(self.expire_ms).as_bytes();
+        if self.expire_ms.is_some() && self.abilities.set_pxat {
+            let at_ms = digits.format(self.expire_ms.0).as_bytes();
             self.command(&[b"SET", &key, value, b"PXAT", at_ms]);
             self.is_set = true;
         } else {
@@ -210,7 +211,7 @@ impl Maker {
         self.elements = 0;
         let key = std::mem::take(&mut self.key);
         for (field, at_ms) in std::mem::take(&mut self.timed) {
-            let at_ms = digits.format(at_ms).as_bytes();
+            let at_ms = digits.format(at_ms.0).as_bytes();
             self.command(&[b"HPEXPIREAT", &key, at_ms, b"FIELDS", b"1", &field]);
         }
         self.key = key;
@@ -224,10 +225,10 @@ impl Maker {
         stream.end(self, &key);
         self.stream = stream;
         self.key = key;
-        if self.expire_ms != 0 && !self.is_set {
+        if self.expire_ms.is_some() && !self.is_set {
             let key = std::mem::take(&mut self.key);
             let mut digits = itoa::Buffer::new();
-            let at_ms = digits.format(self.expire_ms).as_bytes();
+            let at_ms = digits.format(self.expire_ms.0).as_bytes();
             self.command(&[b"PEXPIREAT", &key, at_ms]);
             self.key = key;
         }

@@ -14,6 +14,7 @@ use super::psync::{Feed, Position};
 use super::rewrite::{Rewriter, Rewritten};
 use super::stats::Stats;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::resp::encode::command;
 use crate::resp::{Limits, Parser, Progress as Parsed, Value};
 use crate::sys::clock;
@@ -239,7 +240,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
     }
 
     /// Takes one command, which is the next `len` bytes.
-    fn take(&mut self, batch: &mut Batch, len: usize, now_ms: u64) -> Result<()> {
+    fn take(&mut self, batch: &mut Batch, len: usize, now_ms: UnixMs) -> Result<()> {
         let bytes = self.feed.waiting().get(..len).unwrap_or_default();
         let args: SmallVec<[&[u8]; 8]> = self.parser.args_of(bytes).collect();
         let Some(name) = args.first() else {

@@ -11,6 +11,7 @@ use super::mapping::MARKER_PREFIX;
 use super::mapping::Mapping;
 use super::stats::Stats;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::commands::field_times::{Timeless, without_field_times};
 use crate::commands::registry;
 use crate::rdb::decode::{kind_of, read_value};
@@ -68,7 +69,7 @@ impl Rewriter {
         &self,
         db: u64,
         args: &[&'a [u8]],
-        now_ms: u64,
+        now_ms: UnixMs,
     ) -> Result<Rewritten<'a>, Why> {
         let name = args.first().copied().unwrap_or_default();
         let name = name.to_ascii_lowercase();
@@ -245,12 +246,12 @@ impl Rewriter {
         &self,
         name: &[u8],
         args: &[&'a [u8]],
-        now_ms: u64,
+        now_ms: UnixMs,
     ) -> Result<Option<Vec<Cow<'a, [u8]>>>, Why> {
-        let until = |n: &[u8], unit: u64, base: u64| {
+        let until = |n: &[u8], unit: u64, base: UnixMs| {
             let n = num::parse_i64(n).ok_or(MALFORMED)?.max(0).unsigned_abs();
-            let at_ms = n.saturating_mul(unit).saturating_add(base);
-            let at_ms = kept_until(at_ms.max(1), now_ms);
+            let at_ms = base + n.saturating_mul(unit);
+            let at_ms = kept_until(at_ms.max(UnixMs(1)), now_ms);
             Ok::<_, Why>(Cow::Owned(at_ms.to_string().into_bytes()))
         };
         let arg = |at: usize| args.get(at).copied().ok_or(MALFORMED);
@@ -258,8 +259,8 @@ impl Rewriter {
         let (unit, base) = match name {
             b"expire" => (1000, now_ms),
             b"pexpire" => (1, now_ms),
-            b"expireat" => (1000, 0),
-            b"pexpireat" => (1, 0),
+            b"expireat" => (1000, UnixMs::NONE),
+            b"pexpireat" => (1, UnixMs::NONE),
             b"setex" | b"psetex" => {
                 let unit = if name == b"setex" { 1000 } else { 1 };
                 let (key, value) = (arg(1)?.into(), arg(3)?.into());
@@ -274,8 +275,8 @@ impl Rewriter {
                     let (unit, base) = match option.to_ascii_lowercase().as_slice() {
                         b"ex" => (1000, now_ms),
                         b"px" => (1, now_ms),
-                        b"exat" => (1000, 0),
-                        b"pxat" => (1, 0),
+                        b"exat" => (1000, UnixMs::NONE),
+                        b"pxat" => (1, UnixMs::NONE),
                         _ => {
                             out.push(Cow::Borrowed(*option));
                             continue;
@@ -317,7 +318,7 @@ impl Rewriter {
         &self,
         to: u64,
         args: &[&[u8]],
-        now_ms: u64,
+        now_ms: UnixMs,
     ) -> Result<Option<Rewritten<'a>>, Why> {
         let [_, key, ttl, payload, options @ ..] = args else {
             return Err(MALFORMED);
@@ -331,9 +332,9 @@ impl Rewriter {
         let ttl = num::parse_u64(ttl).ok_or(MALFORMED)?;
         let is_absolute = options.iter().any(|o| o.eq_ignore_ascii_case(b"absttl"));
         let expire_ms = match (ttl, is_absolute) {
-            (0, _) => 0,
-            (at_ms, true) => at_ms,
-            (ttl, false) => now_ms.saturating_add(ttl),
+            (0, _) => UnixMs::NONE,
+            (at_ms, true) => UnixMs(at_ms),
+            (ttl_ms, false) => now_ms + ttl_ms,
         };
         let Ok(opened) = payload::open(payload) else {
             return Ok(None);
@@ -479,7 +480,7 @@ mod tests {
     use super::super::mapping::tests::mapping;
     use super::*;
 
-    const NOW: u64 = 1_000_000;
+    const NOW: UnixMs = UnixMs(1_000_000);
 
     fn rewriter(flags: &[&str]) -> Rewriter {
         Rewriter {

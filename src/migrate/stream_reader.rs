@@ -197,7 +197,7 @@ impl<'s> StreamReader<'s> {
         for consumer in consumers {
             let name = consumer.text("name");
             let ids = owned.remove(name).unwrap_or_default();
-            let seen_ms = clock::unix_ms() as i64 - consumer.number("idle").unwrap_or(0);
+            let seen_ms = clock::unix_ms().as_i64() - consumer.number("idle").unwrap_or(0);
             each(StreamPart::Consumer {
                 name,
                 seen_ms,
@@ -232,7 +232,7 @@ impl<'s> StreamReader<'s> {
                 return Ok(None);
             };
             let rows = reply.as_slice().ok_or_else(wrong)?;
-            let now_ms = clock::unix_ms() as i64;
+            let now_ms = clock::unix_ms().as_i64();
             from = None;
             for row in rows {
                 let [id, consumer, idle_ms, deliveries] = row.as_slice().ok_or_else(wrong)? else {

@@ -129,7 +129,7 @@ impl<'s> Survey<'s> {
                     let mut is_lossy = false;
                     let read = file.value(head.kind, |element: Element<'_>| {
                         let timed = |element| {
-                            matches!(element, Element::Field { expire_ms, .. } if expire_ms != 0)
+                            matches!(element, Element::Field { expire_ms, .. } if expire_ms.is_some())
                         };
                         is_lossy |= looks && timed(element);
                         Ok::<(), rdb::Error>(())

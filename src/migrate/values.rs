@@ -8,6 +8,7 @@ use super::error::{Error, Result};
 use super::piece::{PIECE_BYTES, Piece, odd};
 use super::stream_reader::StreamReader;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::rdb::Element;
 use crate::resp::Value;
 use crate::resp::encode::command;
@@ -39,7 +40,7 @@ pub struct Shape {
     /// Bytes, about; 0 if that is not known.
     size: i64,
     /// Unix ms; 0: never.
-    pub expire_ms: u64,
+    pub expire_ms: UnixMs,
     /// Whether it is read at once.
     pub is_small: bool,
 }
@@ -151,9 +152,9 @@ impl Values {
         Ok(known
             .map(|(((kind, len), time), size)| {
                 let expire_ms = match u64::try_from(time.as_i64().unwrap_or(-1)) {
-                    Err(_) => 0,
-                    Ok(at_ms) if self.has_expiretime => at_ms,
-                    Ok(left_ms) => left_ms + now_ms,
+                    Err(_) => UnixMs::NONE,
+                    Ok(at_ms) if self.has_expiretime => UnixMs(at_ms),
+                    Ok(left_ms) => now_ms + left_ms,
                 };
                 let bound = match (kind.as_str(), self.has_usage) {
                     ("string", _) => SMALL_BYTES,
@@ -471,7 +472,7 @@ fn elements(
             ("hash", Some(value)) => Element::Field {
                 field: first,
                 value,
-                expire_ms: times.get(at).copied().unwrap_or(0),
+                expire_ms: times.get(at).copied().map_or(UnixMs::NONE, UnixMs),
             },
             ("list", _) => Element::Item(first),
             _ => Element::Member(first),

@@ -16,6 +16,7 @@ use super::peers::{has_command, keyspaces, scan};
 use super::stats::{Phase, Stats};
 use super::values::{Part, Shape, Values, Way};
 use super::{Stop, sleep};
+use crate::base::time::UnixMs;
 use crate::encoding::stream::StreamId;
 use crate::rdb::decode::read_value;
 use crate::rdb::reader::Reader;
@@ -53,7 +54,7 @@ struct Seen {
     elements: i64,
     digest: u128,
     /// Unix ms; 0: never.
-    expire_ms: u64,
+    expire_ms: UnixMs,
 }
 
 /// Compares all keys that are copied; returns how many differ.
@@ -316,15 +317,15 @@ fn are_equal(a: Option<&Seen>, b: Option<&Seen>, rules: Rules) -> bool {
     };
     let is_same_time = a.expire_ms == b.expire_ms
         || is_nearly_over(a.expire_ms) && is_nearly_over(b.expire_ms)
-        || a.expire_ms != 0
-            && b.expire_ms != 0
-            && a.expire_ms.abs_diff(b.expire_ms) <= rules.drift_ms;
+        || a.expire_ms.is_some()
+            && b.expire_ms.is_some()
+            && a.expire_ms.0.abs_diff(b.expire_ms.0) <= rules.drift_ms;
     is_same_time && (&a.kind, a.elements, a.digest) == (&b.kind, b.elements, b.digest)
 }
 
 /// Whether a time is so near that the tool may have put it off.
-fn is_nearly_over(expire_ms: u64) -> bool {
-    expire_ms != 0 && expire_ms < clock::unix_ms() + GRACE_MS
+fn is_nearly_over(expire_ms: UnixMs) -> bool {
+    expire_ms.is_some() && expire_ms < clock::unix_ms() + GRACE_MS
 }
 
 /// Reads the values of these shapes; and how many fields of each have times.
@@ -365,7 +366,7 @@ fn seen(
 /// Sums up a value as its parts come.
 struct Digest {
     rules: Rules,
-    now_ms: u64,
+    now_ms: UnixMs,
     sum: Sum,
     text: Option<SipHasher13>,
     /// Of elements without an order: a scan may show one twice.
@@ -423,14 +424,14 @@ impl Digest {
                 value,
                 expire_ms,
             } => {
-                self.timed_fields += u64::from(expire_ms != 0);
+                self.timed_fields += u64::from(expire_ms.is_some());
                 // What is over is not there, whenever it is removed.
-                if expire_ms == 0 || expire_ms > self.now_ms {
+                if !expire_ms.is_some() || expire_ms > self.now_ms {
                     let counts = self.rules.field_times;
                     self.unordered.insert(element_digest(Element::Field {
                         field,
                         value,
-                        expire_ms: if counts { expire_ms } else { 0 },
+                        expire_ms: if counts { expire_ms } else { UnixMs::NONE },
                     }));
                 }
             }
@@ -480,7 +481,7 @@ fn element_digest(element: Element<'_>) -> u128 {
             hash.write_u64(field.len() as u64);
             hash.write(field);
             hash.write(value);
-            hash.write_u64(expire_ms);
+            hash.write_u64(expire_ms.0);
         }
         Element::Stream(part) => stream_part(&mut hash, part),
     }
@@ -576,7 +577,7 @@ mod tests {
         let field = |field, value| Element::Field {
             field,
             value,
-            expire_ms: 0,
+            expire_ms: UnixMs::NONE,
         };
         assert_ne!(sum(&[field(b"ab", b"c")]), sum(&[field(b"a", b"bc")]));
     }

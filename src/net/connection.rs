@@ -5,6 +5,7 @@ mod room;
 
 use super::backlog::Backlog;
 use super::look_ahead::{LookAhead, next_key};
+use crate::base::time::UnixMs;
 use crate::exec::{Executor, Outcome};
 use crate::resp::{FREE_BYTES, Limits, Parser, Progress, ProtocolError, Reply};
 use crate::state::clients::ClientFlags;
@@ -79,7 +80,7 @@ pub struct Connection {
     /// Whether they do wait for it. Until they are released no more requests are run.
     parked: bool,
     /// Since when more than the soft limit waits to be sent, Unix ms.
-    long_since_ms: Option<u64>,
+    long_since_ms: Option<UnixMs>,
     /// Invalidations that came while a worker had a request; they follow its reply.
     told_early: Vec<u8>,
     /// Whether it is on the thread's list of connections with replies of this tick, or
@@ -93,7 +94,7 @@ pub struct Connection {
     pub in_paused: bool,
     /// Since when it is on the thread's list of those whose requests wait until clients
     /// have room, Unix ms.
-    pub no_room_since_ms: Option<u64>,
+    pub no_room_since_ms: Option<UnixMs>,
     /// Memory that it waits for, in bytes: for a request, or for the reply to one.
     wanted: u64,
     /// Bytes that are lent for what the request writes that runs next.

@@ -3,6 +3,7 @@
 use super::connection::{Connection, EARLY, Turn};
 use super::gather::{self, TickGathering};
 use super::owed_sync::OwedSync;
+use crate::base::time::UnixMs;
 use crate::commands::Error;
 use crate::exec::{Ended, Executor, Parked};
 use crate::state::delivery::Deliveries;
@@ -60,7 +61,7 @@ pub struct IoThread {
     executor: Executor,
     number: usize,
     /// When the waits of clients end at the latest.
-    deadlines: BTreeSet<(u64, ClientId)>,
+    deadlines: BTreeSet<(UnixMs, ClientId)>,
     scratch: Box<[u8]>,
     /// Connections that take their turns next, and what is read of them before.
     ready: SmallVec<[Token; TURNS]>,
@@ -215,7 +216,7 @@ impl IoThread {
                 cron = cron.min(ROOM_CHECK);
             }
             let deadline = self.deadlines.first().map_or(cron, |(deadline_ms, _)| {
-                Duration::from_millis(deadline_ms.saturating_sub(clock::unix_ms()))
+                Duration::from_millis(deadline_ms.since(clock::unix_ms()))
             });
             cron.min(deadline).max(Duration::from_millis(1))
         }
@@ -750,7 +751,7 @@ impl IoThread {
             .iter_mut()
             .filter_map(|(token, c)| {
                 let info = &c.session.info;
-                let idle_ms = now_ms.saturating_sub(info.active_ms.load(Ordering::Relaxed));
+                let idle_ms = now_ms.since(info.active_ms.load(Ordering::Relaxed));
                 let idle = timeout_ms > 0 && idle_ms > timeout_ms && !exempt_from_timeout(info);
                 if idle {
                     log::debug!("Closing idle client {info}");

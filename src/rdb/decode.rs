@@ -4,6 +4,7 @@ use super::input::Input;
 use super::reader::{Reader, parse_score};
 use super::{Dialect, Element, Error, Result, intset, kind, listpack, stream, ziplist, zipmap};
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
 
 /// The type that a number stands for.
@@ -79,7 +80,7 @@ pub fn read_value<I: Input, E: From<Error>>(
             for _ in 0..count {
                 reader.string(&mut a)?;
                 reader.string(&mut b)?;
-                each(field(&a, &b, 0))?;
+                each(field(&a, &b, UnixMs::NONE))?;
             }
             count
         }
@@ -122,7 +123,9 @@ fn packed<E: From<Error>>(
         kind::LIST_ZIPLIST => ziplist::for_each(bytes, |item| each(Element::Item(item))),
         kind::SET_INTSET => intset::for_each(bytes, |member| each(Element::Member(member))),
         kind::SET_LISTPACK => listpack::for_each(bytes, |member| each(Element::Member(member))),
-        kind::HASH_ZIPMAP => zipmap::for_each(bytes, |name, value| each(field(name, value, 0))),
+        kind::HASH_ZIPMAP => {
+            zipmap::for_each(bytes, |name, value| each(field(name, value, UnixMs::NONE)))
+        }
         kind::ZSET_ZIPLIST | kind::ZSET_LISTPACK => {
             let mut group = Group::<2>::default();
             let each = |element: &[u8]| {
@@ -140,7 +143,7 @@ fn packed<E: From<Error>>(
         kind::HASH_ZIPLIST | kind::HASH_LISTPACK => {
             let mut group = Group::<2>::default();
             let each = |element: &[u8]| match group.take(element) {
-                Some([name, value]) => each(field(name, value, 0)),
+                Some([name, value]) => each(field(name, value, UnixMs::NONE)),
                 None => Ok(()),
             };
             let count = match number {
@@ -155,7 +158,7 @@ fn packed<E: From<Error>>(
                 let Some([name, value, expire_ms]) = group.take(element) else {
                     return Ok(());
                 };
-                let expire_ms = num::parse_u64(expire_ms).ok_or(FIELD_TIME)?;
+                let expire_ms = num::parse_u64(expire_ms).map(UnixMs).ok_or(FIELD_TIME)?;
                 each(field(name, value, checked_time(expire_ms)?))
             })?;
             Ok(group.count(count)?)
@@ -201,16 +204,16 @@ impl<const N: usize> Group<N> {
 const FIELD_TIME: Error = Error::Corrupt("the time of a field");
 
 /// The last ms that Redis takes as the time of a field.
-const FIELD_TIME_MAX: u64 = (1 << 48) - 1;
+const FIELD_TIME_MAX: UnixMs = UnixMs((1 << 48) - 1);
 
-fn checked_time(expire_ms: u64) -> Result<u64> {
+fn checked_time(expire_ms: UnixMs) -> Result<UnixMs> {
     match expire_ms <= FIELD_TIME_MAX {
         true => Ok(expire_ms),
         false => Err(FIELD_TIME),
     }
 }
 
-fn field<'a>(field: &'a [u8], value: &'a [u8], expire_ms: u64) -> Element<'a> {
+fn field<'a>(field: &'a [u8], value: &'a [u8], expire_ms: UnixMs) -> Element<'a> {
     Element::Field {
         field,
         value,
@@ -261,7 +264,7 @@ fn quicklist<I: Input, E: From<Error>>(
 /// to that, plus one.
 fn expiring_hash<I: Input, E: From<Error>>(
     reader: &mut Reader<I>,
-    first_ms: Option<u64>,
+    first_ms: Option<UnixMs>,
     each: &mut impl FnMut(Element<'_>) -> std::result::Result<(), E>,
 ) -> std::result::Result<u64, E> {
     let (mut name, mut value) = (Vec::new(), Vec::new());
@@ -269,9 +272,9 @@ fn expiring_hash<I: Input, E: From<Error>>(
     for _ in 0..count {
         let time = reader.length()?;
         let expire_ms = match (time, first_ms) {
-            (0, _) => 0,
-            (time, None) => time,
-            (time, Some(first_ms)) => first_ms.checked_add(time - 1).ok_or(FIELD_TIME)?,
+            (0, _) => UnixMs::NONE,
+            (time, None) => UnixMs(time),
+            (time, Some(first_ms)) => first_ms + (time - 1),
         };
         let expire_ms = checked_time(expire_ms)?;
         reader.string(&mut name)?;
@@ -292,9 +295,9 @@ fn valkey_hash<I: Input, E: From<Error>>(
         reader.string(&mut name)?;
         reader.string(&mut value)?;
         let expire_ms = match reader.time_ms()? {
-            u64::MAX => 0,
+            UnixMs::MAX => UnixMs::NONE,
             // A field whose time was over already when it was written.
-            0 => 1,
+            UnixMs::NONE => UnixMs(1),
             time => checked_time(time)?,
         };
         each(field(&name, &value, expire_ms))?;

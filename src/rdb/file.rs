@@ -17,6 +17,7 @@ use super::input::{Input, Stream};
 use super::reader::Reader;
 use super::{Dialect, Element, Error, Result, VERSION_READ, VERSION_VALKEY};
 use crate::base::hash::crc64;
+use crate::base::time::UnixMs;
 use std::io::{BufRead, Write};
 
 /// What may stand where a type may stand.
@@ -77,7 +78,7 @@ pub struct Head {
     /// The number of its type, see [`super::kind`].
     pub kind: u8,
     /// When the key expires, Unix ms; 0 for never.
-    pub expire_ms: u64,
+    pub expire_ms: UnixMs,
     /// Seconds since it was used.
     pub idle_s: Option<u64>,
     /// How often it is used.
@@ -153,7 +154,7 @@ impl<R: BufRead> FileReader<R> {
                 opcode::EXPIRE_MS => head.expire_ms = checked(self.reader.time_ms()?)?,
                 opcode::EXPIRE_S => {
                     let seconds = u32::from_le_bytes(self.reader.input.array()?);
-                    head.expire_ms = checked(u64::from(seconds) * 1000)?;
+                    head.expire_ms = checked(UnixMs(u64::from(seconds) * 1000))?;
                 }
                 opcode::IDLE => head.idle_s = Some(self.reader.length()?),
                 opcode::FREQUENCY => head.frequency = Some(self.reader.input.byte()?),
@@ -261,10 +262,10 @@ impl<R: BufRead> FileReader<R> {
 }
 
 /// A time before 1970 is none; a key that had one was over long ago.
-fn checked(expire_ms: u64) -> Result<u64> {
-    match i64::try_from(expire_ms) {
-        Ok(_) => Ok(expire_ms.max(1)),
-        Err(_) => Ok(1),
+fn checked(expire_ms: UnixMs) -> Result<UnixMs> {
+    match i64::try_from(expire_ms.0) {
+        Ok(_) => Ok(expire_ms.max(UnixMs(1))),
+        Err(_) => Ok(UnixMs(1)),
     }
 }
 
@@ -314,9 +315,9 @@ impl<W: Write> FileWriter<W> {
     }
 
     /// The key that follows expires.
-    pub fn expires(&mut self, expire_ms: u64) {
+    pub fn expires(&mut self, expire_ms: UnixMs) {
         self.buffer.push(opcode::EXPIRE_MS);
-        self.buffer.extend_from_slice(&expire_ms.to_le_bytes());
+        self.buffer.extend_from_slice(&expire_ms.0.to_le_bytes());
     }
 
     /// Bytes of the file so far.

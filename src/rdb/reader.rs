@@ -9,6 +9,7 @@
 
 use super::input::Input;
 use super::{Error, Result};
+use crate::base::time::UnixMs;
 use crate::base::{lzf, num};
 
 /// What stands where a length may stand.
@@ -116,8 +117,8 @@ impl<I: Input> Reader<I> {
     }
 
     /// A time in ms.
-    pub fn time_ms(&mut self) -> Result<u64> {
-        Ok(u64::from_le_bytes(self.input.array()?))
+    pub fn time_ms(&mut self) -> Result<UnixMs> {
+        Ok(UnixMs(u64::from_le_bytes(self.input.array()?)))
     }
 }
 

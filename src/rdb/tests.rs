@@ -3,6 +3,7 @@
 
 mod hand_made;
 
+use crate::base::time::UnixMs;
 pub(crate) use hand_made::timed_hashes;
 use hand_made::{LONG, hand_made, one_string, packed, unpacked, ziplist, zipmap};
 
@@ -51,7 +52,7 @@ fn word(element: Element<'_>) -> String {
         Element::Field {
             field,
             value,
-            expire_ms: 0,
+            expire_ms: UnixMs::NONE,
         } => format!("{}={}", hex(field), hex(value)),
         Element::Field {
             field,

@@ -5,6 +5,7 @@
 //! does not know it can say since when it was not used at the least: since the
 //! server started, or since the oldest key that stands where this one would.
 
+use crate::base::time::UnixMs;
 use crate::sys::huge_pages::HugeVec;
 use crate::sys::prefetch;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,7 +77,7 @@ pub struct Accesses {
 
 impl Accesses {
     /// An empty table of a server that starts now.
-    pub fn new(now_ms: u64) -> Accesses {
+    pub fn new(now_ms: UnixMs) -> Accesses {
         Accesses {
             sets: (0..SETS).map(|_| Set::default()).collect(),
             started_s: seconds(now_ms),
@@ -89,7 +90,7 @@ impl Accesses {
     }
 
     /// Notes that the key with this hash is used now; its frequency only with `lfu`.
-    pub fn touch(&self, hash: u64, now_ms: u64, lfu: Option<Lfu>) {
+    pub fn touch(&self, hash: u64, now_ms: UnixMs, lfu: Option<Lfu>) {
         let (set, tag) = self.place(hash);
         let now_s = seconds(now_ms);
         let mut oldest = (u32::MAX, &set.0[0]);
@@ -116,7 +117,7 @@ impl Accesses {
 
     /// Notes when the key with this hash was used last, or how often, as another
     /// server remembers it; what is not given stays as it is.
-    pub fn remember(&self, hash: u64, now_ms: u64, idle_s: Option<u64>, frequency: Option<u8>) {
+    pub fn remember(&self, hash: u64, now_ms: UnixMs, idle_s: Option<u64>, frequency: Option<u8>) {
         // There is a slot from here on, and it was used just now.
         self.touch(hash, now_ms, None);
         let (set, tag) = self.place(hash);
@@ -137,7 +138,7 @@ impl Accesses {
 
     /// Seconds since the key was used; of a key unknown here: that it was not
     /// used for at least.
-    pub fn idle_s(&self, hash: u64, now_ms: u64) -> u64 {
+    pub fn idle_s(&self, hash: u64, now_ms: UnixMs) -> u64 {
         let (set, tag) = self.place(hash);
         let used_s = match find(set, tag) {
             Some(slot) => slot.at_s(),
@@ -151,7 +152,7 @@ impl Accesses {
     }
 
     /// The logarithm of how often the key was used lately, 0 to 255.
-    pub fn frequency(&self, hash: u64, now_ms: u64, lfu: Lfu) -> u8 {
+    pub fn frequency(&self, hash: u64, now_ms: UnixMs, lfu: Lfu) -> u8 {
         let (set, tag) = self.place(hash);
         find(set, tag).map_or(0, |slot| lfu.decayed(slot, seconds(now_ms)))
     }
@@ -166,15 +167,15 @@ fn find(set: &Set, tag: u64) -> Option<Slot> {
     slots.find(|slot| slot.0 != 0 && slot.tag() == tag)
 }
 
-fn seconds(ms: u64) -> u32 {
-    u32::try_from(ms / 1000).unwrap_or(u32::MAX)
+fn seconds(time: UnixMs) -> u32 {
+    u32::try_from(time.0 / 1000).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const START_MS: u64 = 1_800_000_000_000;
+    const START_MS: UnixMs = UnixMs(1_800_000_000_000);
 
     #[test]
     fn a_key_is_idle_since_it_was_used() {
@@ -210,7 +211,7 @@ mod tests {
         accesses.remember(7, START_MS, None, Some(100));
         assert_eq!(accesses.frequency(7, START_MS, lfu), 100);
         accesses.remember(8, START_MS, Some(u64::MAX), None);
-        assert_eq!(accesses.idle_s(8, START_MS), START_MS / 1_000 - 1);
+        assert_eq!(accesses.idle_s(8, START_MS), START_MS.0 / 1_000 - 1);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::client_id::ClientId;
 use super::client_memory::Account;
+use crate::base::time::{AtomicUnixMs, UnixMs};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,9 +74,9 @@ pub struct ClientInfo {
     /// The IO thread that owns it.
     pub thread: usize,
     /// When it connected, Unix ms.
-    pub created_ms: u64,
+    pub created_ms: UnixMs,
     /// When it last sent something or took a reply, Unix ms.
-    pub active_ms: AtomicU64,
+    pub active_ms: AtomicUnixMs,
     /// Selected DB.
     pub db: AtomicU32,
     /// See [`ClientFlags`].
@@ -131,7 +132,7 @@ impl ClientInfo {
         laddr: String,
         fd: i32,
         thread: usize,
-        now_ms: u64,
+        now_ms: UnixMs,
         flags: ClientFlags,
     ) -> ClientInfo {
         ClientInfo {
@@ -141,7 +142,7 @@ impl ClientInfo {
             fd: AtomicI32::new(fd),
             thread,
             created_ms: now_ms,
-            active_ms: AtomicU64::new(now_ms),
+            active_ms: AtomicUnixMs::new(now_ms),
             db: AtomicU32::new(0),
             flags: AtomicU32::new(flags.bits()),
             resp: AtomicU32::new(2),

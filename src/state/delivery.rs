@@ -15,12 +15,13 @@
 //!   inside a long command, and nobody waits for that.
 
 use super::client_id::ClientId;
+use crate::base::time::{AtomicUnixMs, UnixMs};
 use crate::sys::clock;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A queue is busy from this many bytes on, each counted once per recipient.
 const BUSY_WORK: usize = 8 << 20;
@@ -136,7 +137,7 @@ pub struct Deliveries {
     waiting: AtomicBool,
     busy: AtomicBool,
     /// When something was taken last, Unix ms.
-    taken_ms: AtomicU64,
+    taken_ms: AtomicUnixMs,
 }
 
 impl Deliveries {
@@ -215,9 +216,9 @@ impl Deliveries {
     }
 
     /// Whether who would add to the queue should wait.
-    pub fn is_busy(&self, now_ms: u64) -> bool {
+    pub fn is_busy(&self, now_ms: UnixMs) -> bool {
         self.busy.load(Ordering::Acquire)
-            && now_ms.saturating_sub(self.taken_ms.load(Ordering::Relaxed)) < STUCK_MS
+            && now_ms.since(self.taken_ms.load(Ordering::Relaxed)) < STUCK_MS
     }
 }
 

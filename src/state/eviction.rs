@@ -168,7 +168,7 @@ impl Server {
         };
         let clients = self.measure_clients();
         let total = total_of(&clients);
-        let since_ms = clock::unix_ms().saturating_sub(STALLED_MS);
+        let since_ms = clock::unix_ms().before(STALLED_MS);
         let stalled = to_evict(clients, left, |holder| {
             let client = &holder.client;
             let output = client.output_bytes.load(Ordering::Relaxed);
@@ -416,10 +416,19 @@ fn to_evict(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use std::sync::atomic::AtomicBool;
 
     fn client(id: u64, output: usize, flags: ClientFlags) -> Arc<ClientInfo> {
-        let info = ClientInfo::new(ClientId(id), String::new(), String::new(), -1, 0, 0, flags);
+        let info = ClientInfo::new(
+            ClientId(id),
+            String::new(),
+            String::new(),
+            -1,
+            0,
+            UnixMs::NONE,
+            flags,
+        );
         info.output_capacity.store(output, Ordering::Relaxed);
         Arc::new(info)
     }

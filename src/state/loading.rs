@@ -1,5 +1,6 @@
 //! A load of data at the start, while clients are told to wait: how far it is.
 
+use crate::base::time::AtomicUnixMs;
 use crate::sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct Loading {
     is_on: AtomicBool,
     is_cancelled: Arc<AtomicBool>,
-    started_ms: AtomicU64,
+    started_ms: AtomicUnixMs,
     total_bytes: AtomicU64,
     loaded_bytes: AtomicU64,
     used_memory: AtomicU64,
@@ -82,11 +83,11 @@ impl Loading {
     /// How far the load is, if there is one.
     pub fn progress(&self) -> Option<Progress> {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        let started_ms = get(&self.started_ms);
-        let elapsed_s = clock::unix_ms().saturating_sub(started_ms) / 1000;
+        let started_ms = self.started_ms.load(Ordering::Relaxed);
+        let elapsed_s = clock::unix_ms().since(started_ms) / 1000;
         self.is_on().then(|| {
             progress(
-                started_ms / 1000,
+                started_ms.0 / 1000,
                 elapsed_s,
                 get(&self.total_bytes),
                 get(&self.loaded_bytes),

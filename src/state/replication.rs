@@ -10,6 +10,7 @@ use super::mailbox::Socket;
 use super::subscriptions::SubscriptionKind;
 use super::waiters::{AckWait, Verdict, Waiters};
 use super::{ClientId, ClientInfo};
+use crate::base::time::{AtomicUnixMs, UnixMs};
 use crate::encoding::binlog::{AtomicPosition, Position};
 use crate::sys::clock;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
@@ -99,7 +100,7 @@ pub struct Replica {
     /// And synced everything before this one to its disk.
     pub synced: AtomicPosition,
     /// When it last said so, Unix ms.
-    pub acked_ms: AtomicU64,
+    pub acked_ms: AtomicUnixMs,
     /// Somebody waits for it to say so.
     pub ask: AtomicBool,
     /// It is a Redis, or one is behind it: nothing but what is logged tells it that its
@@ -144,7 +145,7 @@ impl Replica {
     pub fn new(
         client: Arc<ClientInfo>,
         announced: &Announcement,
-        now_ms: u64,
+        now_ms: UnixMs,
         wake: Box<dyn Fn() + Send + Sync>,
     ) -> Replica {
         let peer = client.addr.rsplit_once(':');
@@ -162,7 +163,7 @@ impl Replica {
             messages: Mutex::default(),
             acked: AtomicPosition::default(),
             synced: AtomicPosition::default(),
-            acked_ms: AtomicU64::new(now_ms),
+            acked_ms: AtomicUnixMs::new(now_ms),
             ask: AtomicBool::new(false),
             wants_pings: AtomicBool::new(false),
             wake,
@@ -184,8 +185,8 @@ impl Replica {
     }
 
     /// Seconds since it last said how far it is.
-    pub fn silent_s(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.acked_ms.load(Ordering::Relaxed)) / 1000
+    pub fn silent_s(&self, now_ms: UnixMs) -> u64 {
+        now_ms.since(self.acked_ms.load(Ordering::Relaxed)) / 1000
     }
 
     /// Asks it to say at once how far it is.
@@ -258,13 +259,13 @@ impl LinkPhase {
 pub struct Link {
     phase: AtomicU8,
     /// When the master was last heard, Unix ms; 0: never.
-    pub heard_ms: AtomicU64,
+    pub heard_ms: AtomicUnixMs,
     /// When the link went down, Unix ms.
-    pub down_ms: AtomicU64,
+    pub down_ms: AtomicUnixMs,
     /// Position of the master's next row, as far as it is known.
     pub master_next: AtomicPosition,
     /// When the row that was applied last was committed there, Unix ms.
-    pub applied_ms: AtomicU64,
+    pub applied_ms: AtomicUnixMs,
     /// Where the stream of a Redis master goes on that is applied here: offset of the
     /// next byte; 0 if no Redis is followed.
     pub stream_next: AtomicPosition,
@@ -295,7 +296,7 @@ impl Link {
         }
     }
 
-    fn set_phase(&self, phase: LinkPhase, now_ms: u64) {
+    fn set_phase(&self, phase: LinkPhase, now_ms: UnixMs) {
         let before = self.phase.swap(phase as u8, Ordering::AcqRel);
         if before == LinkPhase::Connected as u8 && phase != LinkPhase::Connected {
             self.down_ms.store(now_ms, Ordering::Relaxed);
@@ -371,7 +372,7 @@ pub struct Failover {
     /// Which replica; `None`: the first that has everything.
     pub target: Option<MasterAddr>,
     /// When to give up, or to go on without waiting, Unix ms.
-    pub deadline_ms: Option<u64>,
+    pub deadline_ms: Option<UnixMs>,
     /// At the deadline, go on.
     pub force: bool,
     /// The replica is being told.
@@ -623,7 +624,7 @@ impl Replication {
 
     /// How many replicas are online and said so within `max_lag_s` seconds (0:
     /// any time).
-    pub fn good_replicas(&self, max_lag_s: u64, now_ms: u64) -> usize {
+    pub fn good_replicas(&self, max_lag_s: u64, now_ms: UnixMs) -> usize {
         let replicas = self.replicas.read();
         let good = replicas.iter().filter(|replica| {
             replica.feeding() == Feeding::Online

@@ -1,5 +1,6 @@
 //! SAVE and BGSAVE as they stand: one at a time, and what came of the last.
 
+use crate::base::time::{AtomicUnixMs, UnixMs};
 use crate::sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -11,7 +12,7 @@ const NEVER: i64 = -1;
 #[derive(Debug)]
 pub struct Saves {
     running: AtomicBool,
-    started_ms: AtomicU64,
+    started_ms: AtomicUnixMs,
     last_s: AtomicU64,
     last_failed: AtomicBool,
     last_duration_s: AtomicI64,
@@ -28,11 +29,11 @@ pub struct Turn {
 
 impl Saves {
     /// No save yet; the server starts now with what `writes` writes have made.
-    pub fn new(now_ms: u64, writes: u64) -> Saves {
+    pub fn new(now_ms: UnixMs, writes: u64) -> Saves {
         Saves {
             running: AtomicBool::new(false),
-            started_ms: AtomicU64::new(0),
-            last_s: AtomicU64::new(now_ms / 1000),
+            started_ms: AtomicUnixMs::default(),
+            last_s: AtomicU64::new(now_ms.0 / 1000),
             last_failed: AtomicBool::new(false),
             last_duration_s: AtomicI64::new(NEVER),
             count: AtomicU64::new(0),
@@ -56,7 +57,7 @@ impl Saves {
     pub fn running_s(&self) -> Option<u64> {
         let running = self.running.load(Ordering::Acquire);
         let started_ms = self.started_ms.load(Ordering::Relaxed);
-        running.then(|| clock::unix_ms().saturating_sub(started_ms) / 1000)
+        running.then(|| clock::unix_ms().since(started_ms) / 1000)
     }
 
     /// When the last save that succeeded ended (or the server started), Unix s.
@@ -90,14 +91,14 @@ impl Turn {
     pub fn end(mut self, writes: Option<u64>) {
         let saves = &self.saves;
         let now_ms = clock::unix_ms();
-        let took_ms = now_ms.saturating_sub(saves.started_ms.load(Ordering::Relaxed));
+        let took_ms = now_ms.since(saves.started_ms.load(Ordering::Relaxed));
         saves
             .last_duration_s
             .store((took_ms / 1000) as i64, Ordering::Relaxed);
         saves.last_failed.store(writes.is_none(), Ordering::Relaxed);
         if let Some(writes) = writes {
             saves.saved_writes.store(writes, Ordering::Relaxed);
-            saves.last_s.store(now_ms / 1000, Ordering::Relaxed);
+            saves.last_s.store(now_ms.0 / 1000, Ordering::Relaxed);
             saves.count.fetch_add(1, Ordering::Relaxed);
         }
         self.ended = true;
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn one_at_a_time() {
-        let saves = Arc::new(Saves::new(5000, 7));
+        let saves = Arc::new(Saves::new(UnixMs(5000), 7));
         assert_eq!((saves.last_s(), saves.saved_writes()), (5, 7));
         let turn = saves.begin().unwrap();
         assert!(saves.begin().is_none());

@@ -20,6 +20,7 @@
 use super::client_id::ClientId;
 use super::clients::ClientInfo;
 use super::request::Request;
+use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
 use crate::encoding::binlog::Position;
 use crate::storage::DbIndex;
@@ -78,7 +79,7 @@ pub struct Waiter {
     /// It is also served when a key is gone or holds another type.
     pub minds_loss: bool,
     /// Until when, Unix ms; `None`: for ever.
-    pub deadline_ms: Option<u64>,
+    pub deadline_ms: Option<UnixMs>,
     /// It waits for replicas (WAIT), and not for a key.
     pub acks: Option<Arc<AckWait>>,
     keys: Vec<WaitKey>,
@@ -239,13 +240,13 @@ impl Waiters {
         (db, resp3): (DbIndex, bool),
         request: Request,
         wanted: Wanted,
-        now_ms: u64,
+        now_ms: UnixMs,
     ) -> Arc<Waiter> {
         let keys = once(wanted.keys);
         let hashes = keys.iter().map(|key| key.hash);
         let mut by_hash: Vec<(u64, usize)> = hashes.zip(0..).collect();
         by_hash.sort_unstable();
-        let deadline_ms = now_ms.saturating_add(wanted.timeout_ms);
+        let deadline_ms = now_ms + wanted.timeout_ms;
         let waiter = Arc::new(Waiter {
             client: client.clone(),
             request,

@@ -10,6 +10,7 @@
 //! clock. A key whose time was over already counts as one that does not exist,
 //! whether or not somebody has deleted it yet.
 
+use crate::base::time::UnixMs;
 use crate::storage::DbIndex;
 use crate::storage::engine::listeners::{Change, How, Interest, Keys, Listener};
 use parking_lot::Mutex;
@@ -120,7 +121,7 @@ struct Watched {
     db: DbIndex,
     key: Box<[u8]>,
     /// 0: it does not expire, or did not exist.
-    expire_ms: u64,
+    expire_ms: UnixMs,
 }
 
 /// What one client watches; dropped, it watches nothing any more.
@@ -155,7 +156,7 @@ impl Watch {
     /// Watches a key whose lock the caller holds; `expiry` is
     /// 0 if it does not expire and none if it does not exist, `hash` as
     /// [`Keys::hash`] says.
-    pub fn add(&mut self, db: DbIndex, key: &[u8], hash: u64, expiry: Option<u64>) {
+    pub fn add(&mut self, db: DbIndex, key: &[u8], hash: u64, expiry: Option<UnixMs>) {
         let same_hash = self.keys.entry(hash).or_default();
         if same_hash.iter().any(|w| w.db == db && *w.key == *key) {
             return;
@@ -163,7 +164,7 @@ impl Watch {
         same_hash.push(Watched {
             db,
             key: key.into(),
-            expire_ms: expiry.unwrap_or(0),
+            expire_ms: expiry.unwrap_or_default(),
         });
         self.len += 1;
         self.table.interest.add(hash);
@@ -210,8 +211,8 @@ impl Watch {
 
     /// Whether the time of a key is over that existed when it was entered; asked
     /// with [`crate::storage::View::expiry_now_ms`].
-    pub fn has_expired(&self, now_ms: u64) -> bool {
-        let over = |w: &Watched| w.expire_ms != 0 && w.expire_ms <= now_ms;
+    pub fn has_expired(&self, now_ms: UnixMs) -> bool {
+        let over = |w: &Watched| w.expire_ms.is_some() && w.expire_ms <= now_ms;
         self.watched().any(over)
     }
 }

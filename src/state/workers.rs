@@ -12,6 +12,7 @@
 
 use super::Session;
 use super::request::Request;
+use crate::base::time::UnixMs;
 use crate::resp::Reply;
 use crate::storage::DbIndex;
 use crate::storage::engine::locks::Owner;
@@ -44,7 +45,7 @@ pub struct Job {
     /// Memory that there was not for its reply, in bytes.
     pub wanted: u64,
     /// Since when it waits for that, Unix ms.
-    pub wanted_since_ms: u64,
+    pub wanted_since_ms: UnixMs,
 }
 
 impl Job {
@@ -58,7 +59,7 @@ impl Job {
             tried: false,
             lent: 0,
             wanted: 0,
-            wanted_since_ms: 0,
+            wanted_since_ms: UnixMs::NONE,
         }
     }
 }
@@ -401,7 +402,7 @@ mod tests {
         let job = |name: &[u8]| {
             let addr = || "127.0.0.1:1".into();
             let flags = ClientFlags::empty();
-            let info = ClientInfo::new(ClientId(1), addr(), addr(), -1, 0, 0, flags);
+            let info = ClientInfo::new(ClientId(1), addr(), addr(), -1, 0, UnixMs::NONE, flags);
             let session = Session::new(Arc::new(info), true);
             Job::new(session, Request::new(&[name]), false)
         };

@@ -1,6 +1,7 @@
 //! A full check of a database against the invariants of its rows, for
 //! `DEBUG KEDIS-CHECK` and the crash tests; and the fail points of those tests.
 
+use crate::base::time::UnixMs;
 use crate::encoding::keys::element;
 use crate::encoding::meta::decode_reclaim;
 use crate::encoding::meta::{ListSpan, MetaView};
@@ -56,8 +57,8 @@ struct Stated {
 struct Found {
     counts: Counts,
     claims: BTreeMap<CollectionId, Claim>,
-    expiries: BTreeSet<(u64, Vec<u8>)>,
-    ttl_rows: BTreeSet<(u64, Vec<u8>)>,
+    expiries: BTreeSet<(UnixMs, Vec<u8>)>,
+    ttl_rows: BTreeSet<(UnixMs, Vec<u8>)>,
     elements: BTreeMap<(CollectionId, u8), u64>,
     streams: BTreeMap<CollectionId, Stated>,
     dead: BTreeSet<CollectionId>,
@@ -280,7 +281,7 @@ impl Found {
     fn take_meta(&mut self, user_key: &[u8], value: &[u8]) -> Result<()> {
         let found = MetaView::decode(value)?;
         self.counts.keys += 1;
-        if found.meta.expire_ms != 0 {
+        if found.meta.expire_ms.is_some() {
             self.counts.expires += 1;
             self.expiries
                 .insert((found.meta.expire_ms, user_key.to_vec()));
@@ -380,7 +381,7 @@ impl Found {
     /// where the passes of the expire thread begin.
     fn judge_low_marks(&self, db: DbIndex, low: (u64, CollectionId), faults: &mut Vec<String>) {
         let db = db.0;
-        if let Some((expire_ms, key)) = self.ttl_rows.first().filter(|row| row.0 < low.0) {
+        if let Some((expire_ms, key)) = self.ttl_rows.first().filter(|row| row.0 < UnixMs(low.0)) {
             let key = String::from_utf8_lossy(key);
             faults.push(format!(
                 "db {db}: {key:?} expires at {expire_ms}, passes begin at {}",

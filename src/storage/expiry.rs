@@ -6,6 +6,7 @@
 //! reclaim queue. A [`LowMark`](crate::storage::engine::low_mark::LowMark) keeps passes from crawling over them, and the
 //! slices of one pass go on where the slice before stopped.
 
+use crate::base::time::UnixMs;
 use crate::encoding::meta::MetaView;
 use crate::encoding::meta::decode_reclaim;
 use crate::encoding::{CollectionId, ValueType, keys, tag};
@@ -30,11 +31,11 @@ pub struct Slice {
 pub struct ExpirePass {
     db: DbIndex,
     keyspace: Arc<Keyspace>,
-    now_ms: u64,
+    now_ms: UnixMs,
     seen: LowMarkSeen,
     next: keys::RowKey,
     /// The earliest expiry of a key that was left because somebody held it.
-    left_ms: u64,
+    left_ms: UnixMs,
     /// The DB got another keyspace on the way (SWAPDB): the next pass does it.
     broken: bool,
 }
@@ -76,16 +77,16 @@ impl Engine {
 impl Txn {
     /// Begins a pass over the keys of `db` that are due at `now_ms`; `None` if
     /// there can be none.
-    pub fn begin_expire(&mut self, db: DbIndex, now_ms: u64) -> Option<ExpirePass> {
+    pub fn begin_expire(&mut self, db: DbIndex, now_ms: UnixMs) -> Option<ExpirePass> {
         let keyspace = self.engine.keyspace(db)?;
         let seen = keyspace.ttl_low_ms.begin();
-        (seen.low <= now_ms).then(|| ExpirePass {
+        (UnixMs(seen.low) <= now_ms).then(|| ExpirePass {
             db,
             keyspace,
             now_ms,
             seen,
-            next: keys::ttl_from(seen.low),
-            left_ms: u64::MAX,
+            next: keys::ttl_from(UnixMs(seen.low)),
+            left_ms: UnixMs::MAX,
             broken: false,
         })
     }
@@ -127,7 +128,7 @@ impl Txn {
     pub fn end_expire(&mut self, pass: ExpirePass) {
         if !pass.broken {
             let low = pass.left_ms.min(pass.now_ms + 1);
-            pass.keyspace.ttl_low_ms.end(pass.seen, low);
+            pass.keyspace.ttl_low_ms.end(pass.seen, low.0);
         }
     }
 
@@ -135,8 +136,8 @@ impl Txn {
         self.keyspace(db).is_some_and(|ks| ks.id == keyspace.id)
     }
 
-    fn due_keys(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Vec<(u64, Vec<u8>)>> {
-        let to = keys::ttl_from(pass.now_ms.saturating_add(1));
+    fn due_keys(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Vec<(UnixMs, Vec<u8>)>> {
+        let to = keys::ttl_from(pass.now_ms + 1);
         let mut rows = self.scan(pass.db, &pass.next, &to, Direction::Forward)?;
         let mut due = Vec::new();
         while due.len() < limit
@@ -155,7 +156,7 @@ impl Txn {
 
     /// The second look, under the key's lock: the TTL row may be from before a
     /// change of the key that was committed since.
-    fn expire_key(&mut self, db: DbIndex, expire_ms: u64, key: &[u8]) -> Result<bool> {
+    fn expire_key(&mut self, db: DbIndex, expire_ms: UnixMs, key: &[u8]) -> Result<bool> {
         let Some(row) = self.meta_row(db, key)? else {
             return Ok(false);
         };
@@ -313,11 +314,12 @@ mod tests {
         let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).unwrap();
         let (db, bad) = (DbIndex(0), &b"bad"[..]);
         let mut txn = Txn::new(engine.clone());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.put_row(db, &keys::meta(bad), b"").unwrap();
-        txn.put_side_row(db, &keys::ttl(5, bad), b"").unwrap();
+        txn.put_side_row(db, &keys::ttl(UnixMs(5), bad), b"")
+            .unwrap();
         let keyspace = txn.keyspace_for_write(db).unwrap();
-        txn.note_ttl(keyspace, 5);
+        txn.note_ttl(keyspace, UnixMs(5));
         txn.put_side_row(db, &keys::reclaim(CollectionId(1)), b"bad")
             .unwrap();
         txn.note_reclaim(keyspace, CollectionId(1));
@@ -325,12 +327,12 @@ mod tests {
         let mut job = Txn::new(engine.clone());
         let is_free = || {
             let mut other = Txn::new(engine.clone());
-            other.begin(10).unwrap();
+            other.begin(UnixMs(10)).unwrap();
             assert!(other.try_lock(db, bad), "the key is locked");
             other.commit().unwrap();
             assert!(engine.access.gate.is_empty(), "a turn goes on");
         };
-        let mut pass = job.begin_expire(db, 10).expect("a key that is due");
+        let mut pass = job.begin_expire(db, UnixMs(10)).expect("a key that is due");
         assert!(job.expire_slice(&mut pass, 8).is_err());
         is_free();
         let mut pass = job.begin_reclaim(db).expect("a dead collection");

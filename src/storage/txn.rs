@@ -28,6 +28,7 @@ mod staged;
 
 pub use lookup::{Expected, KEYS_AHEAD, Row};
 
+use crate::base::time::UnixMs;
 use crate::encoding::CollectionId;
 use crate::encoding::system::{Counts, KeyspaceId};
 use crate::storage::engine::ahead::Place;
@@ -117,7 +118,7 @@ struct Turn {
     /// Whether it waits for owners that hold keys for long.
     patient: bool,
     /// Unix milliseconds.
-    now_ms: u64,
+    now_ms: UnixMs,
 }
 
 /// How rows are read.
@@ -190,17 +191,17 @@ impl View {
     }
 
     /// The time that this turn goes by, in Unix milliseconds.
-    pub fn now_ms(&self) -> u64 {
+    pub fn now_ms(&self) -> UnixMs {
         self.turn.now_ms
     }
 
     /// The time that [`crate::encoding::Meta::is_expired`] must be asked about,
     /// for rows met in a scan: 0 where keys do not expire by this thread's clock.
-    pub fn expiry_now_ms(&self) -> u64 {
+    pub fn expiry_now_ms(&self) -> UnixMs {
         if self.command.expires {
             self.turn.now_ms
         } else {
-            0
+            UnixMs::NONE
         }
     }
 
@@ -278,9 +279,9 @@ impl View {
     }
 
     /// Notes that a TTL row was written, for the expire thread.
-    pub(super) fn note_ttl(&mut self, keyspace: KeyspaceId, expire_ms: u64) {
+    pub(super) fn note_ttl(&mut self, keyspace: KeyspaceId, expire_ms: UnixMs) {
         let delta = self.delta(keyspace);
-        delta.ttl_ms = delta.ttl_ms.min(expire_ms);
+        delta.ttl_ms = delta.ttl_ms.min(expire_ms.0);
     }
 
     /// Notes that a reclaim row was written, for the expire thread.
@@ -352,7 +353,7 @@ impl Txn {
                 reads_durable: false,
                 pass: None,
                 patient: true,
-                now_ms: 0,
+                now_ms: UnixMs::NONE,
             },
             reads: Reads::default(),
             lending: Lending::default(),

@@ -8,6 +8,7 @@ use super::definition::{Output, Stored};
 use super::source::EachRow;
 use super::table::definition;
 use super::{OpError, OpResult};
+use crate::base::time::UnixMs;
 use crate::encoding::{MetaView, keys, tag};
 use crate::rdb::file::FileWriter;
 use crate::storage::full_sync::snapshot::Snapshot;
@@ -43,7 +44,7 @@ pub struct ExportOptions<'a> {
     /// Whether strings are compressed.
     pub compress: bool,
     /// Keys whose time is over by now are left out, Unix ms.
-    pub now_ms: u64,
+    pub now_ms: UnixMs,
     /// What the file says of its writer: names and texts.
     pub about: &'a [(&'a str, String)],
     /// Whether libraries of functions are written.
@@ -81,7 +82,7 @@ pub fn export<W: Write>(
                 if meta.is_expired(options.now_ms) {
                     return Ok(ControlFlow::Continue(()));
                 }
-                if meta.expire_ms != 0 {
+                if meta.expire_ms.is_some() {
                     writer.expires(meta.expire_ms);
                 }
                 let (encoder, buffer, mut outlet) = writer.parts();

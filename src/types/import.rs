@@ -7,6 +7,7 @@
 use super::OpError;
 use super::RestoreError;
 use super::restore::Building;
+use crate::base::time::UnixMs;
 use crate::encoding::system;
 use crate::rdb::decode::kind_of;
 use crate::rdb::file::{Entry, FileReader, Head};
@@ -140,7 +141,7 @@ pub fn import<R: BufRead>(
     txn: &mut Txn,
     source: R,
     max_string: u64,
-    now_ms: u64,
+    now_ms: UnixMs,
     load: &mut impl Load,
 ) -> Result<Loaded, ImportError> {
     let file = FileReader::open(source, max_string);
@@ -159,7 +160,7 @@ pub fn import<R: BufRead>(
 struct Import<'i, R> {
     file: FileReader<R>,
     txn: &'i mut Txn,
-    now_ms: u64,
+    now_ms: UnixMs,
     db: DbIndex,
     loaded: Loaded,
     load: &'i mut dyn Load,
@@ -241,7 +242,7 @@ impl<R: BufRead> Import<'_, R> {
     fn load_value(&mut self, key: &[u8], head: Head) -> Result<(), RestoreError> {
         let kind = kind_of(head.kind)?;
         // A replica keeps what its master has not deleted.
-        if head.expire_ms != 0 && head.expire_ms <= self.txn.expiry_now_ms() {
+        if head.expire_ms.is_some() && head.expire_ms <= self.txn.expiry_now_ms() {
             self.file
                 .value(head.kind, |_: Element<'_>| Ok::<(), RestoreError>(()))?;
             self.loaded.expired += 1;
@@ -291,7 +292,7 @@ impl<R: BufRead> Import<'_, R> {
 }
 
 /// Begins a slice. Nobody else is there, so there is nothing to lock.
-fn begin(txn: &mut Txn, now_ms: u64) -> Result<(), StorageError> {
+fn begin(txn: &mut Txn, now_ms: UnixMs) -> Result<(), StorageError> {
     txn.begin(now_ms)?;
     txn.start_command();
     Ok(())

@@ -26,7 +26,7 @@ pub fn stored_bytes(
 ) -> OpResult<u64> {
     let key_bytes = key.len() as u64;
     let mut bytes = META_OVERHEAD + key_bytes + found.body.len() as u64;
-    if found.meta.expire_ms != 0 {
+    if found.meta.expire_ms.is_some() {
         bytes += TTL_OVERHEAD + key_bytes;
     }
     if found.meta.rows {
@@ -42,7 +42,7 @@ pub fn value_digest(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Hash> 
     };
     let kind = found.meta.kind;
     let sum = definition(kind).digest(view, db, &found)?;
-    let expires: &[u8] = if found.meta.expire_ms != 0 {
+    let expires: &[u8] = if found.meta.expire_ms.is_some() {
         b"expires"
     } else {
         b""

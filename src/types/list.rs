@@ -23,6 +23,7 @@ mod tests;
 use self::packed::Packed;
 use self::rows::Rows;
 use super::{OpError, OpResult};
+use crate::base::time::UnixMs;
 use crate::encoding::meta::ListSpan;
 use crate::encoding::{CollectionId, Meta, ValueType};
 use crate::storage::Direction;
@@ -384,7 +385,7 @@ impl<'k> List<'k> {
             txn.replace_key(self.db, self.key, self.old.as_ref(), meta, body)?;
         } else {
             let old = self.old.as_ref().map(|old| &old.meta);
-            meta.expire_ms = old.map_or(0, |old| old.expire_ms);
+            meta.expire_ms = old.map_or(UnixMs::NONE, |old| old.expire_ms);
             txn.put_key(self.db, self.key, old, meta, body)?;
         }
         Ok(())

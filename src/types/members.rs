@@ -22,6 +22,7 @@ pub(super) mod definition;
 use super::hashed::{Chunk, HashedRows, Walk, select};
 use super::{OpResult, lookup};
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::encoding::meta::{Counted, Grown};
 use crate::encoding::packed::{self, len_prefix};
 use crate::encoding::{CollectionId, Corrupt, Meta, ValueType};
@@ -323,14 +324,14 @@ impl Members {
         if self.rewrite(txn, key)? {
             return Ok(());
         }
-        let expire_ms = self.old.map_or(0, |meta| meta.expire_ms);
+        let expire_ms = self.old.map_or(UnixMs::NONE, |meta| meta.expire_ms);
         let (meta, body) = self.encode(expire_ms);
         Ok(txn.put_key(self.db, key, self.old.as_ref(), meta, &body)?)
     }
 
     /// Writes this (made with [`Members::empty`]) to a key in place of whatever
     /// is there; an empty one only removes that.
-    pub fn save_over(self, txn: &mut Txn, key: &[u8], expire_ms: u64) -> OpResult<()> {
+    pub fn save_over(self, txn: &mut Txn, key: &[u8], expire_ms: UnixMs) -> OpResult<()> {
         let old = txn.lookup(self.db, key)?;
         match &old {
             Some(old) if self.is_empty() => txn.remove_key(self.db, key, old)?,
@@ -343,7 +344,7 @@ impl Members {
         Ok(())
     }
 
-    fn encode(&self, expire_ms: u64) -> (Meta, SmallVec<[u8; 128]>) {
+    fn encode(&self, expire_ms: UnixMs) -> (Meta, SmallVec<[u8; 128]>) {
         let meta = Meta {
             rows: self.in_rows(),
             expire_ms,

@@ -7,6 +7,7 @@
 use super::definition::{Added, Build};
 use super::table::definition;
 use super::{OpResult, RestoreError};
+use crate::base::time::UnixMs;
 use crate::encoding::{CollectionId, ValueType, keys};
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::payload::Payload;
@@ -60,7 +61,7 @@ impl<'k> Building<'k> {
     /// # Errors
     /// It was there before, or is none of this type.
     pub fn add(&mut self, txn: &mut Txn, element: Element<'_>) -> Result<(), RestoreError> {
-        let is_timed = matches!(element, Element::Field { expire_ms, .. } if expire_ms != 0);
+        let is_timed = matches!(element, Element::Field { expire_ms, .. } if expire_ms.is_some());
         self.taken.timed_fields += u64::from(is_timed);
         match self.value.add(txn, element)? {
             Added::New => self.taken.elements += 1,
@@ -106,7 +107,7 @@ impl<'k> Building<'k> {
     ///
     /// # Errors
     /// An element of a parked value was there before.
-    pub fn finish(mut self, txn: &mut Txn, expire_ms: u64) -> Result<Taken, RestoreError> {
+    pub fn finish(mut self, txn: &mut Txn, expire_ms: UnixMs) -> Result<Taken, RestoreError> {
         if let Some(id) = self.parked {
             self.unpark(txn, id)?;
         }
@@ -118,7 +119,7 @@ impl<'k> Building<'k> {
             ..
         } = self;
         value.finish(txn)?;
-        if expire_ms != 0
+        if expire_ms.is_some()
             && let Some(found) = txn.lookup(db, key)?
         {
             txn.set_expiry(db, key, &found, expire_ms)?;
@@ -137,7 +138,7 @@ pub fn restore(
     db: DbIndex,
     key: &[u8],
     payload: &Payload<'_>,
-    expire_ms: u64,
+    expire_ms: UnixMs,
     max_bytes: u64,
 ) -> Result<Taken, RestoreError> {
     let kind = kind_of(payload.kind)?;

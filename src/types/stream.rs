@@ -25,6 +25,7 @@ pub use group::Group;
 pub use trim::{Keep, Slack, Trim};
 
 use super::{OpResult, lookup};
+use crate::base::time::UnixMs;
 use crate::encoding::packed::{self, put_bytes};
 use crate::encoding::stream::{entry_key, group_key, split_group_key};
 use crate::encoding::{Corrupt, Meta, ValueType, keys, tag};
@@ -154,11 +155,14 @@ impl<'k> Stream<'k> {
     }
 
     /// The id that the next entry gets.
-    pub fn next_id(&self, wanted: NewId, now_ms: u64) -> Result<StreamId, Refusal> {
+    pub fn next_id(&self, wanted: NewId, now_ms: UnixMs) -> Result<StreamId, Refusal> {
         let last = self.body.last;
         let after_last = last.next().ok_or(Refusal::Exhausted)?;
         let id = match wanted {
-            NewId::Now if now_ms > last.ms => StreamId { ms: now_ms, seq: 0 },
+            NewId::Now if now_ms.0 > last.ms => StreamId {
+                ms: now_ms.0,
+                seq: 0,
+            },
             NewId::Now => after_last,
             NewId::In(ms) if ms == last.ms && after_last.ms == ms => after_last,
             NewId::In(ms) => StreamId { ms, seq: 0 },
@@ -386,7 +390,7 @@ impl<'k> Stream<'k> {
         let mut meta = Meta::new(ValueType::Stream);
         meta.rows = true;
         let old = self.old.as_ref().map(|old| &old.meta);
-        meta.expire_ms = old.map_or(0, |old| old.expire_ms);
+        meta.expire_ms = old.map_or(UnixMs::NONE, |old| old.expire_ms);
         txn.put_key(self.db, self.key, old, meta, &self.body.encode())?;
         Ok(())
     }

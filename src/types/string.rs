@@ -14,6 +14,7 @@
 pub mod definition;
 use super::{OpError, OpResult};
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::encoding::meta::{Counted, StringForm};
 use crate::encoding::{CollectionId, Corrupt, Meta, ValueType, keys, tag};
 use crate::storage::Direction;
@@ -34,7 +35,7 @@ pub enum Expiry {
     /// The key will not expire.
     Clear,
     /// The key expires at this Unix time in ms.
-    At(u64),
+    At(UnixMs),
 }
 
 /// A value in fragments.
@@ -459,8 +460,8 @@ fn new_meta(old: Option<&KeyMeta>, form: StringForm, expiry: Expiry) -> Meta {
         ..Meta::new(ValueType::String)
     };
     new.expire_ms = match expiry {
-        Expiry::Keep => old.map_or(0, |o| o.meta.expire_ms),
-        Expiry::Clear => 0,
+        Expiry::Keep => old.map_or(UnixMs::NONE, |o| o.meta.expire_ms),
+        Expiry::Clear => UnixMs::NONE,
         Expiry::At(expire_ms) => expire_ms,
     };
     new

@@ -1,5 +1,6 @@
 //! A database with many deleted keys, for tests of those who read over their tombstones.
 
+use crate::base::time::UnixMs;
 use crate::encoding::{Meta, ValueType};
 use crate::storage::{DbIndex, Engine, StorageConfig, Txn};
 use std::collections::BTreeSet;
@@ -36,18 +37,18 @@ impl Deleted {
         let mut txn = Txn::new(engine.clone());
         let survivors: BTreeSet<&Vec<u8>> = survivors.iter().collect();
         let db = DbIndex(0);
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         for n in 0..all {
             let meta = Meta::new(ValueType::String);
             txn.put_key(db, &key(n), None, meta, b"value").unwrap();
         }
         txn.commit().unwrap();
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         for key in (0..all).map(key).filter(|key| !survivors.contains(key)) {
             assert!(txn.delete_key(db, &key).unwrap());
         }
         txn.commit().unwrap();
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         Deleted {
             txn,
             engine,

@@ -1,5 +1,6 @@
 //! A server in this process, without a network, for targets that need a database.
 
+use kedis::base::time::UnixMs;
 use kedis::commands::registry;
 use kedis::exec::Executor;
 use kedis::resp::{Reply, Value, decode};
@@ -47,7 +48,7 @@ impl Instance {
             "127.0.0.1:2".into(),
             -1,
             0,
-            0,
+            UnixMs::NONE,
             ClientFlags::empty(),
         );
         Instance {
@@ -97,7 +98,7 @@ impl Instance {
         // A thread may still commit what it had begun: until that is done there is no turn
         // alone, and the check sees none of it in part.
         let mut alone = Txn::new(engine.clone());
-        alone.begin_exclusive(0).expect("a turn alone");
+        alone.begin_exclusive(UnixMs::NONE).expect("a turn alone");
         let report = engine.check().expect("a readable database");
         alone.commit().expect("the end of a turn");
         assert!(report.faults.is_empty(), "{:#?}", report.faults);

@@ -2,6 +2,7 @@
 
 use crate::instance::{Instance, with_kept};
 use kedis::base::hash::crc64;
+use kedis::base::time::UnixMs;
 use kedis::encoding::ValueType;
 use kedis::rdb::decode::{kind_of, read_value};
 use kedis::rdb::encode::Encoder;
@@ -183,7 +184,7 @@ fn check_value(number: u8, value: &[u8], dialect: Dialect) {
                 _ => Element::Field {
                     field: a,
                     value: b,
-                    expire_ms: 0,
+                    expire_ms: UnixMs::NONE,
                 },
             };
             encoder

@@ -5,6 +5,7 @@ use super::super::connection::DEFAULT_USER;
 use super::super::{CmdResult, Error, SessionCtx};
 use super::Class;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::state::ClientId;
 use crate::state::{ClientInfo, Message};
 use crate::sys::clock;
@@ -68,8 +69,8 @@ impl<'a> Filter<'a> {
         Ok(())
     }
 
-    fn fits(&self, client: &ClientInfo, me: ClientId, now_ms: u64) -> bool {
-        let age_s = now_ms.saturating_sub(client.created_ms) / 1000;
+    fn fits(&self, client: &ClientInfo, me: ClientId, now_ms: UnixMs) -> bool {
+        let age_s = now_ms.since(client.created_ms) / 1000;
         let names = client.names.lock();
         self.id.is_none_or(|id| id == client.id)
             && self.class.is_none_or(|class| class == Class::of(client))

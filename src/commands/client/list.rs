@@ -4,6 +4,7 @@ use super::super::args::{self, Options};
 use super::super::{CmdResult, Error, SessionCtx};
 use super::Class;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::commands::registry;
 use crate::state::ClientId;
 use crate::state::clients::ClientFlags;
@@ -131,12 +132,12 @@ impl Output {
 }
 
 /// Appends the line about one client.
-fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: u64) {
+fn line(out: &mut String, client: &ClientInfo, commands: &[&str], now_ms: UnixMs) {
     let names = client.names.lock().clone();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let load = |n: &std::sync::atomic::AtomicUsize| n.load(Ordering::Relaxed);
-    let age_s = now_ms.saturating_sub(client.created_ms) / 1000;
-    let idle_s = now_ms.saturating_sub(client.active_ms.load(Ordering::Relaxed)) / 1000;
+    let age_s = now_ms.since(client.created_ms) / 1000;
+    let idle_s = now_ms.since(client.active_ms.load(Ordering::Relaxed)) / 1000;
     let last_command = client.last_command.load(Ordering::Relaxed) as usize;
     let command = commands.get(last_command).copied().unwrap_or("NULL");
     let query = load(&client.query_bytes);

@@ -1,5 +1,6 @@
 //! Commands about connections and the server, run in-process.
 
+use crate::base::time::UnixMs;
 use crate::commands::registry;
 use crate::commands::table::syntax::Argument;
 use crate::exec::testing::Client;
@@ -340,7 +341,7 @@ fn replicas_take_nothing_of_what_clients_may() {
     let limit = server.clients_limit_bytes(&config) as usize;
     let holds = |id, bytes, flags: ClientFlags| {
         let (id, addr) = (ClientId(id), String::new);
-        let info = ClientInfo::new(id, addr(), addr(), -1, 0, 0, flags);
+        let info = ClientInfo::new(id, addr(), addr(), -1, 0, UnixMs::NONE, flags);
         info.output_capacity.store(bytes, Ordering::Relaxed);
         if !flags.contains(ClientFlags::REPLICA) {
             server.client_memory.set(&info.account, info.memory_bytes());
@@ -377,8 +378,8 @@ fn who_has_stalled_makes_room_for_a_long_reply() {
     };
     let stays = |id| server.clients.get(ClientId(id)).is_some();
     holds(100, limit / 2, clock::unix_ms());
-    holds(101, limit / 3, 0);
-    holds(102, MIB, 0);
+    holds(101, limit / 3, UnixMs::NONE);
+    holds(102, MIB, UnixMs::NONE);
     assert!(
         server.lend(limit * 2, limit * 2).is_none(),
         "more than there is"
@@ -402,7 +403,7 @@ fn killed_clients_are_gone_at_once() {
         "127.0.0.1:2".into(),
         -1,
         0,
-        0,
+        UnixMs::NONE,
         ClientFlags::empty(),
     );
     let other = std::sync::Arc::new(other);

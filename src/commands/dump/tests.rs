@@ -238,7 +238,7 @@ fn what_is_logged_is_absolute() {
     assert_eq!(logged[1], format!("RESTORE b {at} {shown} REPLACE ABSTTL"));
     assert_eq!(logged[2], format!("RESTORE a 0 {shown} REPLACE ABSTTL"));
     // A time that is over: the key goes, or never comes; a bad payload is one.
-    let over = (START_MS - 1).to_string();
+    let over = START_MS.before(1).to_string();
     let over = over.as_bytes();
     assert_eq!(
         client.args(&[b"RESTORE", b"n", over, &payload, b"ABSTTL"]),
@@ -315,7 +315,7 @@ fn bad_payloads_leave_everything_as_it_was() {
 fn fields_with_times_of_their_own() {
     let mut client = Client::new();
     let mut body = vec![22, 3];
-    for (field, time) in [(b'a', START_MS - 5), (b'b', 0), (b'c', START_MS + 5)] {
+    for (field, time) in [(b'a', START_MS.0 - 5), (b'b', 0), (b'c', START_MS.0 + 5)] {
         crate::rdb::encode::length(time, &mut body);
         body.extend_from_slice(&[1, field, 1, b'v']);
     }
@@ -330,7 +330,7 @@ fn fields_with_times_of_their_own() {
     );
     // None is left: no key.
     let mut body = vec![22, 1];
-    crate::rdb::encode::length(START_MS - 5, &mut body);
+    crate::rdb::encode::length(START_MS.0 - 5, &mut body);
     body.extend_from_slice(b"\x01a\x01v");
     let payload = sealed(&body);
     assert_eq!(
@@ -371,7 +371,7 @@ fn mutated_payloads_never_leave_half_a_value() {
 fn times_of_fields_are_not_kept_and_counted() {
     let mut client = Client::new();
     let names: [&[u8]; 3] = [b"over", b"plain", b"later"];
-    let (over_ms, later_ms) = (START_MS - 1, START_MS + 60_000);
+    let (over_ms, later_ms) = (START_MS.before(1), START_MS + 60_000);
     let mut restored = 0;
     for (number, value) in timed_hashes(names, over_ms, later_ms) {
         let payload = sealed(&[&[number][..], &value].concat());

@@ -1,6 +1,7 @@
 //! INFO sections about the process and its clients.
 
 use super::{KEDIS_VERSION, REDIS_VERSION, Text, human_bytes};
+use crate::base::time::UnixMs;
 use crate::state::clients::ClientFlags;
 use crate::state::{Server, memory, process};
 use crate::sys::clock;
@@ -13,7 +14,7 @@ const LRU_CLOCK_BITS: u32 = 24;
 pub(super) fn server(text: &mut Text, server: &Server) {
     let config = server.config.load();
     let now_us = clock::unix_us();
-    let uptime_s = (now_us / 1000).saturating_sub(server.started_ms) / 1000;
+    let uptime_s = UnixMs(now_us / 1000).since(server.started_ms) / 1000;
     text.field("redis_version", REDIS_VERSION);
     text.field("kedis_version", KEDIS_VERSION);
     text.constants(&[

@@ -1,6 +1,7 @@
 //! The INFO section about replication: Redis' fields, and how far each side is.
 
 use super::Text;
+use crate::base::time::UnixMs;
 use crate::state::Server;
 use crate::state::config::MasterAddr;
 use crate::state::replication::{Feeding, LinkPhase};
@@ -29,14 +30,14 @@ pub(super) fn replication(text: &mut Text, server: &Server) {
 }
 
 /// Seconds from a time to another, −1 if the first never was.
-fn seconds_since(then_ms: u64, now_ms: u64) -> i64 {
+fn seconds_since(then_ms: UnixMs, now_ms: UnixMs) -> i64 {
     match then_ms {
-        0 => -1,
-        then_ms => (now_ms.saturating_sub(then_ms) / 1000) as i64,
+        UnixMs::NONE => -1,
+        then_ms => (now_ms.since(then_ms) / 1000) as i64,
     }
 }
 
-fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
+fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: UnixMs) {
     let config = server.config.load();
     let link = &server.replication.link;
     let next = server.engine.binlog.range().next_position;
@@ -93,7 +94,7 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
     text.field("replica_announced", u8::from(config.replica_announced));
 }
 
-fn replicas(text: &mut Text, server: &Server, now_ms: u64) {
+fn replicas(text: &mut Text, server: &Server, now_ms: UnixMs) {
     let config = server.config.load();
     let next = server.engine.binlog.range().next_position;
     let replicas = server.replication.replicas();

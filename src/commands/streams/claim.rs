@@ -162,7 +162,7 @@ fn xclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let refusal = "ERR Invalid min-idle-time argument for XCLAIM";
     let min_idle_ms = min_idle(args[4], refusal)?;
     let ids: Vec<StreamId> = args[5..].iter().map_while(|arg| parse_id(arg, 0)).collect();
-    let now_ms = i64::try_from(ctx.txn.now_ms()).unwrap_or(i64::MAX);
+    let now_ms = ctx.txn.now_ms().as_i64();
     let options = ClaimOptions::parse(args, 5 + ids.len(), now_ms)?;
     ctx.txn.no_effect();
     let advanced = options.last > group.row().last;
@@ -227,7 +227,7 @@ fn xautoclaim(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         consumer: consumer(ctx, args[1], &mut group, args[3])?,
         consumer_name: args[3],
         min_idle_ms,
-        delivered_ms: i64::try_from(ctx.txn.now_ms()).unwrap_or(i64::MAX),
+        delivered_ms: ctx.txn.now_ms().as_i64(),
         deliveries: None,
         just_ids,
     };

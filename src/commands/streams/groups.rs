@@ -1,5 +1,6 @@
 //! Groups of consumers: XGROUP, XACK and XPENDING.
 
+use crate::base::time::UnixMs;
 use crate::commands::args::{self, Options};
 use crate::commands::streams::args::{
     any_id, id, ids, no_group, no_group_of, range_end, range_start, reply_count, reply_id,
@@ -285,10 +286,8 @@ fn pending_summary(ctx: &mut ReadCtx<'_>, group: &Group) -> CmdResult {
 }
 
 /// The idle time of a pending entry.
-pub fn idle_ms(now_ms: u64, pending: &PendingRow) -> i64 {
-    i64::try_from(now_ms)
-        .unwrap_or(i64::MAX)
-        .saturating_sub(pending.delivered_ms)
+pub fn idle_ms(now_ms: UnixMs, pending: &PendingRow) -> i64 {
+    now_ms.as_i64().saturating_sub(pending.delivered_ms)
 }
 
 fn pending_entries(ctx: &mut ReadCtx<'_>, mut group: Group, wanted: &Wanted<'_>) -> CmdResult {

@@ -212,7 +212,7 @@ fn consumers(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let stream = load(ctx, args[2])?;
     let group = stream.group(ctx.view, args[3])?;
     let group = group.ok_or_else(|| no_group_of(args[2], args[3]))?;
-    let now_ms = i64::try_from(ctx.view.now_ms()).unwrap_or(i64::MAX);
+    let now_ms = ctx.view.now_ms().as_i64();
     let consumers = group.all_consumers(ctx.view)?;
     ctx.reply.array(consumers.len());
     for (_, row) in consumers {

@@ -348,7 +348,7 @@ fn news(
         return Ok(false);
     };
     let ids = read_from(ctx, at.stream, from, asked.limit())?;
-    let delivered_ms = i64::try_from(ctx.txn.now_ms()).unwrap_or(i64::MAX);
+    let delivered_ms = ctx.txn.now_ms().as_i64();
     let new = PendingRow {
         consumer: at.consumer,
         delivered_ms,
@@ -392,7 +392,7 @@ fn history(
         })?;
     }
     ctx.reply.array(ids.len());
-    let delivered_ms = i64::try_from(ctx.txn.now_ms()).unwrap_or(i64::MAX);
+    let delivered_ms = ctx.txn.now_ms().as_i64();
     for id in ids {
         let reply = &mut *ctx.reply;
         let exists = at

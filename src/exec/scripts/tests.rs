@@ -1,5 +1,6 @@
 //! Scripts against a whole server.
 
+use crate::base::time::UnixMs;
 use crate::exec::testing::Client;
 use crate::exec::{Executor, Outcome};
 use crate::resp::{Reply, Value};
@@ -58,7 +59,7 @@ fn an_undeclared_key_that_others_hold_makes_the_script_run_alone() {
     let held = holds.clone();
     let let_go = std::thread::spawn(move || {
         let mut other = Txn::new(engine);
-        other.begin(0).unwrap();
+        other.begin(UnixMs(0)).unwrap();
         let held_key = other.key_hash(DbIndex(0), b"held");
         other.lock([held_key].into_iter()).unwrap();
         held.wait();

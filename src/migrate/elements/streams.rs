@@ -185,6 +185,7 @@ fn set_state(maker: &mut Maker, key: &[u8], state: &StreamState) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::migrate::elements::{Abilities, FieldRule};
     use crate::rdb::decode::read_value;
     use crate::rdb::reader::Reader;
@@ -205,7 +206,7 @@ mod tests {
             stream_counters,
             field_times: false,
         });
-        maker.begin(KEY, 0, false, FieldRule::default());
+        maker.begin(KEY, UnixMs::NONE, false, FieldRule::default());
         let mut fields = Vec::new();
         packed::put_bytes(&mut fields, b"field");
         packed::put_bytes(&mut fields, &vec![b'v'; value_len]);

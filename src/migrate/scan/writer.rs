@@ -9,6 +9,7 @@ use super::super::rewrite::Rewriter;
 use super::super::stats::Stats;
 use super::super::values::{Part, Shape, Values, Way};
 use crate::base::hash::crc64;
+use crate::base::time::UnixMs;
 use crate::rdb::decode::{kind_of, read_value};
 use crate::rdb::reader::Reader;
 use crate::rdb::{self, Element, kind, payload};
@@ -176,7 +177,7 @@ impl<'w> Writer<'w> {
         {
             let rule = FieldRule {
                 over_ms: clock::unix_ms(),
-                not_before_ms: 0,
+                not_before_ms: UnixMs::NONE,
             };
             lane.maker.begin(&name, shape.expire_ms, true, rule);
             self.begun = Some(at);
@@ -231,7 +232,7 @@ impl<'w> Writer<'w> {
             return Ok(true);
         };
         let mut digits = itoa::Buffer::new();
-        let at_ms = digits.format(shape.expire_ms).as_bytes();
+        let at_ms = digits.format(shape.expire_ms.0).as_bytes();
         lane.maker
             .command(&[b"RESTORE", &name, at_ms, bytes, b"REPLACE", b"ABSTTL"]);
         lane.flush_full()?;

@@ -2,6 +2,7 @@
 //! and what of them the peer has not taken yet.
 
 use super::{Connection, KEEP_BUFFER};
+use crate::base::time::UnixMs;
 use crate::net::backlog::CHUNK_BYTES;
 use crate::state::client_memory::ClientMemory;
 use crate::state::clients::ClientFlags;
@@ -79,7 +80,7 @@ impl Connection {
     /// Whether more waits to be sent than `client-output-buffer-limit` allows.
     /// Nobody paces what clients get that they did not ask for by a request, so
     /// the limits of subscribers hold for them.
-    pub fn is_over_limit(&mut self, config: &Config, now_ms: u64) -> bool {
+    pub fn is_over_limit(&mut self, config: &Config, now_ms: UnixMs) -> bool {
         let limits = &config.client_output_buffer_limit;
         let pushed = ClientFlags::PUBSUB | ClientFlags::MONITOR | ClientFlags::TRACKING;
         let limit = match self.session.info.flags().intersects(pushed) {
@@ -95,13 +96,13 @@ impl Connection {
             return false;
         }
         let since_ms = *self.long_since_ms.get_or_insert(now_ms);
-        now_ms.saturating_sub(since_ms) > limit.soft_s.saturating_mul(1000)
+        now_ms.since(since_ms) > limit.soft_s.saturating_mul(1000)
     }
 
     /// Sends replies until all are gone or the socket takes no more; says how
     /// many bytes went. Whoever calls this has seen to the commit first. A peer
     /// that takes bytes is not idle.
-    pub fn send(&mut self, memory: &ClientMemory, now_ms: u64) -> io::Result<usize> {
+    pub fn send(&mut self, memory: &ClientMemory, now_ms: UnixMs) -> io::Result<usize> {
         let mut total = 0;
         loop {
             let waiting = match self.backlog.front() {

@@ -6,6 +6,7 @@
 //! requests that are under way can end, however many clients send such ones.
 
 use super::{Connection, OUTPUT_FREE};
+use crate::base::time::UnixMs;
 use crate::commands::OUT_OF_MEMORY;
 use crate::exec::Executor;
 use crate::state::eviction::{Needs, Refusal, STALLED_MS};
@@ -169,7 +170,7 @@ impl Connection {
     /// Whether it is closed because of how long there was no room: [`STALLED_MS`] if it keeps
     /// others from going on, as it has taken none of the replies that wait for it or has
     /// memory for a request that cannot end; [`IN_VAIN_MS`] if it only waits.
-    pub fn has_stalled(&self, now_ms: u64) -> bool {
+    pub fn has_stalled(&self, now_ms: UnixMs) -> bool {
         let active_ms = self.session.info.active_ms.load(Ordering::Relaxed);
         let since_ms = self
             .no_room_since_ms
@@ -179,18 +180,18 @@ impl Connection {
             true => STALLED_MS,
             false => IN_VAIN_MS,
         };
-        since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) > patience_ms)
+        since_ms.is_some_and(|since_ms| now_ms.since(since_ms) > patience_ms)
             && (self.input.len() > self.run || self.has_unread())
     }
 
     /// Whether it has memory for the rest of a request and has not sent any of that for
     /// [`STALLED_MS`].
-    pub fn sends_nothing_more(&self, now_ms: u64) -> bool {
+    pub fn sends_nothing_more(&self, now_ms: UnixMs) -> bool {
         let active_ms = self.session.info.active_ms.load(Ordering::Relaxed);
         self.loan.is_some()
             && self.no_room_since_ms.is_none()
             && !self.session.waits_for_answer()
-            && now_ms.saturating_sub(active_ms) > STALLED_MS
+            && now_ms.since(active_ms) > STALLED_MS
     }
 
     /// It has waited long enough, or may go on.

@@ -1,6 +1,7 @@
 //! Files both ways.
 
 use super::*;
+use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
 use crate::rdb::{kind, mutate};
 
@@ -78,10 +79,10 @@ fn all_that_a_file_may_have_is_read() {
                 keys: 4,
                 expires: 2,
             },
-            key(kind::STRING, 0, None, None),
-            key(kind::STRING, 0x7000_0000 * 1000, Some(9), None),
-            key(kind::LIST, 16, None, Some(0x63)),
-            key(kind::SET, 0, None, None),
+            key(kind::STRING, UnixMs::NONE, None, None),
+            key(kind::STRING, UnixMs(0x7000_0000 * 1000), Some(9), None),
+            key(kind::LIST, UnixMs(16), None, Some(0x63)),
+            key(kind::SET, UnixMs::NONE, None, None),
             Entry::End,
         ];
         assert_eq!(
@@ -153,7 +154,7 @@ fn what_is_written_is_read() {
     writer.aux(b"redis-ver", b"7.0.15");
     writer.function(b"#!lua name=lib");
     writer.select_db(70_000, 2, 1);
-    writer.expires(123_456_789);
+    writer.expires(UnixMs(123_456_789));
     {
         let (encoder, buffer, mut outlet) = writer.parts();
         encoder.value_string(Some(b"key"), b"value", buffer);
@@ -187,8 +188,8 @@ fn what_is_written_is_read() {
     assert_eq!(
         heads,
         [
-            (&head(kind::STRING, 123_456_789), &b"key"[..], 1),
-            (&head(kind::SET, 0), b"big", 100_000)
+            (&head(kind::STRING, UnixMs(123_456_789)), &b"key"[..], 1),
+            (&head(kind::SET, UnixMs::NONE), b"big", 100_000)
         ]
     );
 }

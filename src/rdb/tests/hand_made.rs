@@ -1,6 +1,7 @@
 //! Payloads of older and newer versions, made by hand.
 
 use super::*;
+use crate::base::time::UnixMs;
 
 /// The string that a value of one string is.
 pub(super) fn unpacked(value: &[u8]) -> Vec<u8> {
@@ -213,7 +214,7 @@ pub(super) fn hand_made() -> Vec<(Vec<u8>, u16, Vec<String>)> {
         word(b"g", ""),
         word(b"h", "@1700000000005"),
     ];
-    for (number, value) in timed_hashes(names, first_ms, first_ms + 5) {
+    for (number, value) in timed_hashes(names, UnixMs(first_ms), UnixMs(first_ms + 5)) {
         let body = [&[number][..], &value].concat();
         all.push((body, 12, timed.clone()));
     }
@@ -229,7 +230,11 @@ pub(super) fn hand_made() -> Vec<(Vec<u8>, u16, Vec<String>)> {
 
 /// A hash of each type whose fields have times of their own, without its type's
 /// number: three fields, of which the second has no time.
-pub(crate) fn timed_hashes(names: [&[u8]; 3], first_ms: u64, third_ms: u64) -> Vec<(u8, Vec<u8>)> {
+pub(crate) fn timed_hashes(
+    names: [&[u8]; 3],
+    first_ms: UnixMs,
+    third_ms: UnixMs,
+) -> Vec<(u8, Vec<u8>)> {
     let mut encoder = Encoder::new(false);
     let (first, third) = (first_ms.to_string(), third_ms.to_string());
     let times = [first.as_bytes(), b"0", third.as_bytes()];
@@ -241,7 +246,7 @@ pub(crate) fn timed_hashes(names: [&[u8]; 3], first_ms: u64, third_ms: u64) -> V
     let lowest_ms = first_ms.min(third_ms);
     let mut small = Vec::new();
     encoder.string(&packed(&triples), &mut small);
-    let mut small_ga = lowest_ms.to_le_bytes().to_vec();
+    let mut small_ga = lowest_ms.0.to_le_bytes().to_vec();
     small_ga.extend_from_slice(&small);
     let mut table = |head: &[u8], times: [u64; 3]| {
         let mut body = head.to_vec();
@@ -253,13 +258,13 @@ pub(crate) fn timed_hashes(names: [&[u8]; 3], first_ms: u64, third_ms: u64) -> V
         }
         body
     };
-    let relative = |ms: u64| ms - lowest_ms + 1;
-    let head = lowest_ms.to_le_bytes();
+    let relative = |time: UnixMs| time.since(lowest_ms) + 1;
+    let head = lowest_ms.0.to_le_bytes();
     let large_ga = table(&head, [relative(first_ms), 0, relative(third_ms)]);
     vec![
         (
             kind::HASH_METADATA_PRE_GA,
-            table(&[], [first_ms, 0, third_ms]),
+            table(&[], [first_ms.0, 0, third_ms.0]),
         ),
         (kind::HASH_LISTPACK_EX_PRE_GA, small),
         (kind::HASH_METADATA, large_ga),

@@ -7,6 +7,7 @@
 //! Trimming is a mark below which no row counts. What lies below it goes file by
 //! file, so the log takes some more room on disk than its bounds say.
 
+use crate::base::time::UnixMs;
 use crate::encoding::binlog::{AtomicPosition, Position, Row, key, position};
 use crate::encoding::system::{self, State};
 use crate::storage::engine::log_buffer::{LogBuffer, Received};
@@ -204,7 +205,7 @@ pub struct BinlogBounds {
     /// Bytes of commands; 0 is no limit.
     pub max_bytes: u64,
     /// Rows from before this time go.
-    pub oldest_unix_ms: u64,
+    pub oldest_unix_ms: UnixMs,
     /// Bytes up to which rows stay because somebody holds them; 0 is no limit.
     pub hold_max_bytes: u64,
 }
@@ -213,7 +214,7 @@ pub struct BinlogBounds {
 struct RowHead {
     position: Position,
     entry: u64,
-    unix_ms: u64,
+    unix_ms: UnixMs,
 }
 
 impl Engine {
@@ -228,7 +229,7 @@ impl Engine {
         &self,
         commit: &mut CommitState,
         log: &mut LogBuffer,
-        unix_ms: u64,
+        unix_ms: UnixMs,
         batch: &mut WriteBatch,
     ) -> Result<()> {
         if let Some(received) = &log.received {
@@ -259,7 +260,7 @@ impl Engine {
         &self,
         commit: &mut CommitState,
         log: &mut LogBuffer,
-        unix_ms: u64,
+        unix_ms: UnixMs,
         batch: &mut WriteBatch,
     ) -> Result<()> {
         let at = commit.state.binlog_position;
@@ -426,7 +427,7 @@ impl Engine {
         Ok(RowHead {
             position: range.next_position,
             entry: range.next_entry,
-            unix_ms: u64::MAX,
+            unix_ms: UnixMs::MAX,
         })
     }
 
@@ -477,7 +478,7 @@ mod tests {
         let mut txn = Txn::new(engine.clone());
         let mut starts = vec![engine.binlog.range().next_position];
         for n in 0..5 {
-            txn.begin(1).unwrap();
+            txn.begin(UnixMs(1)).unwrap();
             for _ in 0..n {
                 txn.effect(DbIndex(n), &["SET", "key", "value"]);
             }
@@ -497,7 +498,7 @@ mod tests {
     const BOUNDS: BinlogBounds = BinlogBounds {
         max_entries: u64::MAX,
         max_bytes: 0,
-        oldest_unix_ms: 0,
+        oldest_unix_ms: UnixMs::NONE,
         hold_max_bytes: 0,
     };
 
@@ -515,7 +516,7 @@ mod tests {
             );
             let mut txn = Txn::new(engine.clone());
             for _ in 0..5 {
-                txn.begin(1).unwrap();
+                txn.begin(UnixMs(1)).unwrap();
                 txn.effect(DbIndex(0), &["SET", "key", "value"]);
                 txn.commit().expect("a commit");
             }
@@ -570,7 +571,7 @@ mod tests {
         let mut written = 0;
         while written < 6 * KEPT || size() > 2 * KEPT {
             assert!(written < 40 * KEPT, "{} bytes in files", size());
-            txn.begin(1).unwrap();
+            txn.begin(UnixMs(1)).unwrap();
             txn.effect(DbIndex(0), &[b"SET", b"key", noise.as_slice()]);
             txn.commit().expect("a commit");
             engine.trim_binlog(&bounds).expect("a trim");
@@ -595,7 +596,7 @@ mod tests {
         let engine = Engine::open(StorageConfig::new(dir.path().join("db"))).expect("opens");
         for n in 0..10_u64 {
             let mut txn = Txn::new(engine.clone());
-            txn.begin(1_000 + n).unwrap();
+            txn.begin(UnixMs(1_000 + n)).unwrap();
             txn.effect(DbIndex(0), &[b"PING"]);
             txn.commit().expect("a commit");
         }
@@ -606,7 +607,7 @@ mod tests {
         bounds.max_bytes = all.next_position.since(all.first_position) / 2;
         assert!(engine.trim_binlog(&bounds).expect("a trim"));
         assert_eq!(engine.binlog.range().first_entry, all.next_entry - 5);
-        bounds.oldest_unix_ms = 1_007;
+        bounds.oldest_unix_ms = UnixMs(1_007);
         assert!(engine.trim_binlog(&bounds).expect("a trim"));
         assert_eq!(engine.binlog.range().first_entry, all.next_entry - 3);
         // Somebody holds what would go.

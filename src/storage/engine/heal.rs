@@ -198,11 +198,12 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::encoding::{Meta, ValueType};
     use crate::storage::{DbIndex, StorageConfig, Txn};
 
     fn set(txn: &mut Txn, key: &[u8]) -> Result<()> {
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         let meta = Meta::new(ValueType::String);
         txn.put_key(DbIndex(0), key, None, meta, b"value").unwrap();
         txn.effect(DbIndex(0), &[b"SET", key, b"value"]);

@@ -191,6 +191,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::storage::{DbIndex, StorageConfig, Txn};
     use std::sync::Arc;
 
@@ -236,7 +237,7 @@ mod tests {
 
     fn write(engine: &Arc<Engine>) {
         let mut txn = Txn::new(engine.clone());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.effect(DbIndex(0), &[b"PING"]);
         txn.commit().expect("a commit");
         engine.make_durable().expect("a flush");

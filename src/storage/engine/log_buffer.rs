@@ -1,5 +1,6 @@
 //! What the commands of one pending batch put into the binlog.
 
+use crate::base::time::UnixMs;
 use crate::encoding::binlog::Row;
 use crate::encoding::binlog::{HEADER_LEN, Position};
 use crate::resp::encode;
@@ -147,7 +148,7 @@ impl LogBuffer {
     }
 
     /// Completes the row, and lends its value.
-    pub(super) fn complete(&mut self, first_entry: u64, unix_ms: u64) -> &[u8] {
+    pub(super) fn complete(&mut self, first_entry: u64, unix_ms: UnixMs) -> &[u8] {
         debug_assert!(self.row.len() > HEADER_LEN, "no commands");
         if let Some((head, bytes)) = self.row.split_at_mut_checked(HEADER_LEN) {
             let row = Row {
@@ -224,8 +225,11 @@ mod tests {
             log.rollback(one);
             log.append(DbIndex(3), &["DEL", "six"]);
             log.wrap(start);
-            let row = Row::decode(log.complete(7 + n, 99)).unwrap();
-            assert_eq!((row.first_entry, row.entries, row.unix_ms), (7 + n, 2, 99));
+            let row = Row::decode(log.complete(7 + n, UnixMs(99))).unwrap();
+            assert_eq!(
+                (row.first_entry, row.entries, row.unix_ms),
+                (7 + n, 2, UnixMs(99))
+            );
             let select = "*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n";
             let (one, six) = (
                 "*2\r\n$3\r\nDEL\r\n$3\r\none\r\n",

@@ -86,7 +86,7 @@ fn count(db: &Db, keyspace: &Keyspace) -> Result<(Counts, u64)> {
                 if found.meta.rows {
                     last_id = last_id.max(found.id()?.0);
                 }
-                if found.meta.expire_ms != 0 {
+                if found.meta.expire_ms.is_some() {
                     counts.expires += 1;
                     let user_key = keys::user_key_of_meta(key)?;
                     let row = keys::ttl(found.meta.expire_ms, user_key);

@@ -73,6 +73,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::encoding::{Meta, ValueType};
     use crate::storage::full_sync::staging::Staging;
     use crate::storage::{StorageConfig, StorageError, Txn};
@@ -96,14 +97,14 @@ mod tests {
     /// A transaction that follows a Redis.
     fn following(engine: &Arc<Engine>) -> (Txn, Following) {
         let mut txn = Txn::new(engine.clone());
-        let begun = txn.begin_following(1, |engine| Some(engine.begin_following()));
+        let begun = txn.begin_following(UnixMs(1), |engine| Some(engine.begin_following()));
         let following = begun.unwrap().unwrap();
         txn.receive_stream(following, Some(at(0, 0).id));
         (txn, following)
     }
 
     fn apply(txn: &mut Txn, next: u64, db: u16) -> Result<(), StorageError> {
-        txn.begin(1)?;
+        txn.begin(UnixMs(1))?;
         txn.effect(DB, &[b"PING"]);
         txn.note_reached(Position(next), DbIndex(db));
         txn.commit()
@@ -116,7 +117,7 @@ mod tests {
         let (mut txn, _) = following(&engine);
         apply(&mut txn, 10, 3).unwrap();
         // Without anything that is logged, too.
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.note_reached(Position(20), DbIndex(4));
         txn.commit().unwrap();
         engine.make_durable().unwrap();
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(engine.upstream(), Some(at(30, 0)));
         // A write of its own.
         let mut own = Txn::new(engine.clone());
-        own.begin(1).unwrap();
+        own.begin(UnixMs(1)).unwrap();
         own.effect(DB, &[b"PING"]);
         own.commit().unwrap();
         engine.make_durable().unwrap();
@@ -167,29 +168,29 @@ mod tests {
                 expire_ms,
                 ..Meta::new(ValueType::String)
             };
-            txn.begin(5).unwrap();
+            txn.begin(UnixMs(5)).unwrap();
             txn.put_key(DB, key, None, meta, b"value").unwrap();
             txn.commit().unwrap();
         };
-        put(&mut Txn::new(engine.clone()), b"old", 0);
+        put(&mut Txn::new(engine.clone()), b"old", UnixMs::NONE);
         let mut staging = Staging::new(engine.clone());
         staging.upstream = Some(at(7, 2));
         let mut staged = Txn::staged(staging);
-        put(&mut staged, b"new", 0);
+        put(&mut staged, b"new", UnixMs::NONE);
         // Its time is over, which is for the master to say.
-        put(&mut staged, b"timed", 1);
+        put(&mut staged, b"timed", UnixMs(1));
         assert!(staged.lookup(DB, b"timed").unwrap().is_some());
         let mut reader = Txn::new(engine.clone());
-        reader.begin(5).unwrap();
+        reader.begin(UnixMs(5)).unwrap();
         assert!(reader.lookup(DB, b"new").unwrap().is_none());
         assert_eq!(reader.counts(DB).keys, 1);
         reader.commit().unwrap();
         let (mut txn, following) = following(&engine);
         let staging = staged.into_staging().unwrap();
         let data_set = engine.new_data_set().unwrap();
-        txn.install(staging, &data_set, following, 5, || {})
+        txn.install(staging, &data_set, following, UnixMs(5), || {})
             .unwrap();
-        txn.begin(5).unwrap();
+        txn.begin(UnixMs(5)).unwrap();
         assert!(txn.lookup(DB, b"old").unwrap().is_none());
         assert!(txn.lookup(DB, b"new").unwrap().is_some());
         assert_eq!((txn.counts(DB).keys, txn.counts(DB).expires), (2, 1));

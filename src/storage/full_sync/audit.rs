@@ -101,7 +101,7 @@ impl Audit {
             tag::META => return self.meta(place, value),
             tag::TTL => {
                 let (expire_ms, user_key) = keys::split_ttl(key)?;
-                self.found(tag::TTL, &[&expire_ms.to_be_bytes(), user_key]);
+                self.found(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key]);
                 return Ok(());
             }
             tag::RECLAIM => {
@@ -142,8 +142,8 @@ impl Audit {
     fn meta(&mut self, user_key: &[u8], row: &[u8]) -> Result<()> {
         let found = MetaView::decode(row)?;
         let expire_ms = found.meta.expire_ms;
-        if expire_ms != 0 {
-            self.stated(tag::TTL, &[&expire_ms.to_be_bytes(), user_key]);
+        if expire_ms.is_some() {
+            self.stated(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key]);
         }
         if !found.meta.rows {
             return Ok(());

@@ -77,7 +77,7 @@ impl Staging {
                 Some(&tag::META) => {
                     let found = MetaView::decode(value)?;
                     counts.keys += 1;
-                    counts.expires += u64::from(found.meta.expire_ms != 0);
+                    counts.expires += u64::from(found.meta.expire_ms.is_some());
                 }
                 Some(tag) if tag::ALL.contains(tag) => {}
                 _ => return Err(Corrupt("snapshot").into()),

@@ -2,6 +2,7 @@
 //! that made it die has brought the copies up to date.
 
 use super::run::config;
+use crate::base::time::UnixMs;
 use crate::encoding::meta::{Counted, ListSpan};
 use crate::encoding::{CollectionId, Meta, RowKey, ValueType, keys, tag};
 use crate::storage::Direction;
@@ -64,7 +65,7 @@ fn read_all(txn: &mut Txn, kind: ValueType, id: CollectionId) {
 }
 
 fn turn<R>(txn: &mut Txn, act: impl FnOnce(&mut Txn) -> R) -> R {
-    txn.begin(1).unwrap();
+    txn.begin(UnixMs(1)).unwrap();
     let hash = txn.key_hash(DB, KEY);
     txn.lock([hash].into_iter()).unwrap();
     let done = act(txn);

@@ -4,6 +4,7 @@
 
 use super::model::{DBS, Key, Model, Op};
 use super::run::{Runner, config, read_db};
+use crate::base::time::UnixMs;
 use crate::storage::{DbIndex, Engine, Txn};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -80,7 +81,7 @@ fn survives_a_crash_at_every_point() {
     }
 }
 
-fn read_all(dir: &Path, now_ms: u64) -> [BTreeMap<Vec<u8>, Key>; DBS as usize] {
+fn read_all(dir: &Path, now_ms: UnixMs) -> [BTreeMap<Vec<u8>, Key>; DBS as usize] {
     let mut txn = Txn::new(Engine::open(config(dir)).unwrap());
     txn.begin(now_ms).unwrap();
     let all = std::array::from_fn(|db| read_db(txn.reading(), DbIndex(db as u16)));

@@ -1,6 +1,7 @@
 //! All memtables together keep to their share of the memory budget.
 
 use super::super::{DbIndex, Engine, StorageConfig, Txn};
+use crate::base::time::UnixMs;
 use crate::encoding::{Meta, ValueType};
 use crate::sys::testing::wait_for;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ fn memtables_of_many_dbs_are_written_out() {
     );
     let mut txn = Txn::new(engine.clone());
     let mut put = |db: u16, i: usize| {
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         let meta = Meta::new(ValueType::String);
         let key = i.to_be_bytes();
         txn.put_key(DbIndex(db), &key, None, meta, &VALUE).unwrap();
@@ -52,7 +53,7 @@ fn memtables_of_many_dbs_are_written_out() {
 fn with_a_row_in_each(engine: &Arc<Engine>, dbs: std::ops::Range<u16>) -> usize {
     let mut txn = Txn::new(engine.clone());
     for db in dbs {
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         let meta = Meta::new(ValueType::String);
         txn.put_key(DbIndex(db), b"key", None, meta, b"value")
             .unwrap();

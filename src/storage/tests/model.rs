@@ -1,6 +1,7 @@
 //! What a database should hold, and random operations on it. Nothing here
 //! knows the engine: a sequence of operations follows from its seed alone.
 
+use crate::base::time::UnixMs;
 use std::collections::BTreeMap;
 
 pub const DBS: u16 = 3;
@@ -18,7 +19,7 @@ const NAMES: [&[u8]; 9] = [
     b"l",
 ];
 
-pub const START_MS: u64 = 1_000_000;
+pub const START_MS: UnixMs = UnixMs(1_000_000);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
@@ -32,7 +33,7 @@ pub enum Content {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    pub expire_ms: u64,
+    pub expire_ms: UnixMs,
     pub content: Content,
 }
 
@@ -56,7 +57,7 @@ pub enum Op {
     Delete(At),
     /// Within a DB.
     Rename(At, &'static [u8]),
-    SetExpiry(At, u64),
+    SetExpiry(At, UnixMs),
     /// Needs an exclusive turn: what is pending is committed first.
     Clear(u16),
     Swap(u16, u16),
@@ -81,7 +82,7 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn now_ms(&self) -> u64 {
+    pub fn now_ms(&self) -> UnixMs {
         START_MS + self.elapsed_ms
     }
 
@@ -260,16 +261,16 @@ impl Model {
     }
 
     /// Never, or a moment that may be over already.
-    fn expiry(&self, rng: &mut fastrand::Rng) -> u64 {
+    fn expiry(&self, rng: &mut fastrand::Rng) -> UnixMs {
         match rng.u32(..3) {
-            0 => self.now_ms() - 200 + rng.u64(..1_000),
-            _ => 0,
+            0 => self.now_ms().before(200) + rng.u64(..1_000),
+            _ => UnixMs::NONE,
         }
     }
 }
 
-fn is_due(key: &Key, now_ms: u64) -> bool {
-    key.expire_ms != 0 && key.expire_ms <= now_ms
+fn is_due(key: &Key, now_ms: UnixMs) -> bool {
+    key.expire_ms.is_some() && key.expire_ms <= now_ms
 }
 
 fn name(rng: &mut fastrand::Rng) -> &'static [u8] {

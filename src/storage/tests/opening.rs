@@ -2,6 +2,7 @@
 
 use super::super::engine::Db;
 use super::super::{DbIndex, Engine, StorageConfig, StorageError, Txn, is_copy};
+use crate::base::time::UnixMs;
 use crate::encoding::system::{self, Counts, KeyspaceId, State};
 use crate::encoding::{FORMAT_VERSION, Meta, ValueType};
 use rocksdb::Options;
@@ -35,10 +36,10 @@ fn raw(dir: &Path) -> Db {
 fn fill(engine: &Arc<Engine>) {
     let mut txn = Txn::new(engine.clone());
     for db in 0..DBS {
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         for key in 0..=db {
             let mut meta = Meta::new(ValueType::String);
-            meta.expire_ms = if key == 0 { u64::MAX } else { 0 };
+            meta.expire_ms = if key == 0 { UnixMs::MAX } else { UnixMs::NONE };
             let key = key.to_be_bytes();
             txn.put_key(DbIndex(db), &key, None, meta, b"value")
                 .unwrap();
@@ -190,7 +191,7 @@ fn fewer_dbs_than_before() {
     }
     let engine = open(dir.path()).unwrap();
     let mut txn = Txn::new(engine.clone());
-    txn.begin_exclusive(1).unwrap();
+    txn.begin_exclusive(UnixMs(1)).unwrap();
     txn.clear_db(DbIndex(DBS - 1)).unwrap();
     txn.commit().unwrap();
     engine.make_durable().unwrap();

@@ -1,6 +1,7 @@
 //! Applies the model's operations to a database, and reads databases back.
 
 use super::model::{At, Content, DBS, Key, Model, Op};
+use crate::base::time::UnixMs;
 use crate::encoding::meta::{Counted, MetaView};
 use crate::encoding::reader::Reader;
 use crate::encoding::{CollectionId, Meta, ValueType, keys, tag};
@@ -44,7 +45,7 @@ impl Runner {
         }
     }
 
-    fn now_ms(&self) -> u64 {
+    fn now_ms(&self) -> UnixMs {
         super::model::START_MS + self.elapsed_ms
     }
 
@@ -301,7 +302,10 @@ fn compare(view: &mut View, model: &Model) {
         let found = read_db(view, DbIndex(db));
         assert_eq!(&found, expected, "DB {db}");
         let counts = view.counts(DbIndex(db));
-        let expires = expected.values().filter(|key| key.expire_ms != 0).count();
+        let expires = expected
+            .values()
+            .filter(|key| key.expire_ms.is_some())
+            .count();
         assert_eq!(
             (counts.keys, counts.expires),
             (expected.len() as u64, expires as u64)

@@ -1,6 +1,7 @@
 //! Several threads on the same keys.
 
 use super::run::config;
+use crate::base::time::UnixMs;
 use crate::encoding::{Meta, ValueType};
 use crate::storage::{DbIndex, Engine, KeyMeta, Txn, View};
 use std::sync::Arc;
@@ -34,7 +35,7 @@ fn transfers_between_locked_keys_keep_the_sum() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(config(dir.path())).unwrap();
     let mut txn = Txn::new(engine.clone());
-    txn.begin(1).unwrap();
+    txn.begin(UnixMs(1)).unwrap();
     for n in 0..KEYS {
         write(&mut txn, &name(n), None, START);
     }
@@ -51,14 +52,14 @@ fn transfers_between_locked_keys_keep_the_sum() {
         let threads: Vec<_> = (0..THREADS).map(transfer).collect();
         let mut sums = 0;
         while sums < KEYS || threads.iter().any(|thread| !thread.is_finished()) {
-            txn.begin(1).unwrap();
+            txn.begin(UnixMs(1)).unwrap();
             let all: i64 = txn.read_apart(sum);
             assert_eq!(all, START * KEYS as i64, "after {sums}");
             txn.commit().unwrap();
             sums += 1;
         }
     });
-    txn.begin(1).unwrap();
+    txn.begin(UnixMs(1)).unwrap();
     let all: i64 = sum(&mut txn);
     assert_eq!(all, START * KEYS as i64);
     assert_eq!(txn.counts(DbIndex(0)).keys, KEYS as u64);
@@ -73,7 +74,7 @@ fn who_reads_apart_sees_one_moment_also_of_hot_rows() {
     let engine = Engine::open(config(dir.path())).unwrap();
     let [mut reader, mut writer] = [(); 2].map(|()| Txn::new(engine.clone()));
     let mut set = |n: usize, to: i64| {
-        writer.begin(1).unwrap();
+        writer.begin(UnixMs(1)).unwrap();
         let hash = writer.key_hash(DbIndex(0), &name(n));
         writer.lock([hash].into_iter()).unwrap();
         let old = writer.lookup(DbIndex(0), &name(n)).unwrap();
@@ -82,7 +83,7 @@ fn who_reads_apart_sees_one_moment_also_of_hot_rows() {
         writer.commit().unwrap();
     };
     (0..KEYS).for_each(|n| set(n, 1));
-    reader.begin(1).unwrap();
+    reader.begin(UnixMs(1)).unwrap();
     reader.read_apart(|view| {
         set(1, 2);
         set(KEYS, 2);
@@ -106,7 +107,7 @@ fn readers_share_a_key_that_they_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(config(dir.path())).unwrap();
     let mut writer = Txn::new(engine.clone());
-    writer.begin(1).unwrap();
+    writer.begin(UnixMs(1)).unwrap();
     // Three names, of which two share a stripe.
     let hash = writer.key_hash(DbIndex(0), b"key");
     let hashes = [hash, hash ^ 1 << 40, hash ^ (1 << 40 | 1)];
@@ -120,7 +121,7 @@ fn readers_share_a_key_that_they_waited_for() {
         for n in 0..READERS {
             scope.spawn(move || {
                 let mut txn = Txn::new(engine.clone());
-                txn.begin(1).unwrap();
+                txn.begin(UnixMs(1)).unwrap();
                 // What is pending is committed before a thread waits.
                 txn.lock([txn.key_hash(DbIndex(0), &name(n))].into_iter())
                     .unwrap();
@@ -143,7 +144,7 @@ fn readers_share_a_key_that_they_waited_for() {
         assert_eq!(reading.load(Ordering::Relaxed), 0);
         writer.commit().unwrap();
     });
-    writer.begin(1).unwrap();
+    writer.begin(UnixMs(1)).unwrap();
     assert_eq!(writer.lock(hashes.into_iter()).unwrap(), 0);
     writer.commit().unwrap();
     let report = engine.check().unwrap();
@@ -154,7 +155,7 @@ fn transfer(engine: Arc<Engine>, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut txn = Txn::new(engine.clone());
     for _ in 0..TRANSFERS {
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         let (from, to) = (name(rng.usize(..KEYS)), name(rng.usize(..KEYS)));
         if from != to {
             let locked = [&from, &to].map(|key| txn.key_hash(DbIndex(0), key));
@@ -189,8 +190,8 @@ fn a_lock_shows_what_its_last_holder_wrote_to_a_new_db() {
     let key = name(0);
     for db in [DbIndex(0), DbIndex(1)] {
         let hash = engine.key_hash(db, &key);
-        early.begin(1).unwrap();
-        first.begin(1).unwrap();
+        early.begin(UnixMs(1)).unwrap();
+        first.begin(UnixMs(1)).unwrap();
         first.lock([hash].into_iter()).unwrap();
         let meta = Meta::new(ValueType::String);
         first.put_key(db, &key, None, meta, b"12345678").unwrap();

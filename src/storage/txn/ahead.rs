@@ -192,6 +192,7 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::encoding::meta::{Counted, Grown, Meta};
     use crate::encoding::tag;
     use crate::storage::full_sync::staging::Staging;
@@ -231,7 +232,7 @@ mod tests {
         let mut txn = Txn::new(engine.clone());
         let mut commits = |members: u64, key: &[u8], drop_it: bool| {
             let before = engine.commits();
-            txn.begin(1).unwrap();
+            txn.begin(UnixMs(1)).unwrap();
             new_set(&mut txn, key, members);
             if drop_it {
                 assert!(txn.delete_key(DB, key).unwrap());
@@ -292,8 +293,8 @@ mod tests {
             let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
             let mut txn = Txn::new(engine.clone());
             match then {
-                Then::Clear => txn.begin_exclusive(1).unwrap(),
-                _ => txn.begin(1).unwrap(),
+                Then::Clear => txn.begin_exclusive(UnixMs(1)).unwrap(),
+                _ => txn.begin(UnixMs(1)).unwrap(),
             }
             let before = txn.savepoint();
             new_early_set(&mut txn, b"set", 10_000);
@@ -368,7 +369,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
         let mut txn = Txn::new(engine.clone());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         new_early_set(&mut txn, b"set", 10_000);
         for n in 0..2_u64 {
             let row = keys::hashed(tag::SET_MEMBER, txn.new_id(), n, &n.to_be_bytes());
@@ -381,7 +382,7 @@ mod tests {
         engine.look_at_disk();
         let report = engine.check().unwrap();
         assert_eq!((report.keys, report.dead_collections), (0, 1));
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         let mut pass = txn.begin_reclaim(DB);
         while let Some(under_way) = &mut pass
             && txn.reclaim_slice(under_way, 1 << 20).unwrap().more
@@ -399,16 +400,16 @@ mod tests {
         let open = || Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
         let engine = open();
         let mut staged = Txn::staged(Staging::new(engine.clone()));
-        staged.begin(1).unwrap();
+        staged.begin(UnixMs(1)).unwrap();
         new_early_set(&mut staged, b"set", 10_000);
         staged.commit().unwrap();
         assert!(engine.ahead.lock().is_empty());
         let mut txn = Txn::new(engine.clone());
-        let following = txn.begin_following(1, |engine| Some(engine.begin_following()));
+        let following = txn.begin_following(UnixMs(1), |engine| Some(engine.begin_following()));
         let following = following.unwrap().unwrap();
         let data_set = engine.new_data_set().unwrap();
         let staging = staged.into_staging().unwrap();
-        txn.install(staging, &data_set, following, 1, || {})
+        txn.install(staging, &data_set, following, UnixMs(1), || {})
             .unwrap();
         drop((txn, engine));
         let engine = open();
@@ -423,7 +424,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
         let mut staged = Txn::staged(Staging::new(engine.clone()));
-        staged.begin(1).unwrap();
+        staged.begin(UnixMs(1)).unwrap();
         new_early_set(&mut staged, b"set", 10_000);
         drop(staged);
         assert!(engine.ahead.lock().is_empty());
@@ -436,7 +437,7 @@ mod tests {
         config.ahead_bytes = 1024;
         let engine = Engine::open(config).unwrap();
         let (mut writer, mut reclaimer) = (Txn::new(engine.clone()), Txn::new(engine.clone()));
-        writer.begin(1).unwrap();
+        writer.begin(UnixMs(1)).unwrap();
         new_set(&mut writer, b"set", 5000);
         let loads = writer.loads_to_send();
         assert_eq!(loads.len(), 1);

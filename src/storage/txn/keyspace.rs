@@ -10,6 +10,7 @@
 //! before anything else of the command: so a replica, which does not expire by
 //! its own clock, sees the same state when it runs the command.
 
+use crate::base::time::UnixMs;
 use crate::encoding::meta::encode_reclaim;
 use crate::encoding::meta::{Counted, MetaView};
 use crate::encoding::system::KeyspaceId;
@@ -145,7 +146,7 @@ impl View {
         self.delete(keyspace, &keys::meta(key));
         self.note_change(db, key, how);
         let mut expires = 0;
-        if old.meta.expire_ms != 0 {
+        if old.meta.expire_ms.is_some() {
             self.delete(keyspace, &keys::ttl(old.meta.expire_ms, key));
             expires = -1;
         }
@@ -191,20 +192,20 @@ impl Txn {
         self.borrow_for_row(key.len() + body.len())?;
         self.put_parts(keyspace, &keys::meta(key), [&new.encode(), body]);
         self.note_change(db, key, How::Written);
-        let old_expire_ms = old.map_or(0, |m| m.expire_ms);
+        let old_expire_ms = old.map_or(UnixMs::NONE, |m| m.expire_ms);
         if old_expire_ms != new.expire_ms {
-            if old_expire_ms != 0 {
+            if old_expire_ms.is_some() {
                 self.delete(keyspace, &keys::ttl(old_expire_ms, key));
             }
-            if new.expire_ms != 0 {
+            if new.expire_ms.is_some() {
                 self.put(keyspace, &keys::ttl(new.expire_ms, key), &[new.kind as u8]);
                 self.note_ttl(keyspace, new.expire_ms);
             }
-        } else if old.is_some_and(|m| m.kind != new.kind) && new.expire_ms != 0 {
+        } else if old.is_some_and(|m| m.kind != new.kind) && new.expire_ms.is_some() {
             self.put(keyspace, &keys::ttl(new.expire_ms, key), &[new.kind as u8]);
         }
         let keys = i64::from(old.is_none());
-        let expires = i64::from(new.expire_ms != 0) - i64::from(old_expire_ms != 0);
+        let expires = i64::from(new.expire_ms.is_some()) - i64::from(old_expire_ms.is_some());
         if keys != 0 || expires != 0 {
             self.change_counts(keyspace, keys, expires);
         }
@@ -275,7 +276,7 @@ impl Txn {
         db: DbIndex,
         key: &[u8],
         old: &KeyMeta,
-        expire_ms: u64,
+        expire_ms: UnixMs,
     ) -> Result<()> {
         let new = Meta {
             expire_ms,

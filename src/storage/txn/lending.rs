@@ -225,6 +225,7 @@ impl Txn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::storage::{DbIndex, Engine, StorageConfig};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -259,7 +260,7 @@ mod tests {
         let row = vec![7; 1 << 20];
         // Twice: what was lent is there again after the commit.
         for lent in [0, 0, 6 << 20] {
-            txn.begin(1).unwrap();
+            txn.begin(UnixMs(1)).unwrap();
             txn.begin_request(lent);
             let before = txn.savepoint();
             let fit = (0u8..).take_while(|n| txn.put_row(DbIndex(0), &[9, *n], &row).is_ok());
@@ -277,7 +278,7 @@ mod tests {
             assert_eq!(left(), ALL);
         }
         // Rows that are read count for a command that makes more of them.
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.begin_request(0);
         txn.start_command();
         txn.count_reads();

@@ -1,6 +1,7 @@
 //! How a transaction gets the keys it needs, and lets them go.
 
 use super::Txn;
+use crate::base::time::UnixMs;
 use crate::storage::engine::fair_queue::Wanted;
 use crate::storage::engine::gate::{Gate, Pass};
 use crate::storage::engine::locks::{LONG, Locks, Owner, Stripe, TryLock};
@@ -30,7 +31,7 @@ impl Txn {
     ///
     /// # Errors
     /// [`StorageError::Held`].
-    pub fn begin(&mut self, now_ms: u64) -> Result<()> {
+    pub fn begin(&mut self, now_ms: UnixMs) -> Result<()> {
         self.turn.now_ms = now_ms;
         if self.staging.is_some() {
             // Nobody else reads or writes what it does.
@@ -80,7 +81,7 @@ impl Txn {
     ///
     /// # Errors
     /// [`StorageError::Held`], or that commit failed.
-    pub fn begin_exclusive(&mut self, now_ms: u64) -> Result<()> {
+    pub fn begin_exclusive(&mut self, now_ms: UnixMs) -> Result<()> {
         if !self.is_exclusive() {
             self.commit()?;
             self.turn.pass = Some(self.enter(Wanted::Alone, Gate::enter_alone)?);
@@ -296,7 +297,7 @@ impl Txn {
     /// that is, and who holds it.
     fn collect(
         &mut self,
-        now_ms: u64,
+        now_ms: UnixMs,
         wanted: &[Stripe],
     ) -> Result<std::result::Result<(), (Stripe, Owner)>> {
         self.begin(now_ms)?;
@@ -379,7 +380,7 @@ mod tests {
         let logged = engine.binlog.range().next_entry;
         let begin = || {
             let mut txn = Txn::new(engine.clone());
-            txn.begin(1).unwrap();
+            txn.begin(UnixMs(1)).unwrap();
             txn.start_command();
             let hash = txn.key_hash(db, b"k");
             txn.lock([hash].into_iter()).unwrap();
@@ -390,11 +391,11 @@ mod tests {
         // Another thread gets the lock, and the gate to itself; nothing was written.
         let is_free = || {
             let mut other = Txn::new(engine.clone());
-            other.begin(1).unwrap();
+            other.begin(UnixMs(1)).unwrap();
             assert!(other.try_lock(db, b"k"), "the lock is held");
             other.commit().unwrap();
             other.turn.patient = false;
-            other.begin_exclusive(1).unwrap();
+            other.begin_exclusive(UnixMs(1)).unwrap();
             assert!(other.row(db, b"row").unwrap().is_none());
             other.commit().unwrap();
             assert_eq!(engine.binlog.range().next_entry, logged);
@@ -405,7 +406,7 @@ mod tests {
         assert_eq!(txn.abandon_if_failed(Err::<(), _>("why")), Err("why"));
         is_free();
         // The next turn of it does not write what the failed one did.
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.commit().unwrap();
         is_free();
     }

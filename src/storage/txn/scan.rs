@@ -591,6 +591,7 @@ impl Crossing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::UnixMs;
     use crate::encoding::keys;
     use crate::encoding::tag;
     use crate::storage::{Engine, StorageConfig, Txn};
@@ -610,17 +611,17 @@ mod tests {
     fn a_scan_can_give_up_at_any_row() {
         let (_dir, mut txn) = empty_store();
         let row = |n: u32| keys::meta(format!("{n:03}").as_bytes());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         for n in 0..100 {
             txn.put_row(DB, &row(n), b"stored").unwrap();
         }
         txn.commit().unwrap();
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         for n in (0..100).filter(|n| n % 10 != 0) {
             txn.delete_row(DB, &row(n)).unwrap();
         }
         txn.commit().unwrap();
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         for n in (0..100).filter(|n| n % 10 == 5 || n % 20 == 0) {
             txn.put_row(DB, &row(n), b"pending").unwrap();
         }
@@ -658,8 +659,8 @@ mod tests {
         for exclusive in [false, true] {
             set_perf_stats(PerfStatsLevel::EnableCount);
             match exclusive {
-                true => txn.begin_exclusive(1).unwrap(),
-                false => txn.begin(1).unwrap(),
+                true => txn.begin_exclusive(UnixMs(1)).unwrap(),
+                false => txn.begin(UnixMs(1)).unwrap(),
             }
             for n in 0..99u8 {
                 txn.delete_row(DB, &keys::meta(&[n])).unwrap();
@@ -668,7 +669,7 @@ mod tests {
             txn.commit().unwrap();
         }
         assert_eq!(compared(), at_start);
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         let mut scan = txn
             .scan_within(DB, &from, &to, Direction::Forward, 1000)
             .unwrap();

@@ -2,6 +2,7 @@
 //! [`crate::storage::full_sync::staging`].
 
 use super::Txn;
+use crate::base::time::UnixMs;
 use crate::encoding::{keys, system};
 use crate::storage::engine::history::Following;
 use crate::storage::full_sync::snapshot::DataSet;
@@ -83,7 +84,7 @@ impl Txn {
     /// once nobody else reads or writes keys.
     pub fn begin_following(
         &mut self,
-        now_ms: u64,
+        now_ms: UnixMs,
         begin: impl FnOnce(&Engine) -> Option<Following>,
     ) -> Result<Option<Following>> {
         self.begin_exclusive(now_ms)?;
@@ -106,7 +107,7 @@ impl Txn {
         mut staging: Staging,
         data_set: &DataSet,
         following: Following,
-        now_ms: u64,
+        now_ms: UnixMs,
         then: impl FnOnce(),
     ) -> Result<()> {
         staging.check()?;

@@ -1,6 +1,7 @@
 //! Files into an empty database.
 
 use super::*;
+use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
 use crate::exec::testing::{Client, START_MS};
 use crate::rdb::file::FileWriter;
@@ -52,7 +53,7 @@ fn field<'a>(field: &'a [u8], value: &'a [u8]) -> Element<'a> {
     Element::Field {
         field,
         value,
-        expire_ms: 0,
+        expire_ms: UnixMs::NONE,
     }
 }
 
@@ -67,7 +68,7 @@ fn keys_of_all_types_arrive() {
         put(writer, b"l", &[Element::Item(b"a"), Element::Item(b"")]);
         writer.expires(START_MS + 5_000);
         put(writer, b"h", &[field(b"f", b"v")]);
-        writer.expires(START_MS - 1);
+        writer.expires(START_MS.before(1));
         put(writer, b"over", &[field(b"f", b"v")]);
         writer.select_db(3, 1, 0);
         put(
@@ -229,7 +230,7 @@ fn times_of_fields_are_counted_and_those_past_them_left_out() {
     let mut client = Client::new();
     let mut hashes = timed_hashes(
         [b"over", b"plain", b"later"],
-        START_MS - 1,
+        START_MS.before(1),
         START_MS + 60_000,
     );
     hashes.extend(timed_hashes([b"a", b"b", b"c"], START_MS + 1, START_MS + 2));

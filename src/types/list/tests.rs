@@ -2,6 +2,7 @@
 //! changes in one batch and many commits.
 
 use super::*;
+use crate::base::time::UnixMs;
 use crate::storage::{Engine, StorageConfig};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -25,7 +26,7 @@ impl Bench {
         config.memory_budget = 16 << 20;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(Arc::clone(&engine));
-        txn.begin(1_000).unwrap();
+        txn.begin(UnixMs(1_000)).unwrap();
         txn.start_command();
         Bench {
             txn,
@@ -44,7 +45,7 @@ impl Bench {
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1_000).unwrap();
+        self.txn.begin(UnixMs(1_000)).unwrap();
         self.txn.start_command();
     }
 
@@ -374,7 +375,7 @@ fn an_emptied_list_leaves_nothing() {
 fn replacing_takes_any_value_and_its_expiry() {
     let mut bench = Bench::with_rows(10);
     let old = bench.txn.lookup(DB, KEY).unwrap().unwrap();
-    bench.txn.set_expiry(DB, KEY, &old, 5_000).unwrap();
+    bench.txn.set_expiry(DB, KEY, &old, UnixMs(5_000)).unwrap();
     let mut list = List::replacing(&mut bench.txn, DB, KEY).unwrap();
     list.push(&mut bench.txn, End::Tail, &[b"a"]).unwrap();
     list.save(&mut bench.txn).unwrap();
@@ -392,11 +393,11 @@ fn changes_keep_the_expiry() {
     let mut bench = Bench::new(4);
     bench.push(KEY, End::Tail, 0..2);
     let old = bench.txn.lookup(DB, KEY).unwrap().unwrap();
-    bench.txn.set_expiry(DB, KEY, &old, 5_000).unwrap();
+    bench.txn.set_expiry(DB, KEY, &old, UnixMs(5_000)).unwrap();
     bench.push(KEY, End::Tail, 2..9);
     pop_one(&mut bench.txn, DB, KEY, End::Head).unwrap();
     let found = bench.txn.lookup(DB, KEY).unwrap().unwrap();
-    assert_eq!(found.meta.expire_ms, 5_000);
+    assert_eq!(found.meta.expire_ms, UnixMs(5_000));
     bench.check();
 }
 

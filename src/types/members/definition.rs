@@ -2,6 +2,7 @@
 
 use super::Members;
 use crate::base::num;
+use crate::base::time::UnixMs;
 use crate::encoding::meta::Counted;
 use crate::encoding::{CollectionId, Corrupt, ValueType, keys, packed, tag};
 use crate::rdb::Element;
@@ -41,7 +42,7 @@ impl Definition for HashType {
             each(Element::Field {
                 field,
                 value,
-                expire_ms: 0,
+                expire_ms: UnixMs::NONE,
             })
         };
         if !stored.meta.rows {
@@ -172,7 +173,7 @@ impl Build for BuildMembers<'_> {
         let is_new = match element {
             Element::Member(member) if !is_hash => self.members.insert(txn, member, &[])?,
             Element::Field { expire_ms, .. }
-                if is_hash && expire_ms != 0 && expire_ms <= txn.expiry_now_ms() =>
+                if is_hash && expire_ms.is_some() && expire_ms <= txn.expiry_now_ms() =>
             {
                 return Ok(Added::Uncounted);
             }

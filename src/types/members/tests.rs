@@ -1,6 +1,7 @@
 //! Members against a model, scan cursors under writes, samples by their frequencies.
 
 use super::Members;
+use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
 use crate::storage::{DbIndex, Engine, StorageConfig, Txn};
 use crate::types::hashed::{Chunk, Walk};
@@ -26,7 +27,7 @@ impl Store {
         config.write_buffer_size = 4 << 20;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(engine.clone());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         Store {
             txn,
             engine,
@@ -36,7 +37,7 @@ impl Store {
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1).unwrap();
+        self.txn.begin(UnixMs(1)).unwrap();
     }
 
     fn open(&mut self, key: &[u8], kind: ValueType) -> Members {

@@ -108,7 +108,7 @@ impl Group {
     /// The consumer of this name, made if there is none; says whether it was.
     /// A consumer that is asked for counts as seen.
     pub fn consumer(&mut self, txn: &mut Txn, name: &[u8]) -> OpResult<(u64, bool)> {
-        let now_ms = i64::try_from(txn.now_ms()).unwrap_or(i64::MAX);
+        let now_ms = txn.now_ms().as_i64();
         if let Some(number) = self.find_consumer(txn, name)? {
             self.of_number(txn, number)?.row.seen_ms = now_ms;
             return Ok((number, false));
@@ -150,7 +150,7 @@ impl Group {
 
     /// A consumer is given something now.
     pub fn note_active(&mut self, view: &View, number: u64) -> OpResult<()> {
-        let now_ms = i64::try_from(view.now_ms()).unwrap_or(i64::MAX);
+        let now_ms = view.now_ms().as_i64();
         self.of_number(view, number)?.row.active_ms = now_ms;
         Ok(())
     }

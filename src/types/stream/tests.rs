@@ -1,6 +1,7 @@
 //! Random operations against a model, over commits and rollbacks.
 
 use super::*;
+use crate::base::time::UnixMs;
 use crate::storage::{Engine, StorageConfig};
 use std::collections::BTreeMap;
 
@@ -18,14 +19,14 @@ impl Fixture {
         let mut config = StorageConfig::new(dir.path().join("db"));
         config.memory_budget = 32 << 20;
         let mut txn = Txn::new(Engine::open(config).unwrap());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.start_command();
         Fixture { txn, _dir: dir }
     }
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1).unwrap();
+        self.txn.begin(UnixMs(1)).unwrap();
         self.txn.start_command();
     }
 
@@ -77,7 +78,7 @@ fn change(fixture: &mut Fixture, model: &mut Model, rng: &mut fastrand::Rng) {
                 _ => NewId::Given(id(model.last.ms + rng.u64(1..4), 0)),
             };
             fixture.edit(|stream, txn| {
-                let new = stream.next_id(wanted, 1).unwrap();
+                let new = stream.next_id(wanted, UnixMs(1)).unwrap();
                 assert!(new > model.last);
                 stream
                     .append(txn, new, &row_of([b"f".as_slice(), b"v"]))

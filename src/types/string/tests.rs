@@ -2,6 +2,7 @@
 //! commits.
 
 use super::*;
+use crate::base::time::UnixMs;
 use crate::storage::{Engine, StorageConfig};
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ impl Bench {
         config.memory_budget = 16 << 20;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(Arc::clone(&engine));
-        txn.begin(1_000).unwrap();
+        txn.begin(UnixMs(1_000)).unwrap();
         txn.start_command();
         Bench {
             txn,
@@ -33,7 +34,7 @@ impl Bench {
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1_000).unwrap();
+        self.txn.begin(UnixMs(1_000)).unwrap();
         self.txn.start_command();
     }
 
@@ -105,7 +106,7 @@ fn agrees_with_a_vector() {
             }
             1 => {
                 let value = random.bytes(70);
-                set(txn, DB, b"k", &value, Expiry::At(5_000)).unwrap();
+                set(txn, DB, b"k", &value, Expiry::At(UnixMs(5_000))).unwrap();
                 model = Some(value);
             }
             2 | 3 => {
@@ -181,12 +182,12 @@ fn an_expiry_rewrites_no_fragment() {
     set(&mut bench.txn, DB, b"k", &[7; 100_000], Expiry::Clear).unwrap();
     bench.commit();
     let old = bench.txn.lookup(DB, b"k").unwrap().unwrap();
-    bench.txn.set_expiry(DB, b"k", &old, 9_000).unwrap();
+    bench.txn.set_expiry(DB, b"k", &old, UnixMs(9_000)).unwrap();
     assert!(bench.txn.pending_bytes() < 200);
     append(&mut bench.txn, DB, b"k", b"x", LIMIT).unwrap();
     assert!(bench.txn.pending_bytes() < 5_000);
     let kept = bench.txn.lookup(DB, b"k").unwrap().unwrap();
-    assert_eq!(kept.meta.expire_ms, 9_000);
+    assert_eq!(kept.meta.expire_ms, UnixMs(9_000));
     bench.check();
 }
 

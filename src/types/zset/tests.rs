@@ -2,6 +2,7 @@
 
 use super::span::place;
 use super::*;
+use crate::base::time::UnixMs;
 use crate::storage::{Engine, StorageConfig, Txn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,14 +24,14 @@ impl Fixture {
         config.memory_budget = 32 << 20;
         config.packed_max_entries = packed_max_entries;
         let mut txn = Txn::new(Engine::open(config).unwrap());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.start_command();
         Fixture { txn, _dir: dir }
     }
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1).unwrap();
+        self.txn.begin(UnixMs(1)).unwrap();
         self.txn.start_command();
     }
 

@@ -1,5 +1,6 @@
 //! Ranks of a larger sorted set, which has a rank index, against a plain list.
 
+use crate::base::time::UnixMs;
 use crate::storage::{Engine, StorageConfig, Txn};
 use crate::types::zset::span::place;
 use crate::types::zset::*;
@@ -38,7 +39,7 @@ impl Fixture {
         config.packed_max_entries = 0;
         let engine = Engine::open(config).unwrap();
         let mut txn = Txn::new(engine.clone());
-        txn.begin(1).unwrap();
+        txn.begin(UnixMs(1)).unwrap();
         txn.start_command();
         Fixture {
             engine,
@@ -52,7 +53,7 @@ impl Fixture {
 
     fn commit(&mut self) {
         self.txn.commit().unwrap();
-        self.txn.begin(1).unwrap();
+        self.txn.begin(UnixMs(1)).unwrap();
         self.txn.start_command();
     }
 
