@@ -1,5 +1,5 @@
-//! The clocks. Wall time is for what is stored or shown (expiry times, stream
-//! ids, TIME); monotonic time is for measuring and for timeouts.
+//! The clocks. Wall time is for what is stored or shown (expiry times, stream ids, TIME), monotonic
+//! time for durations and timeouts.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
