@@ -1,5 +1,5 @@
-//! The commit of a turn: one batch of rows, binlog, counts and state, and what is shown to
-//! others once it is written.
+//! The commit of a turn: one batch of rows, binlog, counts and state, and the update of what other
+//! threads see.
 
 use super::{Txn, ahead};
 use crate::encoding::CollectionId;
@@ -18,11 +18,11 @@ use rocksdb::WriteBatch;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Room in a batch for what stands beside the pending rows and the commands: its head,
-/// and the state with the counts of some dozens of DBs.
+/// Bytes in a batch besides the pending rows and the commands: its header, and the state row with
+/// the counts of some dozens of DBs.
 const OTHER_ROWS_BYTES: usize = 1024;
 
-/// The map whose cached ranges were brought up to date last.
+/// The map whose cached ranges were updated last.
 #[derive(Default)]
 struct LastMap {
     keyspace: Option<KeyspaceId>,
@@ -31,12 +31,12 @@ struct LastMap {
 }
 
 impl Txn {
-    /// Writes everything pending in one batch and lets all locks go. Nothing is
-    /// durable before [`crate::storage::Engine::make_durable`].
+    /// Writes everything pending in one batch and releases all locks. Nothing is durable before
+    /// [`crate::storage::Engine::make_durable`].
     ///
     /// # Errors
-    /// Nothing of the batch is written. But for [`StorageError::NoRoom`] the engine refuses
-    /// writes until it has [healed](crate::storage::Engine::heal).
+    /// Nothing of the batch is written. Except after [`StorageError::NoRoom`] the engine refuses
+    /// writes until it has [recovered](crate::storage::Engine::heal).
     pub fn commit(&mut self) -> Result<()> {
         if self.staging.is_some() {
             return self.commit_staged();
@@ -48,7 +48,7 @@ impl Txn {
             && self.batch.early.is_empty();
         let done = if nothing { Ok(()) } else { self.write() };
         if !self.batch.cleared.is_empty() {
-            // What was written since must not go with the files.
+            // Rows written after the clearing must not be dropped with the files.
             let view = &mut self.view;
             let overlay = &view.batch.overlay;
             view.batch
@@ -59,7 +59,7 @@ impl Txn {
             && !self.batch.cleared.is_empty()
             && let Err(error) = self.drop_cleared_files()
         {
-            // It is committed; compactions drop what is in the files.
+            // It is committed; compactions will drop the rows in the files.
             self.engine.fail(&error);
         }
         if let Err(error) = &done {
@@ -67,13 +67,13 @@ impl Txn {
             self.undo_swaps(0);
             self.engine.memory.ranks.forget_all_of(&self.batch.moves);
         }
-        // The locks are still held: see `crate::storage::changes`.
+        // The locks are still held: see `crate::storage::txn::changes`.
         self.announce_changes();
         self.end_turn(done.is_ok());
         done
     }
 
-    /// What was written is what everybody reads once the key locks are let go.
+    /// Updates the caches: other threads read from them once the key locks are released.
     pub(super) fn refresh_caches(&self) {
         let ranks = &self.engine.memory.ranks;
         ranks.count(&self.batch.moves);
@@ -90,7 +90,7 @@ impl Txn {
                 hot.forget_ranges(keyspace.cache_hash(hash), &ranges::names(map));
             }
         }
-        // Most rows are of the keyspace of the row before.
+        // Most rows belong to the same keyspace as the row before.
         let of = |last: &mut Option<_>, id| {
             if last.is_none_or(|keyspace: &Arc<Keyspace>| keyspace.id != id) {
                 *last = self.by_id(id);
@@ -150,8 +150,8 @@ impl Txn {
         }
     }
 
-    /// The collections that this turn leaves to the reclaim passes. One of those may have
-    /// removed the rows already, so nothing of them may come into memory any more.
+    /// The collections that this turn leaves to the reclaim passes. A pass may have removed their
+    /// rows already, so none of them may be cached any more.
     fn retired(&self) -> BTreeSet<Place> {
         if self
             .batch
@@ -166,12 +166,12 @@ impl Txn {
         retired.collect()
     }
 
-    /// The space of cleared DBs is free at once. The turn is still an exclusive one.
+    /// Frees the space of cleared DBs at once. The turn is still exclusive.
     fn drop_cleared_files(&self) -> Result<()> {
         debug_assert!(self.is_exclusive());
         self.engine.make_durable()?;
         for &id in &self.batch.cleared {
-            // What was written after the clearing may stand in a file by now.
+            // Rows written after the clearing may stand in a file by now.
             if !self.batch.overlay.writes_to(id)
                 && let Some(keyspace) = self.by_id(id)
             {
@@ -202,15 +202,15 @@ impl Txn {
         written
     }
 
-    /// A collection waits to be reclaimed, in a keyspace that may be gone.
+    /// Announces a collection to the reclaim passes, unless its keyspace is gone.
     pub(super) fn announce_reclaim(&self, keyspace: KeyspaceId, id: CollectionId) {
         if let Some(keyspace) = self.by_id(keyspace) {
             keyspace.reclaim_low.announce(id.0);
         }
     }
 
-    /// The batch with all rows of DBs and of the server itself, but for those that were
-    /// `sent` ahead of it.
+    /// The batch with all rows of DBs and all system rows, except those that were `sent` ahead of
+    /// it.
     fn rows_of_batch(
         &self,
         sent: &ahead::Sent,
@@ -218,7 +218,7 @@ impl Txn {
         expected: &mut ExpectedRows,
     ) -> Result<WriteBatch> {
         let view = &self.view;
-        // One that grows copies what it has.
+        // A batch that grows copies its contents.
         let bytes =
             view.batch.overlay.batch_bytes() + view.batch.log.batch_bytes() + OTHER_ROWS_BYTES;
         let mut batch = WriteBatch::with_capacity_bytes(bytes);
@@ -259,7 +259,7 @@ impl Txn {
         Ok(batch)
     }
 
-    /// Writes all but the rows that were `sent` ahead of it.
+    /// Writes all rows except those that were `sent` ahead.
     fn write_batch(&mut self, sent: &ahead::Sent, unqueued: &[Place]) -> Result<()> {
         let mut expected = ExpectedRows::begin();
         let mut batch = self.rows_of_batch(sent, unqueued, &mut expected)?;
@@ -277,13 +277,13 @@ impl Txn {
             }
         }
         engine.put_state(&mut commit, &mut batch);
-        // The storage engine is about to copy what the batch has.
+        // The batch holds these rows now, and RocksDB is about to copy them once more.
         self.view.batch.log.cut();
         self.view.batch.overlay.cut_long_rows();
         let view = &self.view;
         let written = expected.during(|| engine.write(batch));
         if let Err(error) = &written {
-            // Under the lock: the next commit finds it failed.
+            // Under the commit lock, so that the next commit sees the failure.
             engine.fail(error);
             engine.forget_commit(&mut commit);
             for delta in &view.batch.deltas {
@@ -295,7 +295,7 @@ impl Txn {
         }
         let all = self.is_exclusive();
         engine.durability.note_changed(&view.turn.held, all);
-        // Before its first row: see the feeders of replicas.
+        // Before the first row of the new history is visible to the feeders of replicas.
         if let Some(history) = commit.history.take() {
             engine.show_history(history);
         }

@@ -1,4 +1,4 @@
-//! How a turn asks for the rank of rows, and says which rows come and go: see
+//! How a turn uses rank indexes, and notes rows that it adds and removes: see
 //! [`crate::storage::rank`].
 
 use super::{Txn, View};
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Txn {
-    /// Says that the row under `key` comes into its map, or goes: called with each
-    /// row of a map that may have a index.
+    /// Notes that the row under `key` is added to its map or removed. Must be called for each row
+    /// of a map that may have an index.
     pub fn note_row(&mut self, db: DbIndex, key: &[u8], came: bool) -> Result<()> {
         if !self.engine.memory.ranks.any.load(Ordering::Relaxed) {
             return Ok(());
@@ -30,22 +30,22 @@ impl Txn {
 }
 
 impl View {
-    /// Whether the map of the row under `key` has a index.
+    /// Whether the map of the row under `key` has an index.
     pub fn has_rank_index(&self, db: DbIndex, key: &[u8]) -> bool {
         let keyspace = self.keyspace(db);
         let map = keyspace.and_then(|keyspace| split(keyspace.id, key));
         map.is_some_and(|(map, _)| self.engine.memory.ranks.get(&map).is_some())
     }
 
-    /// A place at or before the row under `key`, few rows away from it, and how
-    /// many rows of the map stand before that place. The map gets a index if it has
-    /// none; `None`: not now.
+    /// A place at or before the row under `key`, few rows away from it, and the number of rows of
+    /// the map before that place. Builds an index for the map if it has none; `None` if that is not
+    /// possible now.
     pub fn rank_start_before(&mut self, db: DbIndex, key: &[u8]) -> Result<Option<Start>> {
         self.ask_rank_index(db, key, |index, _, place| index.find(place))
     }
 
-    /// A place at or before the row that has `n` others before it in the map of the
-    /// row under `key`, as [`View::rank_start_before`].
+    /// A place at or before the row that has `n` others before it in the map of the row under
+    /// `key`, like [`View::rank_start_before`].
     pub fn rank_start_at(&mut self, db: DbIndex, key: &[u8], n: u64) -> Result<Option<Start>> {
         self.ask_rank_index(db, key, |index, pending, _| index.nth(n, pending))
     }
@@ -57,7 +57,7 @@ impl View {
         find: impl Fn(&RankIndex, &dyn Fn(&[u8]) -> i64, &[u8]) -> At,
     ) -> Result<Option<Start>> {
         if self.reads.snapshot.is_some() {
-            // It counts what is there now.
+            // An index counts the current rows, not those of the snapshot.
             return Err(StorageError::ReadBudgetSpent);
         }
         let Some(keyspace) = self.keyspace(db).cloned() else {
@@ -120,8 +120,8 @@ impl View {
         Ok(Some(Start { before, place }))
     }
 
-    /// Walks over the rows of a stretch, and counts and cuts it anew. `prefix` and `end`:
-    /// what all rows of its map begin with, and what follows on that.
+    /// Scans the rows of a stretch, counts them again and cuts the stretch. `prefix` is the common
+    /// prefix of all rows of its map, and `end` the first key after them.
     fn recount(
         &self,
         keyspace: &Keyspace,

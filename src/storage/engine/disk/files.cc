@@ -1,10 +1,10 @@
-// RocksDB's file system as `../disk.rs` wants it: what the operating system cannot do now
-// may go well later, and a log that could not be written has no torn end.
+// RocksDB's file system as `../disk.rs` needs it: errors of the operating system are retryable, and
+// a log has no torn end after a failed write.
 //
-// RocksDB gives up for good ("fatal") after most errors of files, and for each errno in
-// another way. Marked as retryable and as an error of one file, every error leads to the
-// same state: writes are refused until `DB::Resume` has written the memtables to new files
-// and has begun a new log. RocksDB never writes to a file again that had an error.
+// RocksDB stops for good ("fatal") after most errors of files, and treats each errno differently.
+// Marked as retryable and as an error of one file, every error leads to the same state: writes are
+// refused until `DB::Resume` has written the memtables to new files and has begun a new log.
+// RocksDB never writes again to a file that had an error.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,18 +32,18 @@ using rocksdb::Status;
 
 namespace kedis {
 
-// That of `../wal/files.cc`.
+// Defined in `../wal/files.cc`.
 std::shared_ptr<FileSystem> FilesWithMarks();
 
 }  // namespace kedis
 
-// Those of `../disk.rs`.
+// Defined in `../disk.rs`.
 extern "C" {
-// Whether room was made by giving up the rest of the reserve.
+// Releases the rest of the reserve; returns whether that makes space.
 bool kedis_disk_make_room(const void* disk);
-// Whether so many bytes are free besides what memtables need; if not, a compaction fails.
+// Whether a compaction may write so many bytes; if not, it fails.
 bool kedis_disk_spares(const void* disk, size_t bytes);
-// How many bytes a file may allocate now before it needs them, of those that it asks for.
+// How many of the wanted bytes a file may preallocate now.
 uint64_t kedis_disk_preallocation(const void* disk, uint64_t wanted);
 void kedis_disk_failed(const void* disk, const char* text, size_t len);
 void kedis_disk_free(const void* disk);
@@ -60,12 +60,12 @@ class Disk final {
   bool Spares(size_t bytes) const { return kedis_disk_spares(rust_, bytes); }
   size_t Preallocation(size_t wanted) const { return kedis_disk_preallocation(rust_, wanted); }
 
-  // An error as RocksDB is to see it.
+  // The error as RocksDB gets it.
   IOStatus Seen(IOStatus status) const {
     if (!status.IsIOError() || status.IsPathNotFound()) return status;
     const std::string text = status.ToString();
     kedis_disk_failed(rust_, text.data(), text.size());
-    // Without the code of a full disk: RocksDB would wait for room in a way of its own.
+    // Not as `NoSpace`: RocksDB would wait for space in its own way.
     const char* state = status.getState();
     IOStatus seen = status.IsNoSpace() ? IOStatus::IOError(state == nullptr ? "" : state)
                                        : std::move(status);
@@ -80,7 +80,7 @@ class Disk final {
 
 using DiskRef = std::shared_ptr<const Disk>;
 
-// What a file is for. RocksDB needs none of those that have its options.
+// What a file is for. RocksDB can do without its OPTIONS files.
 enum class Kind { kTable, kOptions, kOther };
 
 Kind KindOf(const std::string& name) {
@@ -97,8 +97,8 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
         kind_(kind) {}
 
   IOStatus Append(const Slice& data, const IOOptions& options, IODebugContext* debug) override {
-    // Compactions can wait for room, and take none that memtables need. The manifest that
-    // they write to cannot wait.
+    // Compactions can wait for space, and must not take what memtables need. The manifest that they
+    // write to cannot wait.
     const bool compacts =
         kind_ == Kind::kTable && options.io_activity == Env::IOActivity::kCompaction;
     if (compacts && !disk_->Spares(data.size())) {
@@ -106,7 +106,7 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
     }
     IOStatus done = target()->Append(data, options, debug);
     if (!done.ok()) {
-      // A part of it may stand there.
+      // A part of the data may have been written.
       IOStatus cut = target()->Truncate(size_, options, debug);
       const bool waits = compacts || kind_ == Kind::kOptions;
       if (done.IsNoSpace() && cut.ok() && !waits && disk_->MakeRoom()) {
@@ -158,7 +158,7 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
   const Kind kind_;
 };
 
-// What a compaction cannot read now must not stop it for good either.
+// A read error must not stop compactions for good either.
 class RandomAccessFile final : public rocksdb::FSRandomAccessFileOwnerWrapper {
  public:
   RandomAccessFile(std::unique_ptr<FSRandomAccessFile>&& file, DiskRef disk)
@@ -244,7 +244,7 @@ class Files final : public rocksdb::FileSystemWrapper {
   }
   IOStatus LinkFile(const std::string& from, const std::string& to, const IOOptions& options,
                     IODebugContext* debug) override {
-    // Where that is not supported RocksDB copies.
+    // Not through `Seen`: where links are not supported, RocksDB copies.
     return target()->LinkFile(from, to, options, debug);
   }
   IOStatus SyncFile(const std::string& name, const FileOptions& file_options,
@@ -273,8 +273,8 @@ struct CColumnFamily {
   rocksdb::ColumnFamilyHandle* rep;
 };
 
-// Returns whether it went well; why not is written to `text`, up to `len` bytes, which then
-// says how many there are.
+// Returns whether the status is OK. If it is not, writes its text to `text`, at most `len` bytes.
+// `len` becomes the number of bytes written.
 bool Told(const Status& status, char* text, size_t* len) {
   const std::string why = status.ok() ? "" : status.ToString();
   *len = why.copy(text, *len);
@@ -283,7 +283,7 @@ bool Told(const Status& status, char* text, size_t* len) {
 
 }  // namespace
 
-// An environment with these files. Takes over `disk`.
+// An environment with this file system. Takes over `disk`.
 extern "C" void* kedis_disk_env(const void* disk) {
   auto shared = std::make_shared<const Disk>(disk);
   auto files = std::make_shared<Files>(kedis::FilesWithMarks(), std::move(shared));
@@ -296,9 +296,9 @@ extern "C" bool kedis_disk_resume(CColumnFamily* family, char* text, size_t* len
   return Told(handle->db()->Resume(), text, len);
 }
 
-// Begins to write out the memtable of this column family. Unlike in RocksDB's C interface as
-// Rust has it, the caller does not wait while there are too many files or memtables; if there
-// are so many that writes are stopped, nothing begins.
+// Begins to write out the memtable of this column family. The Rust binding has no
+// `allow_write_stall`: with it the caller does not wait during a write stall. If writes are
+// stopped, nothing begins.
 extern "C" bool kedis_disk_begin_flush(CColumnFamily* family, char* text, size_t* len) {
   auto* handle = static_cast<rocksdb::ColumnFamilyHandleImpl*>(family->rep);
   rocksdb::FlushOptions options;
