@@ -3,23 +3,23 @@
 //! | folder or module | what it does |
 //! |---|---|
 //! | [`engine`] | the open database: column families, commits, locks, binlog, durability, disk |
-//! | `memtable` | where rows stand until they are written out: RocksDB's memtable, our own |
+//! | `memtable` | the memtable of RocksDB for DBs, our own implementation |
 //! | `cache` | copies of rows and of ranges of rows, in memory |
-//! | [`rank`] | how many rows stand before a place of a map, in memory |
+//! | [`rank`] | rank indexes: the number of rows before a place of a map, in memory |
 //! | [`full_sync`] | whole data sets: sent to a replica, or received and installed |
 //! | [`txn`] | the transaction of a thread: reads and writes of a tick, savepoints, commit |
 //! | [`expiry`] | slices of work for the expire thread |
-//! | [`tombstones`] | what deleted keys leave until compaction |
+//! | [`tombstones`] | tombstones of deleted keys, and their compaction |
 //! | [`check`] | a full check of a database's invariants |
 //! | [`repair()`] | saves what can be read of a damaged database |
-//! | `rot` | tables with blocks that cannot be read, and compactions |
-//! | `corruption` | files that the disk does not give back as they were written |
+//! | `rot` | tables with unreadable blocks, and compactions |
+//! | `corruption` | corrupt files: logged and counted |
 //!
-//! Arrows go one way: `expiry`, `tombstones`, `check` → `txn` → `full_sync` → `engine` →
+//! Dependencies go one way: `expiry`, `tombstones`, `check` → `txn` → `full_sync` → `engine` →
 //! `cache`, `rank`, `memtable`. No circle of files inside a folder; a test holds that.
 //!
 //! Invariants kept here (numbers as elsewhere in the code):
-//! I1 a reply is sent only after what it saw is durable (see [`engine::durability`]);
+//! I1 a reply is sent only after what it shows is durable (see [`engine::durability`]);
 //! I2 data, TTL index, counts and binlog go into one batch ([`txn::Txn::commit`]);
 //! I3 binlog positions are given under the commit lock, in the order of the writes;
 //! I5 counts change only in [`txn::keyspace`], with the rows they count;

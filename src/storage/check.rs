@@ -119,7 +119,7 @@ impl Engine {
             }
             if let Some((map, direction)) = ranges::split_name(key) {
                 if keyspace.cache_hash(hasher.hash(keyspace.id, map)) == hash {
-                    match self.is_run_true(keyspace, direction, value) {
+                    match self.is_range_true(keyspace, direction, value) {
                         Ok(true) => {}
                         Ok(false) => faults.push(format!(
                             "DB {}: the run {} is not what is stored",
@@ -149,16 +149,16 @@ impl Engine {
     }
 
     /// Whether a cached range has exactly the rows that RocksDB has in its range.
-    fn is_run_true(
+    fn is_range_true(
         &self,
         keyspace: &Keyspace,
         direction: Direction,
-        run: &[u8],
+        range: &[u8],
     ) -> std::result::Result<bool, rocksdb::Error> {
-        let Some(run) = CachedRange::decode(direction, run) else {
+        let Some(range) = CachedRange::decode(direction, range) else {
             return Ok(false);
         };
-        let (from, to) = run.range();
+        let (from, to) = range.range();
         let mut read = rocksdb::ReadOptions::default();
         read.set_total_order_seek(true);
         read.set_iterate_upper_bound(to);
@@ -166,14 +166,14 @@ impl Engine {
         rows.seek(from);
         let mut met = 0;
         while let Some(row) = rows.item() {
-            if run.get(Direction::Forward, met) != Some(row) {
+            if range.get(Direction::Forward, met) != Some(row) {
                 return Ok(false);
             }
             met += 1;
             rows.next();
         }
         rows.status()?;
-        Ok(met == run.len())
+        Ok(met == range.len())
     }
 
     /// Checks that every stretch of a rank index has as many rows as the index says.

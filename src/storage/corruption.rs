@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// An error in the same file is logged at most once in this time.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+const LOG_EVERY: Duration = Duration::from_secs(60);
 /// The most files that are remembered.
 const MAX_FILES: usize = 64;
 
@@ -26,14 +26,14 @@ pub struct Corruptions {
 struct Seen {
     files: BTreeSet<PathBuf>,
     /// The file that was logged last, and when.
-    told: Option<(Option<PathBuf>, Instant)>,
+    logged: Option<(Option<PathBuf>, Instant)>,
 }
 
 static NOTED: Corruptions = Corruptions {
     count: AtomicU64::new(0),
     seen: Mutex::new(Seen {
         files: BTreeSet::new(),
-        told: None,
+        logged: None,
     }),
 };
 
@@ -73,14 +73,14 @@ impl Corruptions {
             seen.files.insert(file.clone());
         }
         let is_news = seen
-            .told
+            .logged
             .as_ref()
-            .is_none_or(|(last, at)| *last != file || at.elapsed() >= TELL_EVERY);
+            .is_none_or(|(last, at)| *last != file || at.elapsed() >= LOG_EVERY);
         if is_news {
-            seen.told = Some((file, Instant::now()));
+            seen.logged = Some((file, Instant::now()));
             drop(seen);
             log::error!(
-                "the disk does not give back what was written to it: {error}; see \"Damaged \
+                "data on the disk is corrupt: {error}; see \"Damaged \
                  files\" in the manual"
             );
         }
@@ -91,7 +91,7 @@ impl Corruptions {
 pub(super) fn file_named_in(text: &str) -> Option<PathBuf> {
     let is_table = |word: &&str| word.ends_with(".sst") || word.ends_with(".blob");
     let ends = |c: char| [':', ',', ';'].contains(&c);
-    // Paths may contain spaces, so the path is found by its begin and by the end of the name.
+    // Paths may contain spaces, so the path is found by its first byte and by the end of the name.
     let from = text.find(" /").map_or(0, |at| at + 1);
     let rest = text.get(from..)?;
     let end = [".sst", ".blob"]

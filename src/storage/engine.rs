@@ -198,7 +198,7 @@ impl Engine {
         if is_unmended {
             mend::begin_anew(&db, &system_cf, &binlog_cf)?;
         }
-        open::mind_the_gap(&db, &system_cf, &binlog_cf, config.binlog_enabled)?;
+        open::renew_history_if_toggled(&db, &system_cf, &binlog_cf, config.binlog_enabled)?;
         let replication_id =
             open::system_row_or_insert(&db, &system_cf, system::REPLICATION_ID, || {
                 Ok(hex(&random_bytes::<20>()?).into_bytes())

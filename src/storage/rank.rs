@@ -252,8 +252,8 @@ fn last_that(count: usize, holds: impl Fn(usize) -> bool) -> usize {
 
 /// An index, and when it was last used.
 #[derive(Debug)]
-pub(in crate::storage) struct Kept {
-    pub(in crate::storage) asked: AtomicU64,
+pub(in crate::storage) struct CachedIndex {
+    pub(in crate::storage) last_used: AtomicU64,
     pub(in crate::storage) bytes: AtomicU64,
     pub(in crate::storage) index: Mutex<RankIndex>,
 }
@@ -263,8 +263,8 @@ pub(in crate::storage) struct Kept {
 pub(in crate::storage) struct RankIndexes {
     /// Whether there has ever been an index: most servers never have one.
     pub(in crate::storage) any: AtomicBool,
-    pub(in crate::storage) kept: RwLock<FxHashMap<Map, Arc<Kept>>>,
-    pub(in crate::storage) questions: AtomicU64,
+    pub(in crate::storage) kept: RwLock<FxHashMap<Map, Arc<CachedIndex>>>,
+    pub(in crate::storage) uses: AtomicU64,
     budget: AtomicU64,
 }
 
@@ -289,7 +289,7 @@ impl RankIndexes {
         (kept.len() as u64, bytes.sum())
     }
 
-    pub(in crate::storage) fn get(&self, map: &Map) -> Option<Arc<Kept>> {
+    pub(in crate::storage) fn get(&self, map: &Map) -> Option<Arc<CachedIndex>> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
         }
@@ -302,7 +302,7 @@ impl RankIndexes {
         }
     }
 
-    /// The maps of a keyspace that have an index, with the begin and the number of rows of each
+    /// The maps of a keyspace that have an index, with the first place and the number of rows of each
     /// stretch.
     pub(in crate::storage) fn stretches(
         &self,
@@ -336,8 +336,8 @@ impl RankIndexes {
         let budget = self.budget.load(Ordering::Relaxed);
         while self.usage().1 > budget {
             let mut kept = self.kept.write();
-            let asked = |kept: &Arc<Kept>| kept.asked.load(Ordering::Relaxed);
-            let oldest = kept.iter().min_by_key(|(_, kept)| asked(kept));
+            let last_used = |kept: &Arc<CachedIndex>| kept.last_used.load(Ordering::Relaxed);
+            let oldest = kept.iter().min_by_key(|(_, kept)| last_used(kept));
             let Some(oldest) = oldest.map(|(map, _)| *map) else {
                 return;
             };
@@ -346,10 +346,10 @@ impl RankIndexes {
     }
 
     /// Counts the rows that a commit has added and removed.
-    pub(in crate::storage) fn count(&self, moves: &Moves) {
-        let mut last: Option<(Map, Option<Arc<Kept>>)> = None;
+    pub(in crate::storage) fn count(&self, changes: &RankChanges) {
+        let mut last: Option<(Map, Option<Arc<CachedIndex>>)> = None;
         let mut grown = false;
-        for (map, place, came) in moves.iter() {
+        for (map, place, added) in changes.iter() {
             if last.as_ref().is_none_or(|(of, _)| *of != map) {
                 last = Some((map, self.get(&map)));
             }
@@ -357,7 +357,7 @@ impl RankIndexes {
                 continue;
             };
             let mut index = kept.index.lock();
-            if came {
+            if added {
                 index.add(place);
                 grown |= kept.bytes.swap(index.bytes, Ordering::Relaxed) != index.bytes;
             } else if !index.take(place) {
@@ -373,8 +373,8 @@ impl RankIndexes {
     }
 
     /// Drops the indexes of the maps of a failed commit, whose effect is not known.
-    pub(in crate::storage) fn forget_all_of(&self, moves: &Moves) {
-        for (map, ..) in moves.iter() {
+    pub(in crate::storage) fn forget_all_of(&self, changes: &RankChanges) {
+        for (map, ..) in changes.iter() {
             self.forget(&map);
         }
     }
@@ -382,22 +382,22 @@ impl RankIndexes {
 
 /// Rows of maps with rank indexes that a pending batch adds and removes, in order.
 #[derive(Debug, Default)]
-pub(in crate::storage) struct Moves {
-    list: Vec<Move>,
+pub(in crate::storage) struct RankChanges {
+    list: Vec<RankChange>,
     places: Vec<u8>,
 }
 
 #[derive(Debug)]
-struct Move {
+struct RankChange {
     map: Map,
     at: usize,
-    came: bool,
+    added: bool,
 }
 
-impl Moves {
-    pub(in crate::storage) fn push(&mut self, map: Map, place: &[u8], came: bool) {
+impl RankChanges {
+    pub(in crate::storage) fn push(&mut self, map: Map, place: &[u8], added: bool) {
         let at = self.places.len();
-        self.list.push(Move { map, at, came });
+        self.list.push(RankChange { map, at, added });
         self.places.extend_from_slice(place);
     }
 
@@ -419,14 +419,14 @@ impl Moves {
                 .list
                 .get(n + 1)
                 .map_or(self.places.len(), |next| next.at);
-            (entry.map, &self.places[entry.at..end], entry.came)
+            (entry.map, &self.places[entry.at..end], entry.added)
         })
     }
 
     /// The number of rows that they add to a map before a place.
     pub(in crate::storage) fn before(&self, map: &Map, place: &[u8]) -> i64 {
         let of_map = self.iter().filter(|(of, at, _)| of == map && *at < place);
-        of_map.map(|(_, _, came)| if came { 1 } else { -1 }).sum()
+        of_map.map(|(_, _, added)| if added { 1 } else { -1 }).sum()
     }
 }
 

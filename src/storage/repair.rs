@@ -114,7 +114,7 @@ fn is_sound(rows: &DBRawIteratorWithThreadMode<'_, Db>) -> Result<bool> {
 /// what is lost.
 fn copy_readable(engine: &Engine, db: DbIndex, keyspace: &Keyspace) -> Result<Vec<String>> {
     let (id, cf) = engine.create_family()?;
-    log::warn!("DB {}: what can be read is copied", db.0);
+    log::warn!("DB {}: the readable rows are copied", db.0);
     let mut lost = Vec::new();
     let mut from = Vec::new();
     loop {

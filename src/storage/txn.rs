@@ -36,7 +36,7 @@ use crate::storage::engine::locks::{Owner, Stripe};
 use crate::storage::engine::log_buffer::{LogBuffer, LogSavepoint};
 use crate::storage::engine::{ColumnFamily, Engine, Keyspace, ReadSnapshot};
 use crate::storage::full_sync::staging::Staging;
-use crate::storage::rank::Moves;
+use crate::storage::rank::RankChanges;
 use crate::storage::txn::changes::Changes;
 use crate::storage::txn::events::Events;
 use crate::storage::txn::lending::Lending;
@@ -72,7 +72,7 @@ pub struct Savepoint {
     expired: u64,
     changes: usize,
     pub(super) events: usize,
-    moves: usize,
+    rank_changes: usize,
     early: usize,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Batch {
     pub(super) new_ids: RefCell<FxHashSet<CollectionId>>,
     /// Collections whose rows are written already, before the commit makes them reachable.
     pub(super) early: Vec<Place>,
-    pub(super) moves: Moves,
+    pub(super) rank_changes: RankChanges,
 }
 
 /// The locks of a turn, and its time.
@@ -115,7 +115,7 @@ struct Turn {
     /// The right to be inside the gate, from [`Txn::begin`] to [`Txn::commit`].
     pass: Option<Pass>,
     /// Whether the transaction waits for owners that hold keys for long.
-    patient: bool,
+    waits_for_long: bool,
     /// The time of the turn, in Unix milliseconds.
     now_ms: u64,
 }
@@ -351,7 +351,7 @@ impl Txn {
                 shared: SmallVec::new(),
                 reads_durable: false,
                 pass: None,
-                patient: true,
+                waits_for_long: true,
                 now_ms: 0,
             },
             reads: Reads::default(),
@@ -434,7 +434,7 @@ impl Txn {
             expired: self.command.expired,
             changes: self.changes.len(),
             events: self.events.len(),
-            moves: self.batch.moves.len(),
+            rank_changes: self.batch.rank_changes.len(),
             early: self.batch.early.len(),
         }
     }
@@ -450,7 +450,7 @@ impl Txn {
         self.batch.log.rollback(to.log);
         self.changes.truncate(to.changes);
         self.events.truncate(to.events);
-        self.batch.moves.truncate(to.moves);
+        self.batch.rank_changes.truncate(to.rank_changes);
         self.batch.deltas.clone_from(&to.deltas);
     }
 

@@ -204,7 +204,7 @@ impl CachedRange {
     /// A cached range that [`CachedRange::encode`] has written for this direction.
     pub(in crate::storage) fn decode(direction: Direction, bytes: &[u8]) -> Option<CachedRange> {
         let (from, to, mut rest) = take_pair(bytes)?;
-        let mut run = CachedRange {
+        let mut range = CachedRange {
             direction,
             from: RowKey::from_slice(from),
             to: RowKey::from_slice(to),
@@ -213,10 +213,10 @@ impl CachedRange {
         };
         while !rest.is_empty() {
             let (key, value, behind) = take_pair(rest)?;
-            run.append(key, value);
+            range.append(key, value);
             rest = behind;
         }
-        Some(run)
+        Some(range)
     }
 
     /// An encoded cached range after a row was written (`None`: deleted), or `None` if the row lies
@@ -238,9 +238,9 @@ impl CachedRange {
                 _ => return None,
             }
         }
-        let run = CachedRange::decode(direction, bytes)?;
-        let run = CachedRange { from, to, ..run };
-        Some(run.with(key, value).encode())
+        let range = CachedRange::decode(direction, bytes)?;
+        let range = CachedRange { from, to, ..range };
+        Some(range.with(key, value).encode())
     }
 
     /// The cached range after a row inside was written (`None`: deleted).
@@ -335,8 +335,8 @@ mod tests {
         keys::indexed(tag::LIST_ITEM, ID, n as i64 - 50)
     }
 
-    fn rows_of(run: &CachedRange, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let row = |n| run.get(direction, n);
+    fn rows_of(range: &CachedRange, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let row = |n| range.get(direction, n);
         let rows = (0..).map_while(row);
         rows.map(|(k, v)| (k.to_vec(), v.to_vec())).collect()
     }
@@ -356,16 +356,16 @@ mod tests {
                 rows.insert(key(rng.u64(10..90)), b"v".to_vec());
             }
             let (from, to) = (key(5), key(95));
-            let mut run = CachedRange::starting(direction, &from, &to);
+            let mut range = CachedRange::starting(direction, &from, &to);
             let wanted = rng.usize(..45);
             let mut stored: Vec<_> = rows.iter().collect();
             if direction == Direction::Backward {
                 stored.reverse();
             }
-            if stored.iter().take(wanted).all(|(k, v)| run.push(k, v)) && wanted >= stored.len() {
-                run.reach_end(&from, &to);
+            if stored.iter().take(wanted).all(|(k, v)| range.push(k, v)) && wanted >= stored.len() {
+                range.reach_end(&from, &to);
             }
-            let mut bytes = run.encode();
+            let mut bytes = range.encode();
             for _ in 0..60 {
                 let key = key(rng.u64(..100));
                 let value = rng.bool().then(|| vec![b'w'; rng.usize(..200)]);
@@ -376,16 +376,16 @@ mod tests {
                 if let Some(new) = CachedRange::amended(direction, &bytes, &key, value.as_deref()) {
                     bytes = new;
                 }
-                let run = CachedRange::decode(direction, &bytes).unwrap();
-                assert!(run.size() <= RANGE_BYTES);
-                let (from, to) = run.range();
+                let range = CachedRange::decode(direction, &bytes).unwrap();
+                assert!(range.size() <= RANGE_BYTES);
+                let (from, to) = range.range();
                 let mut there: Vec<(Vec<u8>, Vec<u8>)> = rows
                     .range(RowKey::from_slice(from)..RowKey::from_slice(to))
                     .map(|(k, v)| (k.to_vec(), v.clone()))
                     .collect();
-                assert_eq!(rows_of(&run, Direction::Forward), there, "seed {seed}");
+                assert_eq!(rows_of(&range, Direction::Forward), there, "seed {seed}");
                 there.reverse();
-                assert_eq!(rows_of(&run, Direction::Backward), there, "seed {seed}");
+                assert_eq!(rows_of(&range, Direction::Backward), there, "seed {seed}");
             }
         }
     }
@@ -393,19 +393,19 @@ mod tests {
     #[test]
     fn a_cached_range_grows_with_what_is_pushed_at_its_ends() {
         for direction in [Direction::Forward, Direction::Backward] {
-            let mut run = CachedRange::starting(direction, &item(10), &item(12));
+            let mut range = CachedRange::starting(direction, &item(10), &item(12));
             let both = match direction {
                 Direction::Forward => [10, 11],
                 Direction::Backward => [11, 10],
             };
-            assert!(both.iter().all(|&n| run.push(&item(n), b"v")));
-            let mut bytes = run.encode();
+            assert!(both.iter().all(|&n| range.push(&item(n), b"v")));
+            let mut bytes = range.encode();
             for n in [12, 9, 13, 8] {
                 bytes = CachedRange::amended(direction, &bytes, &item(n), Some(b"v")).unwrap();
             }
-            let run = CachedRange::decode(direction, &bytes).unwrap();
-            assert_eq!(run.range(), (&item(8)[..], &item(14)[..]));
-            assert_eq!(run.len(), 6);
+            let range = CachedRange::decode(direction, &bytes).unwrap();
+            assert_eq!(range.range(), (&item(8)[..], &item(14)[..]));
+            assert_eq!(range.len(), 6);
             assert_eq!(
                 CachedRange::amended(direction, &bytes, &item(15), Some(b"v")),
                 None
@@ -419,11 +419,11 @@ mod tests {
 
     #[test]
     fn a_cached_range_serves_reads_that_begin_within() {
-        let mut run = CachedRange::starting(Direction::Forward, &key(10), &key(90));
+        let mut range = CachedRange::starting(Direction::Forward, &key(10), &key(90));
         for n in [10, 20, 30] {
-            assert!(run.push(&key(n), b""));
+            assert!(range.push(&key(n), b""));
         }
-        let serves = |direction, from, to| run.serves(direction, &key(from), &key(to));
+        let serves = |direction, from, to| range.serves(direction, &key(from), &key(to));
         assert!(serves(Direction::Forward, 10, 99));
         assert!(serves(Direction::Forward, 25, 99));
         assert!(!serves(Direction::Forward, 5, 99));
@@ -431,7 +431,7 @@ mod tests {
         assert!(serves(Direction::Backward, 0, 30));
         assert!(!serves(Direction::Backward, 0, 31));
         assert!(!serves(Direction::Backward, 0, 10));
-        assert_eq!(run.skip(Direction::Forward, &key(25), &key(99)), 2);
-        assert_eq!(run.skip(Direction::Backward, &key(0), &key(30)), 1);
+        assert_eq!(range.skip(Direction::Forward, &key(25), &key(99)), 2);
+        assert_eq!(range.skip(Direction::Backward, &key(0), &key(30)), 1);
     }
 }

@@ -275,11 +275,11 @@ impl RowCache {
 
     /// Calls `read` with the row's value, under the lock of its set. If the row is not cached,
     /// returns the version that [`RowCache::offer`] needs.
-    pub fn look<R>(
+    pub fn read<R>(
         &self,
         hash: u64,
         key: &[u8],
-        look: impl FnOnce(&[u8]) -> R,
+        read: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, Version> {
         let Some(mut set) = self.lock(hash) else {
             return Err(Version(0));
@@ -287,7 +287,7 @@ impl RowCache {
         match set.find(hash, key) {
             Some(at) => {
                 set.set_used(at, true);
-                Ok(look(set.row(at).value))
+                Ok(read(set.row(at).value))
             }
             None => Err(Version(set.version)),
         }
@@ -295,11 +295,11 @@ impl RowCache {
 
     /// Calls `read` with the cached ranges of a map, the two under `names`, until it returns a
     /// result. Returns that, and the version that [`RowCache::offer_range`] needs.
-    pub(in crate::storage) fn look_at_ranges<R>(
+    pub(in crate::storage) fn read_ranges<R>(
         &self,
         hash: u64,
         names: &[RowKey; 2],
-        mut look: impl FnMut(Direction, &[u8]) -> Option<R>,
+        mut read: impl FnMut(Direction, &[u8]) -> Option<R>,
     ) -> (Option<R>, Version) {
         let Some(mut set) = self.lock(hash) else {
             return (None, Version(0));
@@ -307,7 +307,7 @@ impl RowCache {
         let version = Version(set.version);
         for (name, direction) in names.iter().zip(DIRECTIONS) {
             if let Some(at) = set.find(hash, name)
-                && let Some(found) = look(direction, set.row(at).value)
+                && let Some(found) = read(direction, set.row(at).value)
             {
                 set.set_used(at, true);
                 return (Some(found), version);
@@ -322,7 +322,7 @@ impl RowCache {
         &self,
         hash: u64,
         name: &[u8],
-        run: &[u8],
+        range: &[u8],
         seen: Version,
         continues: bool,
     ) {
@@ -338,7 +338,7 @@ impl RowCache {
                 }
                 set.remove(at);
             }
-            set.insert(hash, name, run);
+            set.insert(hash, name, range);
         });
     }
 
@@ -351,8 +351,8 @@ impl RowCache {
         key: &[u8],
         value: Option<&[u8]>,
     ) {
-        self.change_ranges(hash, names, |direction, run| {
-            CachedRange::amended(direction, run, key, value)
+        self.change_ranges(hash, names, |direction, range| {
+            CachedRange::amended(direction, range, key, value)
         });
     }
 
@@ -375,16 +375,16 @@ impl RowCache {
                 let Some(at) = set.find(hash, name) else {
                     continue;
                 };
-                let Some(run) = change(direction, set.row(at).value) else {
+                let Some(range) = change(direction, set.row(at).value) else {
                     continue;
                 };
-                if !run.is_empty() && set.overwrite(at, &run) {
+                if !range.is_empty() && set.overwrite(at, &range) {
                     continue;
                 }
                 let used = set.is_used(at);
                 set.remove(at);
-                if !run.is_empty() {
-                    set.insert(hash, name, &run);
+                if !range.is_empty() {
+                    set.insert(hash, name, &range);
                     if let Some(at) = set.find(hash, name) {
                         set.set_used(at, used);
                     }
@@ -465,131 +465,131 @@ mod tests {
     use super::set::{HEAD, ROW_MAX};
     use super::*;
 
-    fn get(hot: &RowCache, hash: u64, key: &[u8]) -> Result<Vec<u8>, Version> {
-        hot.look(hash, key, <[u8]>::to_vec)
+    fn get(cache: &RowCache, hash: u64, key: &[u8]) -> Result<Vec<u8>, Version> {
+        cache.read(hash, key, <[u8]>::to_vec)
     }
 
     #[test]
     fn a_row_read_before_a_commit_is_not_cached_after_it() {
-        let hot = RowCache::new(1 << 20);
-        let seen = get(&hot, 7, b"\x01k").unwrap_err();
+        let cache = RowCache::new(1 << 20);
+        let seen = get(&cache, 7, b"\x01k").unwrap_err();
         // The commit writes another row, which belongs to the same set and is not cached either.
-        hot.update(7 + (1 << 20), b"\x01other", Some(b"v"));
-        hot.offer(7, b"\x01k", b"old", seen);
-        let seen = get(&hot, 7, b"\x01k").unwrap_err();
-        hot.offer(7, b"\x01k", b"new", seen);
-        assert_eq!(get(&hot, 7, b"\x01k"), Ok(b"new".to_vec()));
-        hot.update(7, b"\x01k", None);
-        assert!(get(&hot, 7, b"\x01k").is_err());
+        cache.update(7 + (1 << 20), b"\x01other", Some(b"v"));
+        cache.offer(7, b"\x01k", b"old", seen);
+        let seen = get(&cache, 7, b"\x01k").unwrap_err();
+        cache.offer(7, b"\x01k", b"new", seen);
+        assert_eq!(get(&cache, 7, b"\x01k"), Ok(b"new".to_vec()));
+        cache.update(7, b"\x01k", None);
+        assert!(get(&cache, 7, b"\x01k").is_err());
     }
 
     #[test]
     fn keys_with_the_same_hash_are_told_apart() {
-        let hot = RowCache::new(1 << 20);
-        hot.update(5, b"\x01a", Some(b"1"));
-        assert!(get(&hot, 5, b"\x01b").is_err());
-        hot.update(5, b"\x01b", Some(b"2"));
-        assert_eq!(get(&hot, 5, b"\x01a"), Ok(b"1".to_vec()));
-        assert_eq!(get(&hot, 5, b"\x01b"), Ok(b"2".to_vec()));
+        let cache = RowCache::new(1 << 20);
+        cache.update(5, b"\x01a", Some(b"1"));
+        assert!(get(&cache, 5, b"\x01b").is_err());
+        cache.update(5, b"\x01b", Some(b"2"));
+        assert_eq!(get(&cache, 5, b"\x01a"), Ok(b"1".to_vec()));
+        assert_eq!(get(&cache, 5, b"\x01b"), Ok(b"2".to_vec()));
     }
 
     #[test]
     fn values_grow_and_shrink_within_the_bound() {
-        let hot = RowCache::new(2 * SET_BYTES);
+        let cache = RowCache::new(2 * SET_BYTES);
         for len in [0, 1, 64, 63, 20, 1000, 1535, 3, 0] {
             let value = vec![b'v'; len];
-            hot.update(1, b"\x01", Some(&value));
-            assert_eq!(get(&hot, 1, b"\x01").is_ok(), len <= 1535, "{len}");
-            assert_eq!(get(&hot, 1, b"\x01"), Ok(value));
+            cache.update(1, b"\x01", Some(&value));
+            assert_eq!(get(&cache, 1, b"\x01").is_ok(), len <= 1535, "{len}");
+            assert_eq!(get(&cache, 1, b"\x01"), Ok(value));
         }
-        hot.update(1, b"\x01", Some(&[0; ROW_MAX]));
-        assert!(get(&hot, 1, b"\x01").is_err());
-        assert_eq!(hot.usage(), (0, hot.fixed.load(Ordering::Relaxed)));
+        cache.update(1, b"\x01", Some(&[0; ROW_MAX]));
+        assert!(get(&cache, 1, b"\x01").is_err());
+        assert_eq!(cache.usage(), (0, cache.fixed.load(Ordering::Relaxed)));
     }
 
     #[test]
     fn memory_is_bounded_and_what_is_read_stays() {
         let budget = 64 << 10;
-        let hot = RowCache::new(budget);
+        let cache = RowCache::new(budget);
         let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let favourite = u64::MAX;
-        hot.update(hash(favourite), &favourite.to_be_bytes(), Some(b"here"));
+        cache.update(hash(favourite), &favourite.to_be_bytes(), Some(b"here"));
         for i in 0..10_000u64 {
-            hot.update(hash(i), &i.to_be_bytes(), Some(&[1; 100]));
-            let found = get(&hot, hash(favourite), &favourite.to_be_bytes());
+            cache.update(hash(i), &i.to_be_bytes(), Some(&[1; 100]));
+            let found = get(&cache, hash(favourite), &favourite.to_be_bytes());
             assert_eq!(found, Ok(b"here".to_vec()));
-            assert!(hot.usage().1 <= budget);
+            assert!(cache.usage().1 <= budget);
         }
         // Now all rows were read lately.
         for i in 0..10_000u64 {
-            let _ = get(&hot, hash(i), &i.to_be_bytes());
+            let _ = get(&cache, hash(i), &i.to_be_bytes());
         }
-        hot.set_budget(budget / 4);
+        cache.set_budget(budget / 4);
         for i in 0..10_000u64 {
-            hot.update(hash(i), &i.to_be_bytes(), Some(&[1; 100]));
+            cache.update(hash(i), &i.to_be_bytes(), Some(&[1; 100]));
         }
-        assert!(hot.usage().1 <= budget / 4);
+        assert!(cache.usage().1 <= budget / 4);
     }
 
     #[test]
     fn sets_divide_as_rows_come_in() {
-        let hot = RowCache::new(64 << 20);
+        let cache = RowCache::new(64 << 20);
         let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let few = (0..1000u64).map(|i| (i, hot.fixed.load(Ordering::Relaxed)));
+        let few = (0..1000u64).map(|i| (i, cache.fixed.load(Ordering::Relaxed)));
         for (i, fixed) in few {
-            hot.update(hash(i), &i.to_be_bytes(), Some(b"first"));
+            cache.update(hash(i), &i.to_be_bytes(), Some(b"first"));
             assert!(fixed <= 2 * PAGE_SETS * size_of::<Slot>() as u64);
         }
         // A look-up before the sets divide, of a row that does not exist.
         let absent = 1_000_000u64;
-        let seen = get(&hot, hash(absent), &absent.to_be_bytes()).unwrap_err();
+        let seen = get(&cache, hash(absent), &absent.to_be_bytes()).unwrap_err();
         for i in 1000..100_000u64 {
-            hot.update(hash(i), &i.to_be_bytes(), Some(b"more"));
+            cache.update(hash(i), &i.to_be_bytes(), Some(b"more"));
         }
-        assert!(hot.depth.load(Ordering::Relaxed) >= 3);
+        assert!(cache.depth.load(Ordering::Relaxed) >= 3);
         for i in 0..100_000u64 {
             let value: &[u8] = if i < 1000 { b"first" } else { b"more" };
-            let found = get(&hot, hash(i), &i.to_be_bytes());
+            let found = get(&cache, hash(i), &i.to_be_bytes());
             assert_eq!(found, Ok(value.to_vec()), "{i}");
         }
         let mut rows = 0;
-        hot.for_each(|_, _, _| rows += 1);
+        cache.for_each(|_, _, _| rows += 1);
         assert_eq!(rows, 100_000);
         // The set that has it now counts the commits since then.
-        hot.update(hash(absent), &absent.to_be_bytes(), None);
-        hot.offer(hash(absent), &absent.to_be_bytes(), b"old", seen);
-        assert!(get(&hot, hash(absent), &absent.to_be_bytes()).is_err());
+        cache.update(hash(absent), &absent.to_be_bytes(), None);
+        cache.offer(hash(absent), &absent.to_be_bytes(), b"old", seen);
+        assert!(get(&cache, hash(absent), &absent.to_be_bytes()).is_err());
     }
 
     #[test]
     fn the_memory_counted_is_that_of_the_sets_when_threads_divide_them() {
-        let hot = RowCache::new(16 << 20);
+        let cache = RowCache::new(16 << 20);
         let hash = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         std::thread::scope(|threads| {
             for thread in 0..4u64 {
-                let hot = &hot;
+                let cache = &cache;
                 threads.spawn(move || {
                     for i in 0..40_000u64 {
                         // Half of them are written by two threads.
                         let row = i + thread / 2 * 40_000 * (i % 2);
-                        hot.update(hash(row), &row.to_be_bytes(), Some(&row.to_be_bytes()));
-                        let found = get(hot, hash(row), &row.to_be_bytes());
+                        cache.update(hash(row), &row.to_be_bytes(), Some(&row.to_be_bytes()));
+                        let found = get(cache, hash(row), &row.to_be_bytes());
                         assert!(found.is_err() || found == Ok(row.to_be_bytes().to_vec()));
                     }
                 });
             }
         });
-        let sets = hot.each_set(1).map(|set| set.lock().capacity() as u64);
-        assert_eq!(sets.sum::<u64>(), hot.held.load(Ordering::Relaxed));
+        let sets = cache.each_set(1).map(|set| set.lock().capacity() as u64);
+        assert_eq!(sets.sum::<u64>(), cache.held.load(Ordering::Relaxed));
         let mut rows = Vec::new();
-        hot.for_each(|hash, key, _| rows.push((hash, key.to_vec())));
+        cache.for_each(|hash, key, _| rows.push((hash, key.to_vec())));
         let all = rows.len();
         rows.sort();
         rows.dedup();
         assert_eq!(rows.len(), all);
         assert!(all > 50_000, "{all}");
         for (hash, key) in rows {
-            assert!(get(&hot, hash, &key).is_ok());
+            assert!(get(&cache, hash, &key).is_ok());
         }
     }
 
@@ -597,12 +597,12 @@ mod tests {
     fn rows_of_any_size_use_the_budget() {
         let budget = 1 << 20;
         for (value, share) in [(40, 0.45), (90, 0.7), (400, 0.8), (1500, 0.75)] {
-            let hot = RowCache::new(budget);
+            let cache = RowCache::new(budget);
             for i in 0..50_000u64 {
                 let hash = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                hot.update(hash, &i.to_be_bytes(), Some(&vec![1; value]));
+                cache.update(hash, &i.to_be_bytes(), Some(&vec![1; value]));
             }
-            let (rows, bytes) = hot.usage();
+            let (rows, bytes) = cache.usage();
             assert!(bytes <= budget, "{value}: {bytes}");
             let used = rows * (HEAD + 8 + value) as u64;
             assert!(used as f64 > share * budget as f64, "{value}: {used}");
@@ -611,9 +611,9 @@ mod tests {
 
     #[test]
     fn without_a_budget_nothing_is_kept() {
-        let hot = RowCache::new(0);
-        hot.update(1, b"\x01k", Some(b"v"));
-        hot.offer(1, b"\x01k", b"v", Version(0));
-        assert!(get(&hot, 1, b"\x01k").is_err());
+        let cache = RowCache::new(0);
+        cache.update(1, b"\x01k", Some(b"v"));
+        cache.offer(1, b"\x01k", b"v", Version(0));
+        assert!(get(&cache, 1, b"\x01k").is_err());
     }
 }

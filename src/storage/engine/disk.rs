@@ -432,7 +432,7 @@ impl Disk {
             }
             Err(error) => {
                 self.held.store(0, Ordering::Release);
-                log::debug!("the reserve of {bytes} bytes: {error}");
+                log::debug!("cannot resize the reserve to {bytes} bytes: {error}");
                 // On a file system that cannot allocate, free space has to do.
                 error.kind() == io::ErrorKind::Unsupported
             }
@@ -645,7 +645,7 @@ mod tests {
         assert!(kept.is_some());
         assert!(matches!(disk.reserve(large), Err(StorageError::NoRoom)));
         assert!(disk.reserve(SMALL_COMMIT - 1).unwrap().is_none());
-        assert!(!disk.spares(free / 4), "it is promised");
+        assert!(!disk.spares(free / 4), "the space is reserved");
         drop(kept);
         assert!(disk.reserve(large).unwrap().is_some());
         assert!(disk.spares(free / 4));

@@ -340,7 +340,7 @@ impl Engine {
             .durable
             .fetch_max(reached.written, Ordering::AcqRel);
         self.note_synced(reached.synced);
-        durability.syncs.look_again();
+        durability.syncs.recheck();
     }
 
     fn note_synced(&self, reached: Synced) {

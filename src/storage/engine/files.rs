@@ -168,7 +168,9 @@ impl Engine {
     /// Compacts everything.
     pub fn compact(&self) {
         let Some(_may) = rot::compaction_of(&self.config.dir) else {
-            log::warn!("nothing is compacted: a table is put aside, as it cannot be read");
+            log::warn!(
+                "nothing is compacted while a table is put aside because of unreadable blocks"
+            );
             return;
         };
         for cf in self.families() {

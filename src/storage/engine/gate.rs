@@ -171,7 +171,7 @@ mod tests {
         });
         gate.leave(first);
         let early = news.recv_timeout(Duration::from_millis(20));
-        assert!(early.is_err(), "one is still inside");
+        assert!(early.is_err(), "a long owner is still inside");
         gate.leave(second);
         let deadline = Duration::from_secs(60);
         assert!(news.recv_timeout(deadline).is_ok());

@@ -166,7 +166,7 @@ impl Engine {
         if let Err(error) = self.db.flush_wal(true) {
             self.fail(&error.into());
         }
-        self.show_history(history);
+        self.publish_history(history);
         Ok(())
     }
 
@@ -180,7 +180,7 @@ impl Engine {
         batch.put_cf(&self.system_cf, system::ANCESTORS, ancestors);
     }
 
-    pub(in crate::storage) fn show_history(&self, history: History) {
+    pub(in crate::storage) fn publish_history(&self, history: History) {
         self.lineage.renew_on_write.store(false, Ordering::Release);
         *self.lineage.history.write() = history;
         self.lineage.version.fetch_add(1, Ordering::AcqRel);

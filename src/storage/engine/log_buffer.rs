@@ -126,7 +126,10 @@ impl LogBuffer {
     }
 
     pub(in crate::storage) fn rollback(&mut self, to: LogSavepoint) {
-        debug_assert!(to.row_len <= self.row.len(), "of an earlier row");
+        debug_assert!(
+            to.row_len <= self.row.len(),
+            "a savepoint of an earlier row"
+        );
         self.row.truncate(to.row_len);
         self.entries = to.entries;
         self.db = to.db;

@@ -37,7 +37,7 @@ fn open_db(
     options: &RocksOptions,
 ) -> Result<(Db, Vec<String>, marks::Keeper)> {
     let dir = config.dir.as_path();
-    let found = whole::look(config)?;
+    let found = whole::inspect(config)?;
     found.cut_manifest(dir)?;
     let existing = match found.is_new {
         false => Db::list_cf(&options.db, dir).map_err(|error| whole::unreadable(dir, error))?,
@@ -64,19 +64,19 @@ fn open_db(
         true => StorageError::Format(format!("another server uses {}", dir.display())),
         false => whole::unreadable(dir, error),
     })?;
-    tell_of_losses(dir);
+    log_losses(dir);
     marks.forget_missing()?;
     Ok((db, names, marks))
 }
 
 /// RocksDB skips what it cannot read of the log, and all that follows, if the disk has changed it
 /// or never got it. It reports that only in its info log, which begins anew with each start.
-fn tell_of_losses(dir: &Path) {
+fn log_losses(dir: &Path) {
     let own_log = std::fs::read_to_string(dir.join("LOG")).unwrap_or_default();
     let losses = own_log.lines().filter(|line| line.contains(": dropping "));
     for line in losses {
         let what = line.rsplit_once("] ").map_or(line, |(_, what)| what);
-        log::warn!("the write-ahead log was not read to its end, what followed is lost: {what}");
+        log::warn!("the write-ahead log could not be read to its end, the rest is lost: {what}");
     }
 }
 
@@ -96,8 +96,8 @@ fn check_families(existing: &[String], options: &RocksOptions, dir: &Path) -> Re
     if !existing.is_empty() && !has_binlog && !may_lack_it {
         return Err(not_ours(&format!("it has no column family {BINLOG}")));
     }
-    // A first start that was interrupted may have left an empty `default` only. So may a database
-    // of another program, which has rows then.
+    // An interrupted first start may have left no more than an empty `default`. A database of
+    // another program can have the same column family, but it has rows.
     if existing == [DEFAULT] {
         let db = Db::open_for_read_only(&options.db, dir, false)
             .map_err(|error| whole::unreadable(dir, error))?;
@@ -164,7 +164,7 @@ fn move_counts(db: &Db, system_cf: &ColumnFamily) -> Result<()> {
 
 /// I3: while the binlog is off, commits are not logged. So a start that turns it off or on begins a
 /// new history: under a new id, and with an empty binlog.
-pub(super) fn mind_the_gap(
+pub(super) fn renew_history_if_toggled(
     db: &Db,
     system_cf: &ColumnFamily,
     binlog_cf: &ColumnFamily,

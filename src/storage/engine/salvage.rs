@@ -2,7 +2,7 @@
 
 use super::Db;
 use super::whole::{
-    has_current, keep, look_at_log, refuse_if_locked, remove_if_there, set_unmended,
+    has_current, inspect_log, keep, refuse_if_locked, remove_if_there, set_unmended,
 };
 use crate::storage::engine::options::RocksOptions;
 use crate::storage::engine::wal::marks;
@@ -39,7 +39,7 @@ impl Salvage<'_> {
 
     /// Makes the database one that can be opened. Returns what is lost.
     pub fn run(&self, options: &RocksOptions) -> Result<Vec<String>> {
-        let log = look_at_log(self.dir)?;
+        let log = inspect_log(self.dir)?;
         log.cut(self.dir)?;
         let mut lost = log.losses;
         let current = match has_current(self.dir) {

@@ -78,7 +78,7 @@ impl SyncQueue {
     }
 
     /// Wakes the fsync thread after another thread's sync: the requests may be satisfied.
-    pub(in crate::storage) fn look_again(&self) {
+    pub(in crate::storage) fn recheck(&self) {
         if self.asked.lock().enough > 0 {
             self.call.notify_one();
         }
@@ -274,7 +274,10 @@ mod tests {
         while_it_waits(NOTHING, |queue, groups| {
             assert!(queue.ask(1, 1, 3));
             assert!(queue.ask(0, 1, 2));
-            assert_eq!(groups.recv_timeout(SOON).unwrap(), Some(group(&[0, 1], 3, 3)));
+            assert_eq!(
+                groups.recv_timeout(SOON).unwrap(),
+                Some(group(&[0, 1], 3, 3))
+            );
         });
     }
 
@@ -295,7 +298,7 @@ mod tests {
         let is_durable = |commit| commit <= durable.load(Ordering::Relaxed);
         while_it_waits(is_durable, |queue, groups| {
             durable.store(1, Ordering::Relaxed);
-            queue.look_again();
+            queue.recheck();
             assert_eq!(groups.recv_timeout(SOON).unwrap(), Some(group(&[0], 1, 1)));
         });
     }

@@ -159,7 +159,7 @@ impl Scanner {
         self.found.size += block.len() as u64;
     }
 
-    /// Reads the fragment at the begin of `rest`, which reaches to the end of the block. Returns
+    /// Reads the fragment at the beginning of `rest`, which reaches to the end of the block. Returns
     /// its length, or `None` if there is none.
     fn fragment(&mut self, rest: &[u8]) -> Option<usize> {
         let [a, b, c, d, low, high, kind] = *rest.first_chunk::<HEADER>()?;

@@ -70,7 +70,7 @@ impl Cut {
 /// [`StorageError::Damaged`] if it was a database and is not complete, or if a start would lose
 /// acknowledged data and [`StorageConfig::accept_data_loss`] does not allow it;
 /// [`StorageError::Format`] if another process has it open.
-pub(super) fn look(config: &StorageConfig) -> Result<Found> {
+pub(super) fn inspect(config: &StorageConfig) -> Result<Found> {
     let dir = config.dir.as_path();
     refuse_if_locked(dir)?;
     let Some(manifest) = current(dir)? else {
@@ -80,8 +80,8 @@ pub(super) fn look(config: &StorageConfig) -> Result<Found> {
             ..Found::default()
         });
     };
-    let torn = look_at_manifest(&manifest)?;
-    let mut found = look_at_log(dir)?;
+    let torn = inspect_manifest(&manifest)?;
+    let mut found = inspect_log(dir)?;
     found.torn_manifest = torn;
     if !found.losses.is_empty() && !config.accept_data_loss {
         return Err(StorageError::Damaged(format!(
@@ -194,7 +194,7 @@ pub(super) fn unreadable(dir: &Path, error: rocksdb::Error) -> StorageError {
 /// Whether there is a database, judged by `CURRENT` and the manifest.
 pub(super) fn has_current(dir: &Path) -> Result<bool> {
     match current(dir)? {
-        Some(manifest) => look_at_manifest(&manifest).map(|_| true),
+        Some(manifest) => inspect_manifest(&manifest).map(|_| true),
         None => Ok(false),
     }
 }
@@ -229,7 +229,7 @@ fn current(dir: &Path) -> Result<Option<PathBuf>> {
 /// RocksDB would take a truncated manifest for a shorter one, and remove the tables that the rest
 /// of it named. Returns what a crash of the machine has left after the last synced record and must
 /// be cut off, because RocksDB does not open such a manifest.
-fn look_at_manifest(path: &Path) -> Result<Option<Cut>> {
+fn inspect_manifest(path: &Path) -> Result<Option<Cut>> {
     let dir = path.parent().unwrap_or(path);
     let scan = wal::scan(path)?;
     let number = marks::manifest_number(path);
@@ -305,7 +305,7 @@ fn refuse_remains(dir: &Path) -> Result<()> {
 }
 
 /// Reads the log as far as it is intact.
-pub(super) fn look_at_log(dir: &Path) -> Result<Found> {
+pub(super) fn inspect_log(dir: &Path) -> Result<Found> {
     let files = wal::files(dir)?;
     let marks = match marks::read(dir) {
         Ok(marks) => marks.unwrap_or_default(),
@@ -342,18 +342,18 @@ pub(super) fn look_at_log(dir: &Path) -> Result<Found> {
         .values()
         .find(|mark| mark.required > 0 && files.iter().all(|(there, _)| *there != mark.number))
         .map(|mark| mark.number);
-    let mut row = Row::default();
+    let mut chain = LogChain::default();
     for (number, path) in &files {
-        row.is_broken |= missing_from.is_some_and(|missing| missing < *number);
+        chain.is_broken |= missing_from.is_some_and(|missing| missing < *number);
         let scan = wal::scan(path)?;
-        found.judge(&mut row, path, &scan, marks.get(number));
+        found.judge(&mut chain, path, &scan, marks.get(number));
     }
     Ok(found)
 }
 
 /// How far the log files continue one another.
 #[derive(Default)]
-struct Row {
+struct LogChain {
     /// The sequence number that must come next.
     next: Option<u64>,
     /// The file before does not reach that number.
@@ -361,7 +361,13 @@ struct Row {
 }
 
 impl Found {
-    fn judge(&mut self, row: &mut Row, path: &Path, scan: &wal::Scan, mark: Option<&marks::Mark>) {
+    fn judge(
+        &mut self,
+        chain: &mut LogChain,
+        path: &Path,
+        scan: &wal::Scan,
+        mark: Option<&marks::Mark>,
+    ) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let cut = |len, why: String, keep_whole| Cut {
             path: path.to_owned(),
@@ -370,7 +376,7 @@ impl Found {
             keep_whole,
         };
         let first = scan.sequences.map(|(first, _)| first);
-        if row.is_broken && first.is_some() && first != row.next {
+        if chain.is_broken && first.is_some() && first != chain.next {
             // It continues after a gap, and may depend on what is missing.
             let may_go = mark.is_some_and(|mark| mark.required == 0);
             if !may_go {
@@ -382,7 +388,7 @@ impl Found {
             return;
         }
         if let Some((_, next)) = scan.sequences {
-            row.next = Some(next);
+            chain.next = Some(next);
         }
         let is_lost = match mark {
             Some(mark) => scan.intact < mark.required,
@@ -406,7 +412,7 @@ impl Found {
             let why = format!("its last {left_out} bytes are left out, {fault}");
             self.cuts.push(cut(scan.intact, why, is_lost));
         }
-        row.is_broken = is_lost
+        chain.is_broken = is_lost
             || match mark {
                 // A record that could not be written completely was written again to another file.
                 Some(mark) => scan.intact < mark.written,

@@ -249,7 +249,7 @@ impl Engine {
             Err(_) => 0,
         });
         self.hash.set_key(&data_set.hash_key);
-        self.show_history(history);
+        self.publish_history(history);
         let mut map = self.families.keyspaces.write();
         for (db, slot) in map.iter_mut().enumerate() {
             let db = DbIndex(db as u16);

@@ -33,7 +33,7 @@ const SLICE_BYTES: usize = 64 << 10;
 pub(in crate::storage) type Sent = BTreeSet<Place>;
 
 /// Whether a row was written ahead.
-pub(in crate::storage) fn went(sent: &Sent, keyspace: KeyspaceId, row_key: &[u8]) -> bool {
+pub(in crate::storage) fn was_sent(sent: &Sent, keyspace: KeyspaceId, row_key: &[u8]) -> bool {
     !sent.is_empty() && element(row_key).is_some_and(|(id, _)| sent.contains(&(keyspace, id)))
 }
 
@@ -140,7 +140,7 @@ impl View {
         }
         for step in self.batch.overlay.steps() {
             if let Step::Put(keyspace, key, value) = step
-                && went(&sent, keyspace, key)
+                && was_sent(&sent, keyspace, key)
             {
                 slice.put_cf(&self.column_family(keyspace)?, key, value);
                 if slice.size_in_bytes() >= SLICE_BYTES {

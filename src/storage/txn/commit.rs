@@ -65,7 +65,10 @@ impl Txn {
         if let Err(error) = &done {
             self.engine.fail_unless_refused(error);
             self.undo_swaps(0);
-            self.engine.memory.ranks.forget_all_of(&self.batch.moves);
+            self.engine
+                .memory
+                .ranks
+                .forget_all_of(&self.batch.rank_changes);
         }
         // The locks are still held: see `crate::storage::txn::changes`.
         self.announce_changes();
@@ -76,18 +79,18 @@ impl Txn {
     /// Updates the caches: other threads read from them once the key locks are released.
     pub(super) fn refresh_caches(&self) {
         let ranks = &self.engine.memory.ranks;
-        ranks.count(&self.batch.moves);
+        ranks.count(&self.batch.rank_changes);
         for &id in &self.batch.cleared {
             if let Some(keyspace) = self.by_id(id) {
                 keyspace.forget_cached_rows();
             }
         }
-        let hot = &self.engine.memory.rows;
+        let cache = &self.engine.memory.rows;
         for (id, from, to) in self.batch.overlay.deleted_ranges() {
             ranks.forget_range(id, from, to);
             if let (Some(keyspace), Some(map)) = (self.by_id(id), ranges::map_of(from, to)) {
                 let hash = self.batch.overlay.hash(id, map);
-                hot.forget_ranges(keyspace.cache_hash(hash), &ranges::names(map));
+                cache.forget_ranges(keyspace.cache_hash(hash), &ranges::names(map));
             }
         }
         // Most rows belong to the same keyspace as the row before.
@@ -102,7 +105,7 @@ impl Txn {
             if is_cacheable(key)
                 && let Some(keyspace) = of(&mut expected, id)
             {
-                hot.prefetch_set(keyspace.cache_hash(hash));
+                cache.prefetch_set(keyspace.cache_hash(hash));
             }
         };
         let retired = self.retired();
@@ -110,9 +113,9 @@ impl Txn {
         self.batch
             .overlay
             .for_each_row(expect, |id, hash, key, value| {
-                let (mut of_run, cacheable) =
+                let (mut in_range, cacheable) =
                     (ranges::is_cacheable_range_row(key), is_cacheable(key));
-                if !of_run && !cacheable {
+                if !in_range && !cacheable {
                     return;
                 }
                 let Some(keyspace) = of(&mut last, id) else {
@@ -122,11 +125,11 @@ impl Txn {
                     && element(key)
                         .is_some_and(|(element_of, _)| retired.contains(&(id, element_of)));
                 let value = value.filter(|_| !is_retired);
-                of_run &= !is_retired;
+                in_range &= !is_retired;
                 if cacheable {
-                    hot.update(keyspace.cache_hash(hash), key, value);
+                    cache.update(keyspace.cache_hash(hash), key, value);
                 }
-                if !of_run {
+                if !in_range {
                     return;
                 }
                 let prefix = &key[..ELEMENT_PREFIX_LEN];
@@ -137,7 +140,7 @@ impl Txn {
                         names: ranges::names(prefix),
                     };
                 }
-                hot.update_ranges(map.hash, &map.names, key, value);
+                cache.update_ranges(map.hash, &map.names, key, value);
             });
         for (id, dead) in retired {
             let Some(keyspace) = self.by_id(id) else {
@@ -145,7 +148,7 @@ impl Txn {
             };
             for prefix in ranges::TAGS.map(|tag| keys::element_prefix(tag, dead)) {
                 let hash = self.batch.overlay.hash(id, &prefix);
-                hot.forget_ranges(keyspace.cache_hash(hash), &ranges::names(&prefix));
+                cache.forget_ranges(keyspace.cache_hash(hash), &ranges::names(&prefix));
             }
         }
     }
@@ -237,7 +240,7 @@ impl Txn {
         }
         for step in view.batch.overlay.steps() {
             match step {
-                Step::Put(id, key, _) if ahead::went(sent, id, key) => {}
+                Step::Put(id, key, _) if ahead::was_sent(sent, id, key) => {}
                 Step::Put(id, key, value) => {
                     expected.push(id.0.into(), key);
                     batch.put_cf(&cf_of(id)?.cf, key, value);
@@ -297,7 +300,7 @@ impl Txn {
         engine.durability.note_changed(&view.turn.held, all);
         // Before the first row of the new history is visible to the feeders of replicas.
         if let Some(history) = commit.history.take() {
-            engine.show_history(history);
+            engine.publish_history(history);
         }
         engine.publish_log(&commit.state);
         for delta in &view.batch.deltas {

@@ -86,7 +86,7 @@ impl View {
         key: &[u8],
         look: impl FnOnce(MetaView<'_>) -> R,
     ) -> Result<Option<R>> {
-        let found = self.look_at_row(db, &keys::meta(key), |row| -> Result<_> {
+        let found = self.with_row(db, &keys::meta(key), |row| -> Result<_> {
             let found = MetaView::decode(row)?;
             if !self.command.expires || !found.meta.is_expired(self.now_ms()) {
                 return Ok(Found::Alive(look(found)));

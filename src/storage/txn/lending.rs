@@ -25,31 +25,31 @@ const COPIES: usize = 2;
 pub(super) struct Lending {
     lender: Option<Arc<dyn Lender>>,
     /// The bytes that may be taken without borrowing more.
-    may: Cell<usize>,
+    allowed: Cell<usize>,
     /// Parts of that: what the turn has borrowed, and what was lent to the request before.
     borrowed: Cell<usize>,
     request: Cell<usize>,
     /// Below so many pending bytes no check is needed.
-    unasked: Cell<usize>,
+    unchecked: Cell<usize>,
     /// Stored data that the command holds: the long rows that it has read, unless it only removes
     /// data.
     read: Cell<usize>,
     counts_reads: Cell<bool>,
     /// Whether the next long row is not counted.
-    spares_one: Cell<bool>,
+    skips_one: Cell<bool>,
 }
 
 impl Default for Lending {
     fn default() -> Self {
         Lending {
             lender: None,
-            may: Cell::new(usize::MAX),
+            allowed: Cell::new(usize::MAX),
             borrowed: Cell::new(0),
             request: Cell::new(0),
-            unasked: Cell::new(usize::MAX),
+            unchecked: Cell::new(usize::MAX),
             read: Cell::new(0),
             counts_reads: Cell::new(false),
-            spares_one: Cell::new(false),
+            skips_one: Cell::new(false),
         }
     }
 }
@@ -78,7 +78,7 @@ impl Lending {
 
     #[cold]
     fn note_long(&self, bytes: usize, pending: usize) -> Result<()> {
-        match self.spares_one.take() {
+        match self.skips_one.take() {
             true => Ok(()),
             false => self.hold(bytes, pending),
         }
@@ -86,7 +86,7 @@ impl Lending {
 
     fn hold(&self, bytes: usize, pending: usize) -> Result<()> {
         self.read.set(self.read.get().saturating_add(bytes));
-        self.ask(pending)
+        self.borrow(pending)
     }
 
     /// Resets the counts of the command.
@@ -103,28 +103,31 @@ impl Lending {
         if self.borrowed.get() > 0 {
             lender.take_back(self.borrowed.take());
         }
-        self.may.set(FREE_BYTES + self.request.get());
-        self.unasked.set(FREE_BYTES / COPIES);
+        self.allowed.set(FREE_BYTES + self.request.get());
+        self.unchecked.set(FREE_BYTES / COPIES);
     }
 
     /// Borrows what is missing for so many pending bytes.
     #[cold]
-    fn ask(&self, pending: usize) -> Result<()> {
+    fn borrow(&self, pending: usize) -> Result<()> {
         let Some(lender) = &self.lender else {
-            self.unasked.set(usize::MAX);
+            self.unchecked.set(usize::MAX);
             return Ok(());
         };
         let taken = pending
             .saturating_mul(COPIES)
             .saturating_add(self.read.get());
-        if let Some(lack) = taken.checked_sub(self.may.get()).filter(|lack| *lack > 0) {
+        if let Some(lack) = taken
+            .checked_sub(self.allowed.get())
+            .filter(|lack| *lack > 0)
+        {
             let lent = lender.lend(lack, lack.max(STEP_BYTES));
             let lent = lent.ok_or(StorageError::NoMemory)?;
             self.borrowed.set(self.borrowed.get() + lent);
-            self.may.set(self.may.get() + lent);
+            self.allowed.set(self.allowed.get() + lent);
         }
-        let left = self.may.get().saturating_sub(taken);
-        self.unasked.set(pending + left / COPIES);
+        let left = self.allowed.get().saturating_sub(taken);
+        self.unchecked.set(pending + left / COPIES);
         Ok(())
     }
 }
@@ -153,7 +156,7 @@ impl View {
     /// Counts the long rows that the command reads, because it may write or return them.
     pub fn count_reads(&self) {
         self.lending.counts_reads.set(true);
-        self.lending.spares_one.set(false);
+        self.lending.skips_one.set(false);
     }
 
     /// Like [`View::count_reads`], for a command that removes what it returns. One long row does
@@ -161,7 +164,7 @@ impl View {
     /// removed again.
     pub fn count_reads_but_one(&self) {
         self.count_reads();
-        self.lending.spares_one.set(true);
+        self.lending.skips_one.set(true);
     }
 
     /// Bytes that wait for the commit.
@@ -176,8 +179,8 @@ impl View {
     #[inline]
     pub(super) fn borrow_for_row(&self, bytes: usize) -> Result<()> {
         let pending = self.batch.overlay.bytes() + bytes;
-        match pending > self.lending.unasked.get() {
-            true => self.lending.ask(pending + self.batch.log.len()),
+        match pending > self.lending.unchecked.get() {
+            true => self.lending.borrow(pending + self.batch.log.len()),
             false => Ok(()),
         }
     }
@@ -209,8 +212,10 @@ impl Txn {
         match self.batch.overlay.is_empty() {
             true => lending.end_turn(),
             false => {
-                lending.may.set(lending.may.get().saturating_add(lent));
-                lending.unasked.set(0);
+                lending
+                    .allowed
+                    .set(lending.allowed.get().saturating_add(lent));
+                lending.unchecked.set(0);
             }
         }
     }
@@ -227,11 +232,11 @@ mod tests {
     use crate::storage::{DbIndex, Engine, StorageConfig};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    struct Purse {
+    struct TestLender {
         left: AtomicUsize,
     }
 
-    impl Lender for Purse {
+    impl Lender for TestLender {
         fn lend(&self, least: usize, most: usize) -> Option<usize> {
             let left = self.left.load(Ordering::Relaxed);
             let lent = [most, least].into_iter().find(|bytes| *bytes <= left)?;
@@ -249,12 +254,12 @@ mod tests {
         const ALL: usize = 8 << 20;
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();
-        let purse = Arc::new(Purse {
+        let lender = Arc::new(TestLender {
             left: AtomicUsize::new(ALL),
         });
-        let left = || purse.left.load(Ordering::Relaxed);
+        let left = || lender.left.load(Ordering::Relaxed);
         let mut txn = Txn::new(engine);
-        txn.borrow_from(purse.clone());
+        txn.borrow_from(lender.clone());
         let row = vec![7; 1 << 20];
         // The memory that was borrowed is available again after the commit.
         for lent in [0, 0, 6 << 20] {

@@ -20,7 +20,7 @@ impl Txn {
 
     /// Makes this transaction not wait for owners that hold keys for long.
     pub fn be_impatient(&mut self) {
-        self.turn.patient = false;
+        self.turn.waits_for_long = false;
     }
 
     /// Starts or continues a turn at the time `now_ms`. Waits while another thread runs a command
@@ -55,7 +55,7 @@ impl Txn {
                 let error = self.turned_away(wanted, other);
                 let waited = self
                     .turn
-                    .patient
+                    .waits_for_long
                     .then(|| enter(gate, self.turn.owner, true));
                 waited.and_then(std::result::Result::ok).ok_or(error)?
             }
@@ -124,7 +124,7 @@ impl Txn {
         self.engine
             .access
             .queue
-            .note(self.turn.owner, wanted, self.turn.patient);
+            .note(self.turn.owner, wanted, self.turn.waits_for_long);
         StorageError::Held(other)
     }
 
@@ -153,7 +153,7 @@ impl Txn {
         for _ in 0..SHARING_ATTEMPTS {
             let Err((stripe, holder)) = self.share(&wanted) else {
                 self.see_new_keyspaces();
-                self.got(&wanted);
+                self.note_granted(&wanted);
                 let others_only = self.turn.shared.len() == wanted.len();
                 self.view.turn.reads_durable =
                     others_only && self.engine.durability.has_all_of(&self.turn.shared);
@@ -252,7 +252,7 @@ impl Txn {
             match self.engine.access.locks.try_lock(stripe, self.turn.owner) {
                 TryLock::Taken => self.turn.held.push(stripe),
                 TryLock::Mine => {}
-                TryLock::Busy(holder) if holder.is_long() && !self.turn.patient => {
+                TryLock::Busy(holder) if holder.is_long() && !self.turn.waits_for_long => {
                     self.unlock_since(mark);
                     return Err(self.turned_away(Wanted::Stripe(stripe), holder));
                 }
@@ -261,10 +261,10 @@ impl Txn {
                     let now_ms = self.turn.now_ms;
                     self.commit()?;
                     while let Err((stripe, holder)) = self.collect(now_ms, wanted)? {
-                        if !self.turn.patient {
+                        if !self.turn.waits_for_long {
                             return Err(self.turned_away(Wanted::Stripe(stripe), holder));
                         }
-                        self.let_go();
+                        self.release_locks();
                         let locks = &self.engine.access.locks;
                         let queue = &self.engine.access.queue;
                         queue.note(self.turn.owner, Wanted::Stripe(stripe), true);
@@ -272,17 +272,17 @@ impl Txn {
                             locks.unlock(stripe, self.turn.owner);
                         }
                     }
-                    self.got(wanted);
+                    self.note_granted(wanted);
                     return Ok(0);
                 }
             }
         }
         self.see_new_keyspaces();
-        self.got(wanted);
+        self.note_granted(wanted);
         Ok(mark)
     }
 
-    fn got(&self, wanted: &[Stripe]) {
+    fn note_granted(&self, wanted: &[Stripe]) {
         let granted = wanted.iter().map(|stripe| Wanted::Stripe(*stripe));
         self.engine.access.queue.granted(self.turn.owner, granted);
     }
@@ -317,10 +317,10 @@ impl Txn {
         self.batch.system_rows.clear();
         self.batch.cleared.clear();
         self.batch.early.clear();
-        self.batch.moves.truncate(0);
+        self.batch.rank_changes.truncate(0);
         self.batch.new_ids.get_mut().clear();
         self.lending.end_turn();
-        self.let_go();
+        self.release_locks();
         self.end_changes(committed);
     }
 
@@ -347,7 +347,7 @@ impl Txn {
     }
 
     /// Releases all locks.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn release_locks(&mut self) {
         self.unlock_since(0);
         if let Some(pass) = self.turn.pass.take() {
             self.engine.access.gate.leave(pass);
@@ -389,7 +389,7 @@ mod tests {
             other.begin(1).unwrap();
             assert!(other.try_lock(db, b"k"), "the lock is held");
             other.commit().unwrap();
-            other.turn.patient = false;
+            other.turn.waits_for_long = false;
             other.begin_exclusive(1).unwrap();
             assert!(other.row(db, b"row").unwrap().is_none());
             other.commit().unwrap();

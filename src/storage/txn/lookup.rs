@@ -32,7 +32,7 @@ pub enum Row<'a> {
     /// Written in this turn.
     Pending(&'a [u8]),
     /// Committed, a copy from the row cache.
-    Hot(SmallVec<[u8; 64]>),
+    Cached(SmallVec<[u8; 64]>),
     /// Committed, from RocksDB.
     Stored(DBPinnableSlice<'a>),
 }
@@ -43,7 +43,7 @@ impl Deref for Row<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Row::Pending(bytes) => bytes,
-            Row::Hot(bytes) => bytes,
+            Row::Cached(bytes) => bytes,
             Row::Stored(slice) => slice,
         }
     }
@@ -111,9 +111,9 @@ impl View {
                     .engine
                     .memory
                     .rows
-                    .look(hash, key, SmallVec::from_slice)
+                    .read(hash, key, SmallVec::from_slice)
                 {
-                    Ok(bytes) => Ok(Some(Row::Hot(bytes))),
+                    Ok(bytes) => Ok(Some(Row::Cached(bytes))),
                     Err(seen) => self.stored_row(keyspace, hash, key, seen),
                 }
             }
@@ -130,7 +130,7 @@ impl View {
 
     /// Like [`View::row`], but calls `look` with the value instead of returning it, so a cached row
     /// is not copied. `look` must not read other rows.
-    pub(in crate::storage) fn look_at_row<R>(
+    pub(in crate::storage) fn with_row<R>(
         &self,
         db: DbIndex,
         key: &[u8],
@@ -155,7 +155,7 @@ impl View {
         }
         let hash = keyspace.cache_hash(hash);
         let mut look = Some(look);
-        let found = self.engine.memory.rows.look(hash, key, |value| {
+        let found = self.engine.memory.rows.read(hash, key, |value| {
             let look = look.take();
             look.map(|look| look(value))
         });
@@ -189,7 +189,7 @@ impl View {
         let row = engine
             .memory
             .rows
-            .look(cache_hash, row_key, SmallVec::from_slice);
+            .read(cache_hash, row_key, SmallVec::from_slice);
         let holds = !engine.access.locks.is_taken(stripe)
             && engine.durability.is_as_of(snapshot.last_commit, stripe);
         row.ok().filter(|_| holds)

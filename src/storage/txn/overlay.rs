@@ -23,7 +23,7 @@ use std::hash::{BuildHasher, Hasher};
 const NONE: u32 = u32::MAX;
 
 /// The most groups of keys for which a common prefix is computed.
-const KINDS: usize = 32;
+const KEY_GROUPS: usize = 32;
 
 /// Up to so many unsorted entries are inserted one by one; more are sorted with all others.
 const INSERT_ONE_BY_ONE: usize = 16;
@@ -113,15 +113,15 @@ pub enum Step<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Ranked {
     /// The keyspace and the tag of the key.
-    kind: u64,
+    group: u64,
     /// The bytes that follow the common prefix of all keys of this group.
     head: u64,
     entry: u32,
 }
 
 /// The common prefix of the keys with one keyspace and tag.
-struct KindOfKeys {
-    kind: u64,
+struct KeyGroup {
+    group: u64,
     example: u32,
     /// The length of the common prefix, in bytes.
     common: usize,
@@ -573,7 +573,7 @@ impl Overlay {
             let mut ranked = std::mem::take(&mut self.ranked);
             self.rank(&all, &mut ranked);
             ranked.sort_unstable_by(|a, b| {
-                let by_rank = (a.kind, a.head).cmp(&(b.kind, b.head));
+                let by_rank = (a.group, a.head).cmp(&(b.group, b.head));
                 by_rank.then_with(|| self.key_of(a.entry).cmp(self.key_of(b.entry)))
             });
             all.clear();
@@ -587,13 +587,13 @@ impl Overlay {
     /// Computes the rank of rows. Keys of a tick have much in common: the beginning of their names,
     /// or their collection.
     fn rank(&self, rows: &[u32], ranked: &mut Vec<Ranked>) {
-        let mut kinds: SmallVec<[KindOfKeys; KINDS]> = SmallVec::new();
+        let mut groups: SmallVec<[KeyGroup; KEY_GROUPS]> = SmallVec::new();
         ranked.clear();
         for &entry in rows {
             let (keyspace, key) = self.sort_key(entry);
             let tag = key.first().copied().unwrap_or_default();
-            let kind = u64::from(keyspace.0) << 8 | u64::from(tag);
-            match kinds.iter_mut().find(|known| known.kind == kind) {
+            let group = u64::from(keyspace.0) << 8 | u64::from(tag);
+            match groups.iter_mut().find(|known| known.group == group) {
                 Some(known) => {
                     let example = &self.key_of(known.example)[..known.common];
                     if !key.starts_with(example) {
@@ -602,9 +602,9 @@ impl Overlay {
                     }
                 }
                 None => {
-                    if kinds.len() < KINDS {
-                        kinds.push(KindOfKeys {
-                            kind,
+                    if groups.len() < KEY_GROUPS {
+                        groups.push(KeyGroup {
+                            group,
                             example: entry,
                             common: key.len(),
                         });
@@ -612,13 +612,13 @@ impl Overlay {
                 }
             }
             ranked.push(Ranked {
-                kind,
+                group,
                 head: 0,
                 entry,
             });
         }
         for row in ranked {
-            let known = kinds.iter().find(|known| known.kind == row.kind);
+            let known = groups.iter().find(|known| known.group == row.group);
             let common = known.map_or(0, |known| known.common);
             row.head = big_endian(&self.key_of(row.entry)[common..]);
         }

@@ -6,7 +6,7 @@ use crate::encoding::keys::{self, ELEMENT_PREFIX_LEN, RowKey};
 use crate::storage::Direction;
 use crate::storage::engine::Keyspace;
 use crate::storage::engine::rows::open_rows;
-use crate::storage::rank::{At, Kept, LONG_STRETCH_ROWS, Place, RankIndex, Start, split};
+use crate::storage::rank::{At, CachedIndex, LONG_STRETCH_ROWS, Place, RankIndex, Start, split};
 use crate::storage::{DbIndex, Engine, Result, StorageError};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 impl Txn {
     /// Notes that the row under `key` is added to its map or removed. Must be called for each row
     /// of a map that may have an index.
-    pub fn note_row(&mut self, db: DbIndex, key: &[u8], came: bool) -> Result<()> {
+    pub fn note_row(&mut self, db: DbIndex, key: &[u8], added: bool) -> Result<()> {
         if !self.engine.memory.ranks.any.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -23,7 +23,7 @@ impl Txn {
         if let Some((map, place)) = split(keyspace, key)
             && self.engine.memory.ranks.get(&map).is_some()
         {
-            self.batch.moves.push(map, place, came);
+            self.batch.rank_changes.push(map, place, added);
         }
         Ok(())
     }
@@ -41,16 +41,16 @@ impl View {
     /// the map before that place. Builds an index for the map if it has none; `None` if that is not
     /// possible now.
     pub fn rank_start_before(&mut self, db: DbIndex, key: &[u8]) -> Result<Option<Start>> {
-        self.ask_rank_index(db, key, |index, _, place| index.find(place))
+        self.use_rank_index(db, key, |index, _, place| index.find(place))
     }
 
     /// A place at or before the row that has `n` others before it in the map of the row under
     /// `key`, like [`View::rank_start_before`].
     pub fn rank_start_at(&mut self, db: DbIndex, key: &[u8], n: u64) -> Result<Option<Start>> {
-        self.ask_rank_index(db, key, |index, pending, _| index.nth(n, pending))
+        self.use_rank_index(db, key, |index, pending, _| index.nth(n, pending))
     }
 
-    fn ask_rank_index(
+    fn use_rank_index(
         &mut self,
         db: DbIndex,
         key: &[u8],
@@ -83,8 +83,8 @@ impl View {
             Some(kept) => (kept, false),
             None if !nothing_pending => return Ok(None),
             None => {
-                let kept = Kept {
-                    asked: AtomicU64::new(0),
+                let kept = CachedIndex {
+                    last_used: AtomicU64::new(0),
                     bytes: AtomicU64::new(0),
                     index: Mutex::new(RankIndex::new()),
                 };
@@ -94,9 +94,9 @@ impl View {
         if self.batch.overlay.deletes_ranges() {
             return Ok(None);
         }
-        let asked = ranks.questions.fetch_add(1, Ordering::Relaxed);
-        kept.asked.store(asked, Ordering::Relaxed);
-        let pending = |place: &[u8]| self.batch.moves.before(&map, place);
+        let last_used = ranks.uses.fetch_add(1, Ordering::Relaxed);
+        kept.last_used.store(last_used, Ordering::Relaxed);
+        let pending = |place: &[u8]| self.batch.rank_changes.before(&map, place);
         let mut index = kept.index.lock();
         let mut at = if grown {
             (0, 0)

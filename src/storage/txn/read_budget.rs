@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 /// The budget on an IO thread: so many rows, or as many KiB. Reading them takes about a
 /// millisecond.
-const BRIEF: u64 = if cfg!(test) { 100 } else { 4096 };
+const BUDGET: u64 = if cfg!(test) { 100 } else { 4096 };
 
 /// Producing so many bytes takes as long as reading one.
 const MADE_AS_FAST: usize = 2;
@@ -22,8 +22,8 @@ impl Default for ReadBudget {
 
 impl ReadBudget {
     /// Sets the budget for a command that begins, or no bound if it is not `limited`.
-    pub fn renew(&self, brief: bool) {
-        self.0.set(if brief { BRIEF } else { u64::MAX });
+    pub fn renew(&self, limited: bool) {
+        self.0.set(if limited { BUDGET } else { u64::MAX });
     }
 
     /// Counts a row of so many bytes.
@@ -41,8 +41,8 @@ impl ReadBudget {
 impl View {
     /// Begins a command. If it is `limited`, reading very many rows fails with
     /// [`StorageError::ReadBudgetSpent`].
-    pub fn limit_reads(&self, brief: bool) {
-        self.reads.budget.renew(brief);
+    pub fn limit_reads(&self, limited: bool) {
+        self.reads.budget.renew(limited);
     }
 
     /// Counts bytes that are produced without reading a row, such as the zeros of a sparse string.

@@ -44,7 +44,7 @@ enum Stored<'a> {
 }
 
 /// The access of a read to the cached ranges of its map.
-struct Runs<'a> {
+struct RangeAccess<'a> {
     engine: &'a Engine,
     keyspace: &'a Keyspace,
     hash: u64,
@@ -55,14 +55,14 @@ struct Runs<'a> {
     /// The rows that RocksDB has returned so far, after those of the cached range.
     record: Option<CachedRange>,
     /// Whether there was a cached range, all rows of which were read.
-    used_up: bool,
+    exhausted: bool,
 }
 
 /// Where a read begins.
 #[derive(Clone, Copy)]
 enum Begin {
     /// With a cached range, if there is one; the read stores one, too.
-    WithRun,
+    WithRange,
     /// With RocksDB's rows, and a bound of tombstones, if any.
     Stored(Option<u64>),
 }
@@ -70,7 +70,7 @@ enum Begin {
 /// A range read in progress. A row is valid until the next call of [`Scan::next`].
 pub struct Scan<'a> {
     stored: Stored<'a>,
-    runs: Option<Runs<'a>>,
+    access: Option<RangeAccess<'a>>,
     overlay: &'a Overlay,
     budget: &'a ReadBudget,
     lending: &'a Lending,
@@ -139,7 +139,7 @@ impl View {
         to: &[u8],
         direction: Direction,
     ) -> Result<Scan<'_>> {
-        self.open_scan(db, from, to, direction, Begin::WithRun)
+        self.open_scan(db, from, to, direction, Begin::WithRange)
     }
 
     /// Like [`View::scan`], from RocksDB alone: for unreachable rows, for which the reader holds no
@@ -179,7 +179,7 @@ impl View {
         let id = self.keyspace(db).map(|ks| ks.id);
         let tombstones = match begin {
             Begin::Stored(Some(bound)) => Some(TombstoneCount::counted_from_now(bound)),
-            Begin::Stored(None) | Begin::WithRun => None,
+            Begin::Stored(None) | Begin::WithRange => None,
         };
         let pending = match id {
             Some(id) if !self.batch.overlay.is_empty() && from < to => {
@@ -190,7 +190,7 @@ impl View {
         let view = &*self;
         let mut scan = Scan {
             stored: Stored::None,
-            runs: None,
+            access: None,
             overlay: &view.batch.overlay,
             budget: &view.reads.budget,
             lending: &view.lending,
@@ -205,7 +205,7 @@ impl View {
             && from < to
         {
             match begin {
-                Begin::WithRun => scan.begin_with_range(view, keyspace, from, to),
+                Begin::WithRange => scan.begin_with_range(view, keyspace, from, to),
                 Begin::Stored(bound) => {
                     let rows = open_rows(
                         &view.engine,
@@ -238,14 +238,11 @@ impl<'a> Scan<'a> {
         let prefix = &from[..ELEMENT_PREFIX_LEN];
         let hash = keyspace.cache_hash(view.batch.overlay.hash(keyspace.id, prefix));
         let names = ranges::names(prefix);
-        let (run, seen) = engine
-            .memory
-            .rows
-            .look_at_ranges(hash, &names, |kept, bytes| {
-                let run = CachedRange::decode(kept, bytes)?;
-                run.serves(direction, from, to).then_some(run)
-            });
-        self.runs = Some(Runs {
+        let (range, seen) = engine.memory.rows.read_ranges(hash, &names, |kept, bytes| {
+            let range = CachedRange::decode(kept, bytes)?;
+            range.serves(direction, from, to).then_some(range)
+        });
+        self.access = Some(RangeAccess {
             engine,
             keyspace,
             hash,
@@ -254,49 +251,49 @@ impl<'a> Scan<'a> {
             from: RowKey::from_slice(from),
             to: RowKey::from_slice(to),
             record: None,
-            used_up: false,
+            exhausted: false,
         });
-        match run {
-            Some(run) => {
-                let at = run.skip(direction, from, to);
-                self.stored = Stored::Range(Box::new(run), at);
+        match range {
+            Some(range) => {
+                let at = range.skip(direction, from, to);
+                self.stored = Stored::Range(Box::new(range), at);
                 self.leave_range();
             }
-            None => self.open_behind(CachedRange::starting(direction, from, to)),
+            None => self.open_after(CachedRange::starting(direction, from, to)),
         }
     }
 
     /// Continues with RocksDB's rows if all rows of the cached range were read.
     fn leave_range(&mut self) {
-        let Stored::Range(run, at) = &self.stored else {
+        let Stored::Range(range, at) = &self.stored else {
             return;
         };
-        if *at < run.len() {
+        if *at < range.len() {
             return;
         }
-        let Stored::Range(run, _) = std::mem::replace(&mut self.stored, Stored::None) else {
+        let Stored::Range(range, _) = std::mem::replace(&mut self.stored, Stored::None) else {
             return;
         };
-        if let Some(runs) = &mut self.runs {
-            runs.used_up = true;
+        if let Some(access) = &mut self.access {
+            access.exhausted = true;
         }
-        self.open_behind(*run);
+        self.open_after(*range);
     }
 
     /// Opens RocksDB's rows after a cached range, and records them.
-    fn open_behind(&mut self, run: CachedRange) {
-        let Some(runs) = &mut self.runs else {
+    fn open_after(&mut self, range: CachedRange) {
+        let Some(access) = &mut self.access else {
             return;
         };
-        let (mut from, mut to) = (runs.from.as_slice(), runs.to.as_slice());
+        let (mut from, mut to) = (access.from.as_slice(), access.to.as_slice());
         match self.direction {
-            Direction::Forward => from = from.max(run.end(self.direction)),
-            Direction::Backward => to = to.min(run.end(self.direction)),
+            Direction::Forward => from = from.max(range.end(self.direction)),
+            Direction::Backward => to = to.min(range.end(self.direction)),
         }
         if from < to {
-            let (engine, keyspace) = (runs.engine, runs.keyspace);
+            let (engine, keyspace) = (access.engine, access.keyspace);
             let rows = open_rows(engine, None, keyspace, from, to, self.direction, None);
-            runs.record = run.extends(self.direction);
+            access.record = range.extends(self.direction);
             self.stored = Stored::Rows(rows);
             self.record();
         }
@@ -304,26 +301,26 @@ impl<'a> Scan<'a> {
 
     /// Adds RocksDB's current row to the record.
     fn record(&mut self) {
-        let Some(runs) = &mut self.runs else {
+        let Some(access) = &mut self.access else {
             return;
         };
         let Stored::Rows(rows) = &self.stored else {
             return;
         };
-        let Some(record) = &mut runs.record else {
+        let Some(record) = &mut access.record else {
             return;
         };
-        let goes_on = match rows.item() {
+        let continues = match rows.item() {
             Some((key, value)) => record.push(key, value),
             None => {
                 if rows.status().is_ok() {
-                    record.reach_end(&runs.from, &runs.to);
+                    record.reach_end(&access.from, &access.to);
                 }
                 false
             }
         };
-        if !goes_on {
-            runs.leave();
+        if !continues {
+            access.store();
         }
     }
 
@@ -369,10 +366,18 @@ impl<'a> Scan<'a> {
     /// scan. Costs less than another scan.
     pub fn seek(&mut self, from: &[u8]) {
         self.last = Source::None;
-        if let Some(mut runs) = self.runs.take() {
-            runs.leave();
-            let (engine, keyspace) = (runs.engine, runs.keyspace);
-            let rows = open_rows(engine, None, keyspace, from, &runs.to, self.direction, None);
+        if let Some(mut access) = self.access.take() {
+            access.store();
+            let (engine, keyspace) = (access.engine, access.keyspace);
+            let rows = open_rows(
+                engine,
+                None,
+                keyspace,
+                from,
+                &access.to,
+                self.direction,
+                None,
+            );
             self.stored = Stored::Rows(rows);
         } else if let Stored::Rows(rows) = &mut self.stored {
             rows.seek(from);
@@ -409,9 +414,9 @@ impl<'a> Scan<'a> {
     fn stored_row(&self) -> Option<(&[u8], &[u8])> {
         match &self.stored {
             Stored::None => None,
-            Stored::Range(run, at) => run.get(self.direction, *at).filter(|(key, _)| {
+            Stored::Range(range, at) => range.get(self.direction, *at).filter(|(key, _)| {
                 // The cached range may extend beyond the range of the read.
-                self.runs.as_ref().is_some_and(|runs| runs.spans(key))
+                self.access.as_ref().is_some_and(|access| access.spans(key))
             }),
             Stored::Rows(rows) => rows.item(),
         }
@@ -484,35 +489,35 @@ impl<'a> Scan<'a> {
     }
 }
 
-impl Runs<'_> {
+impl RangeAccess<'_> {
     fn spans(&self, key: &[u8]) -> bool {
         self.from.as_slice() <= key && key < self.to.as_slice()
     }
 
     /// Caches what was recorded, for the next reader.
-    fn leave(&mut self) {
+    fn store(&mut self) {
         let Some(record) = self.record.take() else {
             return;
         };
-        if record.len() > 0 || self.used_up {
+        if record.len() > 0 || self.exhausted {
             let name = &self.names[record.direction() as usize];
-            let run = record.encode();
-            let hot = &self.engine.memory.rows;
-            hot.offer_range(self.hash, name, &run, self.seen, self.used_up);
+            let range = record.encode();
+            let cache = &self.engine.memory.rows;
+            cache.offer_range(self.hash, name, &range, self.seen, self.exhausted);
         }
     }
 
     /// Whether to record more rows than the reader has asked for.
     fn reads_ahead(&self) -> bool {
         let record = self.record.as_ref();
-        self.used_up && record.is_some_and(|record| record.len() < READ_AHEAD)
+        self.exhausted && record.is_some_and(|record| record.len() < READ_AHEAD)
     }
 }
 
 impl Drop for Scan<'_> {
     fn drop(&mut self) {
-        while let (Stored::Rows(rows), Some(runs)) = (&mut self.stored, &self.runs)
-            && runs.reads_ahead()
+        while let (Stored::Rows(rows), Some(access)) = (&mut self.stored, &self.access)
+            && access.reads_ahead()
         {
             match self.direction {
                 Direction::Forward => rows.next(),
@@ -520,8 +525,8 @@ impl Drop for Scan<'_> {
             }
             self.record();
         }
-        if let Some(runs) = &mut self.runs {
-            runs.leave();
+        if let Some(access) = &mut self.access {
+            access.store();
         }
     }
 }

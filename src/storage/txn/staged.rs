@@ -41,7 +41,7 @@ impl Txn {
         self.batch.log.clear();
         self.batch.deltas.clear();
         self.batch.system_rows.clear();
-        self.batch.moves.truncate(0);
+        self.batch.rank_changes.truncate(0);
         self.changes.truncate(0);
         self.batch.new_ids.get_mut().clear();
         done

@@ -81,16 +81,16 @@ class Disk final {
 using DiskRef = std::shared_ptr<const Disk>;
 
 // What a file is for. RocksDB can do without its OPTIONS files.
-enum class Kind { kTable, kOptions, kOther };
+enum class FileKind { kTable, kOptions, kOther };
 
-Kind KindOf(const std::string& name) {
-  if (Slice(name).ends_with(".sst")) return Kind::kTable;
-  return name.find("/OPTIONS-") == std::string::npos ? Kind::kOther : Kind::kOptions;
+FileKind FileKindOf(const std::string& name) {
+  if (Slice(name).ends_with(".sst")) return FileKind::kTable;
+  return name.find("/OPTIONS-") == std::string::npos ? FileKind::kOther : FileKind::kOptions;
 }
 
 class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
-  WritableFile(std::unique_ptr<FSWritableFile>&& file, DiskRef disk, uint64_t size, Kind kind)
+  WritableFile(std::unique_ptr<FSWritableFile>&& file, DiskRef disk, uint64_t size, FileKind kind)
       : FSWritableFileOwnerWrapper(std::move(file)),
         disk_(std::move(disk)),
         size_(size),
@@ -100,7 +100,7 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
     // Compactions can wait for space, and must not take what memtables need. The manifest that they
     // write to cannot wait.
     const bool compacts =
-        kind_ == Kind::kTable && options.io_activity == Env::IOActivity::kCompaction;
+        kind_ == FileKind::kTable && options.io_activity == Env::IOActivity::kCompaction;
     if (compacts && !disk_->Spares(data.size())) {
       return disk_->Seen(IOStatus::NoSpace("memtables need the room that is left"));
     }
@@ -108,7 +108,7 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
     if (!done.ok()) {
       // A part of the data may have been written.
       IOStatus cut = target()->Truncate(size_, options, debug);
-      const bool waits = compacts || kind_ == Kind::kOptions;
+      const bool waits = compacts || kind_ == FileKind::kOptions;
       if (done.IsNoSpace() && cut.ok() && !waits && disk_->MakeRoom()) {
         done = target()->Append(data, options, debug);
         if (!done.ok()) cut = target()->Truncate(size_, options, debug);
@@ -155,7 +155,7 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
   const DiskRef disk_;
   uint64_t size_;
   size_t preallocation_ = 0;
-  const Kind kind_;
+  const FileKind kind_;
 };
 
 // A read error must not stop compactions for good either.
@@ -207,7 +207,7 @@ class Files final : public rocksdb::FileSystemWrapper {
                            std::unique_ptr<FSWritableFile>* file,
                            IODebugContext* debug) override {
     IOStatus made = target()->NewWritableFile(name, options, file, debug);
-    if (made.IsNoSpace() && KindOf(name) != Kind::kOptions && disk_->MakeRoom()) {
+    if (made.IsNoSpace() && FileKindOf(name) != FileKind::kOptions && disk_->MakeRoom()) {
       made = target()->NewWritableFile(name, options, file, debug);
     }
     return Wrap(std::move(made), name, file, 0);
@@ -256,7 +256,7 @@ class Files final : public rocksdb::FileSystemWrapper {
   IOStatus Wrap(IOStatus made, const std::string& name, std::unique_ptr<FSWritableFile>* file,
                 uint64_t size) {
     if (made.ok()) {
-      file->reset(new WritableFile(std::move(*file), disk_, size, KindOf(name)));
+      file->reset(new WritableFile(std::move(*file), disk_, size, FileKindOf(name)));
     }
     return disk_->Seen(std::move(made));
   }
@@ -275,7 +275,7 @@ struct CColumnFamily {
 
 // Returns whether the status is OK. If it is not, writes its text to `text`, at most `len` bytes.
 // `len` becomes the number of bytes written.
-bool Told(const Status& status, char* text, size_t* len) {
+bool Report(const Status& status, char* text, size_t* len) {
   const std::string why = status.ok() ? "" : status.ToString();
   *len = why.copy(text, *len);
   return status.ok();
@@ -293,7 +293,7 @@ extern "C" void* kedis_disk_env(const void* disk) {
 // `DB::Resume` of the database that has this column family.
 extern "C" bool kedis_disk_resume(CColumnFamily* family, char* text, size_t* len) {
   auto* handle = static_cast<rocksdb::ColumnFamilyHandleImpl*>(family->rep);
-  return Told(handle->db()->Resume(), text, len);
+  return Report(handle->db()->Resume(), text, len);
 }
 
 // Begins to write out the memtable of this column family. The Rust binding has no
@@ -305,5 +305,5 @@ extern "C" bool kedis_disk_begin_flush(CColumnFamily* family, char* text, size_t
   options.wait = false;
   options.allow_write_stall = true;
   const Status begun = handle->db()->Flush(options, handle);
-  return Told(begun.IsTryAgain() ? Status::OK() : begun, text, len);
+  return Report(begun.IsTryAgain() ? Status::OK() : begun, text, len);
 }
