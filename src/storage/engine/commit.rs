@@ -42,7 +42,7 @@ impl Engine {
         }
         fail_point("before-write")?;
         let number = self.durability.begin();
-        let _in_flight = self.disk.took(batch.size_in_bytes());
+        let _in_flight = self.disk.begin_write(batch.size_in_bytes());
         let done = fail_point("while-writing").and_then(|()| Ok(self.db.write(batch)?));
         // Also after a failure: the commit has changed nothing.
         self.durability.wrote(number);

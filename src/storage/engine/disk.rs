@@ -224,20 +224,20 @@ impl Disk {
 
     /// Whether a compaction may write `bytes`: they must be free besides what memtables need. If
     /// not, the compaction fails.
-    fn spares(&self, bytes: u64) -> bool {
+    fn admits_compaction(&self, bytes: u64) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
         let in_flight = self.in_flight.load(Ordering::Relaxed);
         let fits = self.taken.total().saturating_add(bytes + in_flight) <= limit;
-        let spares = fits && !self.is_low() || {
+        let admits = fits && !self.is_low() || {
             // The reserve is for deletions, and it is not known yet how much they need.
             let spared = if self.is_low() { self.wanted() / 2 } else { 0 };
             self.has_free(bytes.saturating_add(spared))
         };
-        match spares {
+        match admits {
             true => _ = self.taken.compactions.fetch_add(bytes, Ordering::AcqRel),
             false => self.refused.store(true, Ordering::Relaxed),
         }
-        spares
+        admits
     }
 
     /// Whether `bytes` are free now besides what memtables and commits need.
@@ -278,7 +278,7 @@ impl Disk {
     /// Acts as if nothing were free for large commits and compactions, until the next
     /// [`Disk::update`].
     #[cfg(test)]
-    pub fn seem_full(&self) {
+    pub fn simulate_full(&self) {
         self.limit.store(0, Ordering::Relaxed);
         self.unwritten.store(u64::MAX / 2, Ordering::Relaxed);
     }
@@ -309,7 +309,7 @@ impl Disk {
     }
 
     /// Counts a commit of `bytes` that is about to be written, and is until the result is dropped.
-    pub(in crate::storage) fn took(&self, bytes: usize) -> InFlight<'_> {
+    pub(in crate::storage) fn begin_write(&self, bytes: usize) -> InFlight<'_> {
         let in_flight = InFlight(&self.in_flight, bytes as u64);
         self.in_flight.fetch_add(bytes as u64, Ordering::AcqRel);
         self.taken.commits.fetch_add(bytes as u64, Ordering::AcqRel);
@@ -324,7 +324,7 @@ impl Disk {
 
     /// Whether memtables should be written out early: log files with the same rows take space that
     /// may soon be needed.
-    pub fn wants_tables(&self) -> bool {
+    pub fn should_flush(&self) -> bool {
         let least = self.wanted() / PART;
         match self.is_low() {
             true => self.log.load(Ordering::Relaxed) > least,
@@ -358,7 +358,7 @@ impl Disk {
         let (least, lacking) = (wanted / PART, self.lacking.load(Ordering::Relaxed));
         if self.is_low() {
             let enough = lacking.max(wanted + 2 * least + unwritten);
-            if room >= enough && self.hold(wanted) {
+            if room >= enough && self.resize_reserve(wanted) {
                 self.lacking.store(0, Ordering::Relaxed);
                 turn.given_up = None;
                 turn.low_since = None;
@@ -366,13 +366,13 @@ impl Disk {
                 if turn.is_logged {
                     log::info!("the disk has space again: writes that add data are accepted");
                 }
-            } else if held < least && free >= 2 * least + unwritten && self.hold(least) {
+            } else if held < least && free >= 2 * least + unwritten && self.resize_reserve(least) {
                 turn.given_up = None;
             }
         } else if is_refused || self.is_short() {
             self.begin_low(&mut turn);
         } else if held != wanted {
-            self.hold(wanted);
+            self.resize_reserve(wanted);
         }
         // The size of the reserve may have changed.
         let free = self.free.load(Ordering::Relaxed);
@@ -422,7 +422,7 @@ impl Disk {
 
     /// Resizes the reserve to `bytes`. Returns whether it has that size, or cannot be allocated on
     /// this file system at all. The caller holds `turn`.
-    fn hold(&self, bytes: u64) -> bool {
+    fn resize_reserve(&self, bytes: u64) -> bool {
         let resized = self.resize(bytes);
         self.measure();
         match resized {
@@ -472,7 +472,7 @@ impl Disk {
         if !self.is_low() {
             self.begin_low(&mut turn);
         }
-        self.hold(0)
+        self.resize_reserve(0)
     }
 
     /// Refuses commits that add data from now on, and releases the larger part of the reserve. A
@@ -481,7 +481,7 @@ impl Disk {
         self.low.store(true, Ordering::Release);
         turn.low_since = Some(Instant::now());
         let held = self.held.load(Ordering::Relaxed);
-        self.hold(held.min(self.wanted() / PART));
+        self.resize_reserve(held.min(self.wanted() / PART));
         turn.is_logged = turn.logged.is_none_or(|when| when.elapsed() >= LOG_EVERY);
         if turn.is_logged {
             turn.logged = Some(Instant::now());
@@ -541,8 +541,8 @@ mod calls {
     }
 
     #[unsafe(no_mangle)]
-    extern "C" fn kedis_disk_spares(disk: &Disk, bytes: usize) -> bool {
-        disk.spares(bytes as u64)
+    extern "C" fn kedis_disk_admits_compaction(disk: &Disk, bytes: usize) -> bool {
+        disk.admits_compaction(bytes as u64)
     }
 
     #[unsafe(no_mangle)]
@@ -608,12 +608,12 @@ mod tests {
         disk.limit.store(80 << 20, Ordering::Relaxed);
         assert_eq!(disk.preallocation(100 << 20), 10 << 20);
         assert_eq!(disk.preallocation(1 << 20), 1 << 20);
-        drop(disk.took(36 << 20));
+        drop(disk.begin_write(36 << 20));
         assert_eq!(disk.preallocation(100 << 20), 1 << 20);
-        drop(disk.took(4 << 20));
+        drop(disk.begin_write(4 << 20));
         assert_eq!(disk.preallocation(100 << 20), 0);
         assert!(!disk.is_low());
-        drop(disk.took(1));
+        drop(disk.begin_write(1));
         assert!(disk.is_low());
     }
 
@@ -622,9 +622,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::open(dir.path(), 1 << 20);
         disk.update(|| 0);
-        assert!(disk.spares(1 << 20) && !disk.is_low());
-        disk.seem_full();
-        assert!(!disk.spares(1 << 20));
+        assert!(disk.admits_compaction(1 << 20) && !disk.is_low());
+        disk.simulate_full();
+        assert!(!disk.admits_compaction(1 << 20));
         for _ in 0..3 {
             disk.update(|| 0);
             assert!(disk.is_low() && disk.has_refused_compactions());
@@ -645,10 +645,10 @@ mod tests {
         assert!(kept.is_some());
         assert!(matches!(disk.reserve(large), Err(StorageError::NoRoom)));
         assert!(disk.reserve(SMALL_COMMIT - 1).unwrap().is_none());
-        assert!(!disk.spares(free / 4), "the space is reserved");
+        assert!(!disk.admits_compaction(free / 4), "the space is reserved");
         drop(kept);
         assert!(disk.reserve(large).unwrap().is_some());
-        assert!(disk.spares(free / 4));
+        assert!(disk.admits_compaction(free / 4));
     }
 
     #[test]

@@ -167,13 +167,13 @@ impl Durability {
 
     /// Whether no commit after the one of this number is noted to have changed the keys of
     /// a stripe.
-    pub(in crate::storage) fn is_as_of(&self, number: u64, stripe: Stripe) -> bool {
+    pub(in crate::storage) fn is_unchanged_since(&self, number: u64, stripe: Stripe) -> bool {
         self.last_changes.of_stripe[stripe.index()].load(Ordering::Acquire) <= number
     }
 
     /// Whether all that other threads have written to the keys of these stripes is synced; false
     /// without `appendfsync always`. The caller holds a shared lock of the stripes.
-    pub(in crate::storage) fn has_all_of(&self, stripes: &[Stripe]) -> bool {
+    pub(in crate::storage) fn are_synced(&self, stripes: &[Stripe]) -> bool {
         let last = &self.last_changes;
         let durable = self.durable.load(Ordering::Acquire);
         let is_durable = |commit: &AtomicU64| commit.load(Ordering::Acquire) <= durable;

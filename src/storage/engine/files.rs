@@ -115,7 +115,7 @@ impl Engine {
     /// # Errors
     /// The flush cannot begin.
     pub fn relieve_disk(&self) -> Result<()> {
-        match (self.disk.wants_tables(), self.disk.is_low()) {
+        match (self.disk.should_flush(), self.disk.is_low()) {
             (false, _) => Ok(()),
             // A memtable keeps the log files from its oldest row on.
             (true, true) => self.begin_flush(0),
@@ -256,7 +256,7 @@ impl Engine {
 
     /// After a start on a disk without space for tables, gives memtables their usual size once
     /// there is space.
-    pub(super) fn settle(&self) -> Result<()> {
+    pub(super) fn restore_memtable_sizes(&self) -> Result<()> {
         // A change of options makes RocksDB write an OPTIONS file.
         if self.disk.is_low() || self.disk.figures().free < SMALL_START {
             return Ok(());

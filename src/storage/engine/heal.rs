@@ -125,7 +125,7 @@ impl Engine {
     /// The disk still does not take writes.
     pub fn heal(&self) -> Result<bool> {
         self.drop_unwanted_families();
-        self.settle()?;
+        self.restore_memtable_sizes()?;
         let health = &self.health;
         let errors = self.property("rocksdb.background-errors").unwrap_or(0);
         let known = health.background_errors.swap(errors, Ordering::Relaxed);

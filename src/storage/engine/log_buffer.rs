@@ -171,7 +171,7 @@ impl LogBuffer {
     }
 
     /// Frees long rows: the batch of the commit has a copy of them.
-    pub(in crate::storage) fn cut(&mut self) {
+    pub(in crate::storage) fn free_long_rows(&mut self) {
         for bytes in [
             Some(&mut self.row),
             self.received.as_mut().map(|r| &mut r.values),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_of_a_master_that_is_followed_no_more_is_refused() {
+    fn the_stream_of_a_master_that_is_not_followed_any_more_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let engine = open(dir.path());
         let (mut txn, _) = following(&engine);

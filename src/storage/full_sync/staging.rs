@@ -92,7 +92,7 @@ impl Staging {
         if !self.engine.takes_data() {
             return Err(StorageError::NoRoom);
         }
-        let _in_flight = self.engine.disk.took(batch.size_in_bytes());
+        let _in_flight = self.engine.disk.begin_write(batch.size_in_bytes());
         let mut unlogged = WriteOptions::default();
         unlogged.disable_wal(true);
         self.engine.db.write_opt(batch, &unlogged)?;

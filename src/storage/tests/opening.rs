@@ -206,7 +206,7 @@ fn fewer_dbs_than_before() {
 }
 
 #[test]
-fn what_is_a_copy() {
+fn a_checkpoint_is_known_as_a_copy() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(&dir.path().join("db")).unwrap();
     fill(&engine);

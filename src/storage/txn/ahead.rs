@@ -102,10 +102,10 @@ impl Txn {
 }
 
 /// The rows of collections in the pending batch.
-pub(in crate::storage) type Loads = BTreeMap<Place, Load>;
+pub(in crate::storage) type NewCollections = BTreeMap<Place, NewCollection>;
 
 /// The rows of one collection in the pending batch.
-pub(in crate::storage) struct Load {
+pub(in crate::storage) struct NewCollection {
     kind: ValueType,
     rows: u64,
     bytes: usize,
@@ -113,29 +113,29 @@ pub(in crate::storage) struct Load {
 
 impl View {
     /// The new collections of this turn that have so many bytes that they are written ahead.
-    pub(in crate::storage) fn loads_to_send(&self) -> Loads {
+    pub(in crate::storage) fn large_new_collections(&self) -> NewCollections {
         let least = self.engine.config.ahead_bytes;
         // A range deletion deletes what stands before it in the batch: no row may be written before
         // that.
         if self.batch.overlay.bytes() < least || self.batch.overlay.deletes_ranges() {
-            return Loads::new();
+            return NewCollections::new();
         }
-        let mut loads = self.loads_of_new_collections();
-        loads.retain(|_, load| load.bytes >= least);
-        loads
+        let mut collections = self.new_collections();
+        collections.retain(|_, collection| collection.bytes >= least);
+        collections
     }
 
     /// Writes the rows of these collections ahead. They are on the list of such collections from
     /// now on, even if this fails.
-    pub(in crate::storage) fn send_ahead(&self, loads: &Loads) -> Result<()> {
-        if loads.is_empty() {
+    pub(in crate::storage) fn send_ahead(&self, collections: &NewCollections) -> Result<()> {
+        if collections.is_empty() {
             return Ok(());
         }
-        let sent: Sent = loads.keys().copied().collect();
+        let sent: Sent = collections.keys().copied().collect();
         self.engine.ahead.lock().extend(&sent);
         let mut slice = WriteBatch::default();
-        for ((keyspace, id), load) in loads {
-            let value = encode_reclaim(load.kind, load.rows);
+        for ((keyspace, id), collection) in collections {
+            let value = encode_reclaim(collection.kind, collection.rows);
             slice.put_cf(&self.column_family(*keyspace)?, keys::reclaim(*id), value);
         }
         for step in self.batch.overlay.steps() {
@@ -151,11 +151,11 @@ impl View {
         self.write_slice(slice)
     }
 
-    fn loads_of_new_collections(&self) -> Loads {
+    fn new_collections(&self) -> NewCollections {
         let new_ids = self.batch.new_ids.borrow();
-        let mut loads = Loads::new();
+        let mut collections = NewCollections::new();
         if new_ids.is_empty() {
-            return loads;
+            return collections;
         }
         for step in self.batch.overlay.steps() {
             if let Step::Put(keyspace, key, value) = step
@@ -163,14 +163,16 @@ impl View {
                 && new_ids.contains(&id)
             {
                 let (rows, bytes) = (0, 0);
-                let load = loads
-                    .entry((keyspace, id))
-                    .or_insert(Load { kind, rows, bytes });
-                load.rows += 1;
-                load.bytes += key.len() + value.len();
+                let collection = collections.entry((keyspace, id)).or_insert(NewCollection {
+                    kind,
+                    rows,
+                    bytes,
+                });
+                collection.rows += 1;
+                collection.bytes += key.len() + value.len();
             }
         }
-        loads
+        collections
     }
 
     fn write_slice(&self, mut slice: WriteBatch) -> Result<()> {
@@ -372,7 +374,7 @@ mod tests {
             let row = keys::hashed(tag::SET_MEMBER, txn.new_id(), n, &n.to_be_bytes());
             txn.put_row(DB, &row, &vec![0; 1 << 20]).unwrap();
         }
-        engine.disk.seem_full();
+        engine.disk.simulate_full();
         assert!(matches!(txn.commit(), Err(StorageError::NoRoom)));
         assert!(!engine.has_failed());
         assert!(engine.ahead.lock().is_empty());
@@ -436,9 +438,9 @@ mod tests {
         let (mut writer, mut reclaimer) = (Txn::new(engine.clone()), Txn::new(engine.clone()));
         writer.begin(1).unwrap();
         new_set(&mut writer, b"set", 5000);
-        let loads = writer.loads_to_send();
-        assert_eq!(loads.len(), 1);
-        writer.send_ahead(&loads).unwrap();
+        let collections = writer.large_new_collections();
+        assert_eq!(collections.len(), 1);
+        writer.send_ahead(&collections).unwrap();
         // Meanwhile, as another thread would.
         let mut pass = reclaimer.begin_reclaim(DB).unwrap();
         let slice = reclaimer.reclaim_slice(&mut pass, 1 << 20).unwrap();

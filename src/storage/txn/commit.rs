@@ -185,15 +185,15 @@ impl Txn {
     }
 
     fn write(&mut self) -> Result<()> {
-        let loads = self.view.loads_to_send();
-        let sent: ahead::Sent = loads.keys().copied().collect();
+        let collections = self.view.large_new_collections();
+        let sent: ahead::Sent = collections.keys().copied().collect();
         let mut unqueued = self.batch.early.clone();
         unqueued.extend(&sent);
         let engine = self.engine.clone();
         let room = engine.disk.reserve(self.pending_bytes());
         let written = room.and_then(|_kept| {
             fail_point("before-commit")?;
-            self.view.send_ahead(&loads)?;
+            self.view.send_ahead(&collections)?;
             self.write_batch(&sent, &unqueued)
         });
         if !unqueued.is_empty() {
@@ -281,8 +281,8 @@ impl Txn {
         }
         engine.put_state(&mut commit, &mut batch);
         // The batch holds these rows now, and RocksDB is about to copy them once more.
-        self.view.batch.log.cut();
-        self.view.batch.overlay.cut_long_rows();
+        self.view.batch.log.free_long_rows();
+        self.view.batch.overlay.free_long_rows();
         let view = &self.view;
         let written = expected.during(|| engine.write(batch));
         if let Err(error) = &written {

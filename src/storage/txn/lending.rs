@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_turn_writes_is_borrowed_before_it_stands_there() {
+    fn memory_is_borrowed_before_a_turn_writes() {
         const ALL: usize = 8 << 20;
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(StorageConfig::new(dir.path().to_owned())).unwrap();

@@ -156,7 +156,7 @@ impl Txn {
                 self.note_granted(&wanted);
                 let others_only = self.turn.shared.len() == wanted.len();
                 self.view.turn.reads_durable =
-                    others_only && self.engine.durability.has_all_of(&self.turn.shared);
+                    others_only && self.engine.durability.are_synced(&self.turn.shared);
                 return Ok(self.turn.held.len());
             };
             if holder.is_long() {

@@ -191,7 +191,9 @@ impl View {
             .rows
             .read(cache_hash, row_key, SmallVec::from_slice);
         let holds = !engine.access.locks.is_taken(stripe)
-            && engine.durability.is_as_of(snapshot.last_commit, stripe);
+            && engine
+                .durability
+                .is_unchanged_since(snapshot.last_commit, stripe);
         row.ok().filter(|_| holds)
     }
 

@@ -5,7 +5,7 @@
 //! ([`Overlay::rollback`]). A row that is written several times goes to RocksDB once.
 //!
 //! Keys and values stand in one arena, except long rows, which have memory of their own: an arena
-//! that grows copies its contents, and a long row can be [cut](Overlay::cut_long_rows) once the
+//! that grows copies its contents, and a long row can be [freed](Overlay::free_long_rows) once the
 //! batch of the commit holds it. A hash table finds the newest entry of a key, which links to older
 //! ones. The sorted order for range reads is created by the first range read and maintained from
 //! then on: most ticks need none.
@@ -37,7 +37,7 @@ const LONG_ROW: usize = 64 << 10;
 /// Set in [`Entry::at`] if the rest of the number is an index into the long rows.
 const LONG: usize = 1 << (usize::BITS - 1);
 
-/// Bytes of the key and of the value of a long row that are kept when it is cut: more than the row
+/// Bytes of the key and of the value of a long row that are kept when it is freed: more than the row
 /// cache and the range cache accept of any row, so that they treat it the same.
 const KEPT: usize = 2 << 10;
 const _: () = assert!(KEPT > rows::ROW_MAX && KEPT > ranges::RANGE_BYTES);
@@ -134,8 +134,8 @@ pub struct Overlay {
     /// Key and value of each long row, and the bytes of all.
     long: Vec<Vec<u8>>,
     long_bytes: usize,
-    /// Whether the long rows are cut.
-    is_cut: bool,
+    /// Whether the long rows are freed.
+    is_freed: bool,
     entries: Vec<Entry>,
     index: HashTable<u32>,
     ranges: Vec<RangeDeletion>,
@@ -225,7 +225,7 @@ impl Overlay {
             .copied();
         match found {
             // The batch of the commit is being written.
-            Some(i) if self.is_cut && self.entries[i as usize].at & LONG != 0 => Pending::Unknown,
+            Some(i) if self.is_freed && self.entries[i as usize].at & LONG != 0 => Pending::Unknown,
             Some(i) if !self.range_covers(keyspace, key, i) => match self.value_of(i) {
                 Some(value) => Pending::Put(value),
                 None => Pending::Deleted,
@@ -352,11 +352,11 @@ impl Overlay {
 
     /// Frees long rows, which the batch of the commit holds as well, but their beginnings.
     /// [`Overlay::for_each_row`] still passes these; look-ups find them no more.
-    pub fn cut_long_rows(&mut self) {
+    pub fn free_long_rows(&mut self) {
         if self.long.is_empty() {
             return;
         }
-        self.is_cut = true;
+        self.is_freed = true;
         for entry in self.entries.iter_mut().filter(|entry| entry.at & LONG != 0) {
             let row = &mut self.long[entry.at & !LONG];
             let key_len = entry.key_len as usize;
@@ -379,7 +379,7 @@ impl Overlay {
         self.long.clear();
         self.long.shrink_to(KEEP_ENTRIES);
         self.long_bytes = 0;
-        self.is_cut = false;
+        self.is_freed = false;
         self.entries.clear();
         self.index.clear();
         self.ranges.clear();

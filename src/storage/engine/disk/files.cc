@@ -42,7 +42,7 @@ extern "C" {
 // Releases the rest of the reserve; returns whether that makes space.
 bool kedis_disk_make_room(const void* disk);
 // Whether a compaction may write so many bytes; if not, it fails.
-bool kedis_disk_spares(const void* disk, size_t bytes);
+bool kedis_disk_admits_compaction(const void* disk, size_t bytes);
 // How many of the wanted bytes a file may preallocate now.
 uint64_t kedis_disk_preallocation(const void* disk, uint64_t wanted);
 void kedis_disk_failed(const void* disk, const char* text, size_t len);
@@ -57,7 +57,7 @@ class Disk final {
   ~Disk() { kedis_disk_free(rust_); }
 
   bool MakeRoom() const { return kedis_disk_make_room(rust_); }
-  bool Spares(size_t bytes) const { return kedis_disk_spares(rust_, bytes); }
+  bool AdmitsCompaction(size_t bytes) const { return kedis_disk_admits_compaction(rust_, bytes); }
   size_t Preallocation(size_t wanted) const { return kedis_disk_preallocation(rust_, wanted); }
 
   // The error as RocksDB gets it.
@@ -101,7 +101,7 @@ class WritableFile final : public rocksdb::FSWritableFileOwnerWrapper {
     // write to cannot wait.
     const bool compacts =
         kind_ == FileKind::kTable && options.io_activity == Env::IOActivity::kCompaction;
-    if (compacts && !disk_->Spares(data.size())) {
+    if (compacts && !disk_->AdmitsCompaction(data.size())) {
       return disk_->Seen(IOStatus::NoSpace("memtables need the room that is left"));
     }
     IOStatus done = target()->Append(data, options, debug);
