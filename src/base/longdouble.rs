@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 
 use super::float::{self, Binary, Magnitude, Scanned};
 
-/// Longer texts are refused, in bytes.
+/// The longest text that is parsed, in bytes.
 pub const MAX_TEXT_LEN: usize = 5 * 1024 - 1;
 
 const MANTISSA_BITS: u32 = 64;

@@ -23,7 +23,7 @@ pub(in crate::storage) const RANGE_BYTES: usize = 1024;
 /// an end returns for the next.
 pub(in crate::storage) const READ_AHEAD: usize = 16;
 
-/// Reads with longer bounds are not cached, in bytes.
+/// Reads whose bounds are longer than this, in bytes, are not cached.
 const BOUND_MAX: usize = 256;
 
 /// The tags of rows that may stand in cached ranges.

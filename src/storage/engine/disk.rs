@@ -41,15 +41,15 @@ use parking_lot::Mutex;
 const RESERVE: &str = "RESERVE";
 /// The prefix of the names of RocksDB's info logs of earlier starts.
 const OLD_LOG: &str = "LOG.old.";
-/// The reserve takes at most one part in so many of the whole disk.
+/// The reserve takes at most the size of the whole disk divided by this.
 const MOST_OF_DISK: u64 = 20;
-/// The disk is low if less than one part in so many of the reserve is free besides it. A part of
-/// the same size is released last.
+/// The disk is low if less than the size of the reserve divided by this is free besides it. A part
+/// of that size is released last.
 const PART: u64 = 8;
 /// Bytes that tables take besides their rows, with their records in the manifest and in RocksDB's
 /// info log.
 const BESIDES: u64 = 512 << 10;
-/// A smaller commit is written without a check for space, in bytes.
+/// Commits below this size, in bytes, are written without a check for space.
 const SMALL_COMMIT: usize = 1 << 20;
 /// For so long after the last of the reserve was released, other files may use its space, too.
 const JUST_NOW: Duration = Duration::from_secs(1);

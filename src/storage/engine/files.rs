@@ -9,7 +9,7 @@ use rocksdb::FlushOptions;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// At least one part in so many of the block cache is for blocks, whatever clients need.
+/// At least the block cache's share divided by this is for blocks, whatever clients need.
 const BLOCKS_AT_LEAST: u64 = 16;
 
 /// A memtable of more bytes may be written out before it is full.

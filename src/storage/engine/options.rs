@@ -189,8 +189,8 @@ pub struct RocksOptions {
 const OWN_MEMTABLE: usize = 4 << 20;
 /// Size of a memtable of the binlog, in bytes.
 const BINLOG_MEMTABLE: usize = 32 << 20;
-/// The WAL takes at most one part in so many of the whole disk, or [`SMALLEST_WAL`] bytes if that
-/// is more: a file of it is deleted only when the last memtable with its rows is written.
+/// The WAL takes at most the size of the whole disk divided by this, or [`SMALLEST_WAL`] bytes if
+/// that is more: a file of it is deleted only when the last memtable with its rows is written.
 const WAL_PART: u64 = 16;
 const SMALLEST_WAL: u64 = 4 << 20;
 /// A start that writes no tables needs less disk space than this, in bytes.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 const FREE_BYTES: usize = 8 << 20;
 /// The step in which memory is borrowed if so much is free, in bytes.
 const STEP_BYTES: usize = 1 << 20;
-/// Shorter rows are not counted when they are read, in bytes.
+/// Rows below this size, in bytes, are not counted when they are read.
 const LONG_ROW: usize = 64 << 10;
 /// Pending rows are copied to a batch, and from there to memtables, when the originals are freed.
 const COPIES: usize = 2;
