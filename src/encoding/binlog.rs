@@ -1,14 +1,13 @@
-//! Binlog rows: what one commit did, as commands that can be replayed.
+//! Binlog rows: the effects of one commit, as commands that can be replayed.
 //!
 //! ```text
 //! position of the first byte (8) → first entry (8) ‖ entries (4) ‖ unix ms (8) ‖ bytes
 //! ```
 //!
-//! The bytes are commands in RESP, as a Redis replication stream has them, and
-//! a position counts those bytes: the next row's position is this one's plus
-//! the length of its bytes, so a hole would show. Every row begins with a
-//! SELECT, so a reader can start at any row without knowing what came before.
-//! Commands between MULTI and EXEC, which never span rows, belong together.
+//! The bytes are commands in RESP, as in a Redis replication stream, and a position counts these
+//! bytes: the next row's position is this one's plus the length of its bytes, so a hole would be
+//! noticed. Every row begins with a SELECT, so a reader can start at any row without knowing the
+//! rows before. Commands between MULTI and EXEC, which never span rows, belong together.
 
 use super::{Corrupt, reader::Reader};
 use crate::base::time::UnixMs;
@@ -121,7 +120,7 @@ pub struct Row<'a> {
     pub first_entry: u64,
     /// How many commands the row has; SELECT, MULTI and EXEC are not counted.
     pub entries: u32,
-    /// When it was committed.
+    /// The time of the commit, in Unix milliseconds.
     pub unix_ms: UnixMs,
     /// The commands.
     pub bytes: &'a [u8],
@@ -134,7 +133,7 @@ impl<'a> Row<'a> {
         out.extend_from_slice(self.bytes);
     }
 
-    /// What the row's value has before the commands.
+    /// The bytes of the row's value before the commands.
     pub fn head(&self) -> [u8; HEADER_LEN] {
         let mut head = [0; HEADER_LEN];
         head[..8].copy_from_slice(&self.first_entry.to_be_bytes());
@@ -160,7 +159,7 @@ pub fn key(position: Position) -> [u8; 8] {
     position.0.to_be_bytes()
 }
 
-/// The position that a row's key says.
+/// The position in a row's key.
 pub fn position(row_key: &[u8]) -> Result<Position, Corrupt> {
     Reader::new(row_key, "binlog key").u64().map(Position)
 }

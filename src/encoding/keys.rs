@@ -4,7 +4,7 @@ use super::{CollectionId, Corrupt, ValueType, reader::Reader, score, tag};
 use crate::base::time::UnixMs;
 use smallvec::SmallVec;
 
-/// A row's key; most fit without an allocation.
+/// A row's key; most need no allocation.
 pub type RowKey = SmallVec<[u8; 64]>;
 
 /// Bytes of `tag ‖ id`: the prefix that all rows of one map of a collection share.
@@ -17,8 +17,8 @@ fn build(tag: u8, parts: &[&[u8]]) -> RowKey {
     key
 }
 
-/// Fills a key where it stands: moving it right after it was written in pieces would
-/// wait until the pieces have reached the processor's cache.
+/// Fills a key in place: a key that is moved right after it was written in pieces would stall until
+/// these stores have reached the processor's cache.
 #[inline(never)]
 fn fill(key: &mut RowKey, tag: u8, parts: &[&[u8]]) {
     key.push(tag);
@@ -40,13 +40,12 @@ pub fn user_key_of_meta(row_key: &[u8]) -> Result<&[u8], Corrupt> {
     }
 }
 
-/// `tag ‖ id`, the beginning of all element rows under `tag`.
+/// `tag ‖ id`, the prefix of all element rows under `tag`.
 pub fn element_prefix(tag: u8, id: CollectionId) -> RowKey {
     build(tag, &[&id.0.to_be_bytes()])
 }
 
-/// The [`element_prefix`] that a row's key begins with; none if it is not the row of a
-/// collection's map.
+/// The [`element_prefix`] of a row's key; `None` if the row does not belong to a collection's map.
 pub fn map_prefix(key: &[u8]) -> Option<&[u8]> {
     match key.first()? {
         &tag::META | &tag::TTL | &tag::RECLAIM => None,
@@ -62,12 +61,12 @@ pub fn element_end(tag: u8, id: CollectionId) -> RowKey {
     }
 }
 
-/// `tag ‖ id ‖ h ‖ member`, for the maps that stand in hash order.
+/// `tag ‖ id ‖ h ‖ member`, for maps in hash order.
 pub fn hashed(tag: u8, id: CollectionId, hash: u64, member: &[u8]) -> RowKey {
     build(tag, &[&id.0.to_be_bytes(), &hash.to_be_bytes(), member])
 }
 
-/// `tag ‖ id ‖ h`, where a walk in hash order starts.
+/// `tag ‖ id ‖ h`, where a scan in hash order starts.
 pub fn hashed_from(tag: u8, id: CollectionId, hash: u64) -> RowKey {
     build(tag, &[&id.0.to_be_bytes(), &hash.to_be_bytes()])
 }
@@ -112,7 +111,7 @@ pub fn ttl(expire_ms: UnixMs, user_key: &[u8]) -> RowKey {
     build(tag::TTL, &[&expire_ms.0.to_be_bytes(), user_key])
 }
 
-/// `0C ‖ expire ms`, where a walk over the TTL index starts or ends.
+/// `0C ‖ expire ms`, where a scan of the TTL index starts or ends.
 pub fn ttl_from(expire_ms: UnixMs) -> RowKey {
     build(tag::TTL, &[&expire_ms.0.to_be_bytes()])
 }

@@ -1,4 +1,4 @@
-//! The server's own rows, in the column family `default`.
+//! System rows, in the column family `default`.
 //!
 //! ```text
 //! 'F'                → format version (4)
@@ -18,8 +18,8 @@
 //! 'C' ‖ keyspace (4) → keys (8) ‖ keys with an expiry (8), of the keyspaces from 16 on
 //! ```
 //!
-//! `S` is rewritten by every commit, in the commit's own batch, and with it the counts
-//! that change: counts and positions are exact whatever ends the process.
+//! Every commit rewrites `S` in its own batch, and with it the counts that change: so counts and
+//! positions are exact however the process ends.
 
 use super::binlog::Position;
 use super::{Corrupt, reader::Reader};
@@ -32,28 +32,28 @@ pub const HASH_KEY: &[u8] = b"H";
 pub const REPLICATION_ID: &[u8] = b"R";
 /// Key of the histories that the database's own continues.
 pub const ANCESTORS: &[u8] = b"A";
-/// Key of the row that says how far a Redis master's stream was applied.
+/// Key of the row with the position up to which a Redis master's stream was applied.
 pub const UPSTREAM: &[u8] = b"M";
-/// Key of the row that stands while a file is being loaded.
+/// Key of the row that exists while a file is being loaded.
 pub const LOADING: &[u8] = b"L";
 /// Key of the row that says whether commits are logged.
 pub const LOGGED: &[u8] = b"B";
-/// Key of the row that says how far the binlog is trimmed.
+/// Key of the row with the position up to which the binlog is trimmed.
 pub const TRIMMED: &[u8] = b"T";
 /// Key of the state row.
 pub const STATE: &[u8] = b"S";
 /// First byte of the rows that hold counts of keyspaces.
 pub const COUNTS_TAG: u8 = b'C';
-/// Keyspaces below this one have their counts in the state row, which is written in any
-/// case. It would be long if those of thousands were there.
+/// Keyspaces below this number have their counts in the state row, which every commit writes. With
+/// the counts of thousands of keyspaces it would be long.
 const COUNTED_IN_STATE: u32 = 16;
 /// First byte of the rows that hold libraries of functions.
 pub const LIBRARY_TAG: u8 = b'L';
 /// First byte of the rows that map DBs to keyspaces.
 pub const DB_TAG: u8 = b'D';
 
-/// The number of a keyspace, that is of a column family that holds a DB. DBs
-/// are mapped to keyspaces, so that SWAPDB moves two small rows.
+/// The number of a keyspace, which is a column family that holds a DB. DBs are mapped to keyspaces,
+/// so SWAPDB only changes two small rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyspaceId(pub u32);
 
@@ -111,7 +111,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What they become when so many are added.
+    /// The counts after a change.
     #[must_use]
     pub fn plus(self, keys: i64, expires: i64) -> Counts {
         Counts {
@@ -144,18 +144,18 @@ impl Counts {
 /// The state row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
-    /// No id from here on was ever used.
+    /// The next collection id: no id from here on was ever used.
     pub next_id: u64,
     /// Position of the next byte of the binlog.
     pub binlog_position: Position,
     /// Number of the next binlog entry.
     pub binlog_entry: u64,
-    /// Key counts by keyspace id, of those that have them here.
+    /// Key counts by keyspace id, of the keyspaces that have them in this row.
     pub counts: Vec<(u32, Counts)>,
 }
 
 impl State {
-    /// Changes the counts of a keyspace that has them here.
+    /// Sets the counts of a keyspace that has them in this row.
     pub fn set_counts(&mut self, id: KeyspaceId, counts: Counts) {
         match self.counts.iter_mut().find(|(known, _)| *known == id.0) {
             Some((_, stored)) => *stored = counts,
@@ -232,15 +232,15 @@ pub fn decode_ancestors(row: &[u8]) -> Result<Vec<Ancestor>, Corrupt> {
 pub struct Upstream {
     /// The master's replication id.
     pub id: String,
-    /// Offset of the next byte of its stream, as PSYNC asks for it.
+    /// Offset of the next byte of its stream, as in PSYNC.
     pub next: Position,
-    /// The DB that the commands from there on are run in.
+    /// The DB selected at that offset.
     pub db: u16,
 }
 
 impl Upstream {
-    /// The value of the row [`UPSTREAM`]: it is right for the data at this position of
-    /// this history.
+    /// The value of the row [`UPSTREAM`], which is valid for the data at this position of this
+    /// history.
     pub fn encode(&self, history_id: &str, position: Position) -> Vec<u8> {
         let mut out = Vec::with_capacity(2 * REPLICATION_ID_LEN + 18);
         out.extend_from_slice(history_id.as_bytes());
@@ -251,8 +251,8 @@ impl Upstream {
         out
     }
 
-    /// Reads that value; `None` if it belongs to another history or position: then
-    /// something else has written since.
+    /// Reads that value. `None` if it belongs to another history or position, because something
+    /// else was written since.
     pub fn decode(
         row: &[u8],
         history_id: &str,

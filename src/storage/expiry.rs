@@ -1,10 +1,10 @@
-//! Slices of background work on the data: keys whose time is over, and the
-//! rows of dead collections. The expire thread calls these in turns; each slice
-//! is one commit, made of the same steps as a client's command.
+//! Slices of background work on the data: deletion of keys whose time is over, and of the rows of
+//! dead collections. The expire thread calls these in turn; each slice is one commit, made of the
+//! same steps as a client's command.
 //!
-//! What was deleted leaves tombstones at the front of the TTL index and of the
-//! reclaim queue. A [`LowMark`](crate::storage::engine::low_mark::LowMark) keeps passes from crawling over them, and the
-//! slices of one pass go on where the slice before stopped.
+//! Deleted rows leave tombstones at the front of the TTL index and of the reclaim queue. A
+//! [`LowMark`](crate::storage::engine::low_mark::LowMark) lets a pass begin after them, and each
+//! slice of a pass continues where the slice before stopped.
 
 use crate::base::time::UnixMs;
 use crate::encoding::meta::MetaView;
@@ -18,7 +18,7 @@ use crate::storage::txn::keyspace::{KeyMeta, Value};
 use crate::storage::{DbIndex, Engine, Result};
 use std::sync::Arc;
 
-/// What a slice has done.
+/// The result of a slice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Slice {
     /// Keys or rows removed.
@@ -27,20 +27,20 @@ pub struct Slice {
     pub more: bool,
 }
 
-/// One way through the due part of a DB's TTL index.
+/// One pass through the due part of a DB's TTL index.
 pub struct ExpirePass {
     db: DbIndex,
     keyspace: Arc<Keyspace>,
     now_ms: UnixMs,
     seen: LowMarkSeen,
     next: keys::RowKey,
-    /// The earliest expiry of a key that was left because somebody held it.
+    /// The earliest expiry of a key that was skipped because another owner held its lock.
     left_ms: UnixMs,
-    /// The DB got another keyspace on the way (SWAPDB): the next pass does it.
+    /// The DB got another keyspace meanwhile (SWAPDB): the next pass does the rest.
     broken: bool,
 }
 
-/// One way through a DB's reclaim queue.
+/// One pass through a DB's reclaim queue.
 pub struct ReclaimPass {
     db: DbIndex,
     keyspace: Arc<Keyspace>,
@@ -49,13 +49,13 @@ pub struct ReclaimPass {
     broken: bool,
 }
 
-/// Dead collections with more rows than this go by a range deletion.
+/// Dead collections with more rows than this are removed by a range deletion.
 const RANGE_DELETE_ROWS: u64 = 1_024;
-/// And those whose keys have more bytes.
+/// So are those whose rows' keys take more bytes than this.
 const DELETE_BYTES: usize = 1 << 20;
 
 impl Engine {
-    /// How many dead collections wait in all DBs, counted up to `limit`.
+    /// The number of dead collections in all DBs, counted up to `limit`.
     pub fn reclaim_backlog(&self, limit: usize) -> Result<usize> {
         let mut count = 0;
         for (_, keyspace) in self.all_keyspaces() {
@@ -91,8 +91,8 @@ impl Txn {
         })
     }
 
-    /// Deletes up to `limit` keys whose time is over. A key that somebody holds
-    /// is left for the next pass.
+    /// Deletes up to `limit` keys whose time is over. A key whose lock another owner holds is left
+    /// for the next pass.
     ///
     /// # Errors
     /// The storage fails. Nothing of the slice is done then, and no lock is held.
@@ -104,7 +104,7 @@ impl Txn {
     fn expire_some(&mut self, pass: &mut ExpirePass, limit: usize) -> Result<Slice> {
         self.begin(pass.now_ms)?;
         self.start_command();
-        // I4: what a replica has expires by its master's clock.
+        // I4: keys of a replica expire by the master's clock.
         if !self.has_keyspace(pass.db, &pass.keyspace) || self.engine.is_following() {
             pass.broken = true;
             self.commit()?;
@@ -154,8 +154,8 @@ impl Txn {
         Ok(due)
     }
 
-    /// The second look, under the key's lock: the TTL row may be from before a
-    /// change of the key that was committed since.
+    /// Expires a key whose lock is held, after a check: the TTL row may be from before a change of
+    /// the key that was committed since.
     fn expire_key(&mut self, db: DbIndex, expire_ms: UnixMs, key: &[u8]) -> Result<bool> {
         let Some(row) = self.meta_row(db, key)? else {
             return Ok(false);
@@ -186,8 +186,8 @@ impl Txn {
         })
     }
 
-    /// Removes about `limit` element rows of dead collections. Nobody can reach
-    /// these rows, so no key is locked and nothing is logged.
+    /// Removes about `limit` element rows of dead collections. These rows are not reachable, so no
+    /// key is locked and nothing is logged.
     ///
     /// # Errors
     /// The storage fails. Nothing of the slice is done then, and no lock is held.
@@ -236,7 +236,7 @@ impl Txn {
         let Some(keyspace) = self.keyspace(db).map(|ks| ks.id) else {
             return Ok(Vec::new());
         };
-        // Held while the queue is read: what leaves the list was taken off the
+        // Held while the queue is read: a collection that leaves the list was removed from the
         // queue before.
         let engine = self.engine.clone();
         let ahead = engine.ahead.lock();
@@ -284,7 +284,7 @@ impl Txn {
                 dead.push(row_key.to_vec());
             }
             drop(scan);
-            // The groups of a stream may have many more rows than it has entries, and
+            // The groups of a stream may have many more rows than the stream has entries, and
             // members may be long.
             if !is_little(dead.len(), bytes) {
                 self.delete_rows(db, &from, &to)?;
@@ -306,8 +306,8 @@ mod tests {
     use super::*;
     use crate::storage::StorageConfig;
 
-    /// A row that cannot be read once kept the locks of the slice that met it, for ever:
-    /// clients that asked for the keys of that slice, or for a whole DB, never got a reply.
+    /// A slice that met an unreadable row once kept its locks for ever: clients that asked for the
+    /// keys of that slice, or for a whole DB, never got a reply.
     #[test]
     fn a_slice_that_fails_holds_nothing_back() {
         let dir = tempfile::tempdir().unwrap();
@@ -330,7 +330,7 @@ mod tests {
             other.begin(UnixMs(10)).unwrap();
             assert!(other.try_lock(db, bad), "the key is locked");
             other.commit().unwrap();
-            assert!(engine.access.gate.is_empty(), "a turn goes on");
+            assert!(engine.access.gate.is_empty(), "a turn has not ended");
         };
         let mut pass = job.begin_expire(db, UnixMs(10)).expect("a key that is due");
         assert!(job.expire_slice(&mut pass, 8).is_err());

@@ -1,5 +1,5 @@
-//! The clocks. Wall time is for what is stored or shown (expiry times, stream
-//! ids, TIME); monotonic time is for measuring and for timeouts.
+//! The clocks. Wall time is for what is stored or shown (expiry times, stream ids, TIME), monotonic
+//! time for durations and timeouts.
 
 use crate::base::time::UnixMs;
 use std::sync::LazyLock;

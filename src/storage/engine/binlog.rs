@@ -1,11 +1,11 @@
-//! The binlog: what a tick's commands did, logged in the batch that does it,
-//! and its trimming.
+//! The binlog: the effects of a commit's commands, written in the batch of that commit, and the
+//! trimming of the log.
 //!
 //! I3: rows are numbered under the commit lock. The binlog holds effects,
 //! never a request whose meaning depends on when it is run.
 //!
-//! Trimming is a mark below which no row counts. What lies below it goes file by
-//! file, so the log takes some more room on disk than its bounds say.
+//! Trimming moves a mark, below which rows do not count any more. They are deleted with whole
+//! files, so the log takes somewhat more space on disk than its bounds allow.
 
 use crate::base::time::UnixMs;
 use crate::encoding::binlog::{AtomicPosition, Position, Row, key, position};
@@ -18,15 +18,15 @@ use rocksdb::WriteBatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// After so many bytes trimmed, files are looked for that may go.
+/// Files are dropped whenever so many more bytes are trimmed.
 const FILES_STEP: u64 = 16 << 20;
-/// And after so many while the disk is full.
+/// The same while the disk is low.
 const SMALL_STEP: u64 = 1 << 20;
 
-/// What the binlog holds, in memory.
+/// The range of the binlog, its watchers and its holds.
 #[derive(Debug)]
 pub struct Binlog {
-    /// Held while its front moves.
+    /// Held while the front of the log moves.
     pub(in crate::storage) trim: Mutex<()>,
     enabled: AtomicBool,
     first_position: AtomicPosition,
@@ -40,7 +40,7 @@ pub struct Binlog {
     holds: Mutex<Vec<Arc<AtomicPosition>>>,
 }
 
-/// Somebody who wants to know when the binlog grows.
+/// A thread that is woken when the binlog grows.
 pub struct Watcher {
     asleep: AtomicBool,
     wake: Box<dyn Fn() + Send + Sync>,
@@ -61,15 +61,15 @@ impl Watcher {
         })
     }
 
-    /// Says that it goes to sleep, and must look once more before it does; or
-    /// that it is awake.
+    /// Notes that the thread is about to sleep, or that it is awake. Before the thread sleeps it
+    /// must read the binlog's range once more.
     pub fn set_asleep(&self, asleep: bool) {
         self.asleep.store(asleep, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 }
 
-/// Keeps the trim from what a replica still needs, within
+/// Keeps rows that a replica still needs from being trimmed, up to
 /// [`BinlogBounds::hold_max_bytes`].
 #[derive(Debug)]
 pub struct Hold {
@@ -77,7 +77,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Lets everything before `position` go.
+    /// Releases everything before `position`.
     pub fn advance(&self, position: Position) {
         self.from.fetch_max(position, Ordering::AcqRel);
     }
@@ -136,7 +136,7 @@ impl Binlog {
         self.watched.store(watchers.len(), Ordering::SeqCst);
     }
 
-    /// Forgets a watcher.
+    /// Removes a watcher.
     pub fn unwatch(&self, watcher: &Arc<Watcher>) {
         let mut watchers = self.watchers.write();
         watchers.retain(|w| !Arc::ptr_eq(w, watcher));
@@ -155,21 +155,21 @@ impl Binlog {
         }
     }
 
-    /// Keeps everything from `position` on; an end of that is the drop of the hold.
+    /// Keeps everything from `position` on until the hold is dropped.
     fn hold(&self, position: Position) -> Hold {
         let from = Arc::new(AtomicPosition::new(position));
         self.holds.lock().push(from.clone());
         Hold { from }
     }
 
-    /// The lowest position that somebody holds.
+    /// The lowest position that is held.
     fn held(&self) -> Option<Position> {
         let mut holds = self.holds.lock();
         holds.retain(|from| Arc::strong_count(from) > 1);
         holds.iter().map(|from| from.load(Ordering::Acquire)).min()
     }
 
-    /// Everything was replaced: the log is empty and begins where `state` says.
+    /// Restarts the log, which is empty now, where `state` says: the data set was replaced.
     pub(in crate::storage) fn restart(&self, state: &State) {
         self.first_position
             .store(state.binlog_position, Ordering::Release);
@@ -186,7 +186,7 @@ impl Binlog {
         self.enabled.load(Ordering::Relaxed)
     }
 
-    /// What it holds.
+    /// The range that the log holds.
     pub fn range(&self) -> BinlogRange {
         BinlogRange {
             first_position: self.first_position.load(Ordering::Acquire),
@@ -200,13 +200,13 @@ impl Binlog {
 /// How much of the binlog to keep.
 #[derive(Debug, Clone, Copy)]
 pub struct BinlogBounds {
-    /// Commands.
+    /// The number of commands to keep.
     pub max_entries: u64,
-    /// Bytes of commands; 0 is no limit.
+    /// The number of bytes of commands to keep; 0 is no limit.
     pub max_bytes: u64,
-    /// Rows from before this time go.
+    /// Rows from before this time are trimmed, in ms since the epoch.
     pub oldest_unix_ms: UnixMs,
-    /// Bytes up to which rows stay because somebody holds them; 0 is no limit.
+    /// The number of bytes that a hold may keep; 0 is no limit.
     pub hold_max_bytes: u64,
 }
 
@@ -218,13 +218,12 @@ struct RowHead {
 }
 
 impl Engine {
-    /// Adds the row of this commit to its batch, or the rows that it received;
-    /// the caller holds the commit lock and calls [`Engine::publish_log`] once the
-    /// batch is written.
+    /// Adds the row of this commit to its batch, or the rows that were received from a master. The
+    /// caller holds the commit lock and calls [`Engine::publish_log`] once the batch is written.
     ///
     /// # Errors
-    /// [`StorageError::Detached`] if received rows do not follow on what is there,
-    /// or come from a master that is not followed any more.
+    /// [`StorageError::Detached`] if received rows do not continue the log, or come from a master
+    /// that is not followed any more.
     pub(in crate::storage) fn put_log(
         &self,
         commit: &mut CommitState,
@@ -242,7 +241,7 @@ impl Engine {
                 return Err(StorageError::Detached);
             }
             Some(_) => {}
-            // What a replica writes of its own accord is in nobody's history.
+            // What a replica writes of its own accord belongs to no history.
             None if self.is_following() => return Ok(()),
             None => self.forget_upstream(commit, batch),
         }
@@ -312,16 +311,16 @@ impl Engine {
         binlog.wake_watchers();
     }
 
-    /// Holds the binlog from `position` on, or from the first row that is still
-    /// there; says what there is.
+    /// Holds the binlog from `position` on, or from the first row that is still there. Returns the
+    /// hold and the range of the log.
     pub fn hold_binlog(&self, position: Position) -> (Hold, BinlogRange) {
         // A trim that has begun does not know of this hold.
         let _no_trim = self.binlog.trim.lock();
         (self.binlog.hold(position), self.binlog.range())
     }
 
-    /// Where the row begins that has the byte at `position`: there itself for the
-    /// byte that comes next. `None` if no row has it.
+    /// The position at which the row with the byte at `position` begins. For the next byte to be
+    /// written that is `position` itself. `None` if no row has the byte.
     pub fn row_at(&self, position: Position) -> Result<Option<Position>> {
         let range = self.binlog.range();
         if position == range.next_position {
@@ -341,8 +340,8 @@ impl Engine {
         Ok((position.since(start) < len).then_some(start))
     }
 
-    /// Drops the oldest rows until the log is within all bounds; what that costs
-    /// depends on the files that go, not on the rows. Returns whether anything went.
+    /// Trims the oldest rows until the log is within all bounds. The cost depends on the number of
+    /// files that are dropped, not on the rows. Returns whether anything was trimmed.
     pub fn trim_binlog(&self, bounds: &BinlogBounds) -> Result<bool> {
         let _one_at_a_time = self.binlog.trim.lock();
         let range = self.binlog.range();
@@ -371,8 +370,8 @@ impl Engine {
         if to.position <= range.first_position {
             return Ok(false);
         }
-        // No range deletion: its tombstone would lie over all files there are, and each
-        // compaction would write all of them again. As it is they are only moved.
+        // No range deletion: its tombstone would cover all files of the log, and each compaction
+        // would rewrite them. Without it compactions only move them.
         let mark = key(to.position);
         if let Err(error) = self.db.put_cf(&self.system_cf, system::TRIMMED, mark) {
             let error = error.into();
@@ -389,9 +388,9 @@ impl Engine {
             false => FILES_STEP,
         };
         if to.position.since(files_from.load(Ordering::Relaxed)) >= step {
-            // Files that are gone stay gone: so must the mark.
+            // Dropped files do not come back after a crash, so the mark must be durable first.
             self.sync_wal()?;
-            // Both ends count.
+            // Both ends of the range are inclusive.
             let last = key(to.position.before(1));
             self.db
                 .delete_file_in_range_cf(&self.binlog_cf, key(Position::NONE), last)?;
@@ -400,7 +399,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// From where on rows stay for those who hold them.
+    /// The position from which on rows stay because of holds.
     fn held_from(&self, bounds: &BinlogBounds, range: BinlogRange) -> Position {
         let cap = match bounds.hold_max_bytes {
             0 => Position::NONE,
@@ -431,8 +430,8 @@ impl Engine {
         })
     }
 
-    /// The position of the first row that `wanted` holds for, by bisection: it
-    /// must hold for all rows after that one.
+    /// The lowest position from which on `wanted` is true, by binary search over
+    /// [`Engine::row_from`]. If `wanted` is true for a row, it must be true for all later rows.
     fn first_row(&self, range: BinlogRange, wanted: impl Fn(RowHead) -> bool) -> Result<Position> {
         let (mut low, mut high) = (range.first_position, range.next_position);
         while low < high {
@@ -446,8 +445,7 @@ impl Engine {
         Ok(low)
     }
 
-    /// Calls `each` with position and row for all rows from `from` on, until it
-    /// says false.
+    /// Calls `each` with position and row for all rows from `from` on, until it returns false.
     pub fn read_binlog(
         &self,
         from: Position,
@@ -541,7 +539,7 @@ mod tests {
         assert_eq!(before, Some(open().binlog.range()));
     }
 
-    /// Rows are written once, are never compacted, and go with their files.
+    /// Rows are written once, are never compacted, and are dropped with their files.
     #[test]
     fn trimmed_files_go_and_none_is_written_again() {
         write_and_trim(256 << 10);
@@ -610,7 +608,7 @@ mod tests {
         bounds.oldest_unix_ms = UnixMs(1_007);
         assert!(engine.trim_binlog(&bounds).expect("a trim"));
         assert_eq!(engine.binlog.range().first_entry, all.next_entry - 3);
-        // Somebody holds what would go.
+        // A hold keeps the rows that the bounds would trim.
         let (hold, _) = engine.hold_binlog(engine.binlog.range().first_position);
         bounds.max_entries = 1;
         assert!(!engine.trim_binlog(&bounds).expect("a trim"));

@@ -1,13 +1,13 @@
-//! How far a Redis master's stream is applied.
+//! The position up to which a Redis master's stream is applied.
 //!
-//! A replica of a Kedis has its master's rows at its master's positions. A Redis
-//! logs other bytes than this server does, so a replica of a Redis logs the effects
-//! of the commands it applies, in a history of its own, and its own replicas follow
-//! that. Where it is in the master's stream stands in one row, which changes in the
-//! same batch as the data: after a crash the stream goes on exactly there.
+//! A replica of a Kedis master has the master's rows at the master's positions. A Redis master logs
+//! other bytes than this server does, so its replica logs the effects of the commands that it
+//! applies, in a history of its own, and sub-replicas follow that. The position in the master's
+//! stream stands in one row, which changes in the same batch as the data: after a crash the stream
+//! continues exactly there.
 //!
-//! The row counts for one position of one history. Any other write of this server
-//! removes it: what it says would not be true any more.
+//! The row is valid for one position of one history. Any other write of this server removes it,
+//! because the data then differs from the master's.
 
 use crate::encoding::binlog::Position;
 use crate::encoding::system::{self, Upstream};
@@ -16,25 +16,25 @@ use crate::storage::engine::history::Following;
 use crate::storage::engine::{CommitState, Engine};
 use rocksdb::WriteBatch;
 
-/// What a transaction that applies a stream writes down with its batch.
+/// The stream that a transaction applies, and what its batch reaches.
 #[derive(Debug)]
 pub(in crate::storage) struct Stream {
     pub(in crate::storage) following: Following,
-    /// The master's replication id; `None`: it has none, and its stream cannot be
-    /// gone on with.
+    /// The master's replication id. `None` if it has none: its stream cannot be continued after a
+    /// break.
     pub(in crate::storage) id: Option<String>,
-    /// What the pending batch reaches.
+    /// The offset and DB after the pending batch.
     pub(in crate::storage) reached: Option<(Position, DbIndex)>,
 }
 
 impl Engine {
-    /// How far a Redis master's stream is applied; `None` if what is here does not all
-    /// come from one.
+    /// The position up to which a Redis master's stream is applied; `None` if the data does not
+    /// come from one alone.
     pub fn upstream(&self) -> Option<Upstream> {
         self.commit.lock().upstream.clone()
     }
 
-    /// Adds what a batch reaches; its row of the binlog is part of the batch already.
+    /// Adds the row with what a batch reaches; the batch has its binlog row already.
     pub(in crate::storage) fn put_upstream(
         &self,
         commit: &mut CommitState,
@@ -58,7 +58,7 @@ impl Engine {
         commit.upstream = Some(upstream);
     }
 
-    /// Something else is written.
+    /// Removes the row: the commit writes something else.
     pub(in crate::storage) fn forget_upstream(
         &self,
         commit: &mut CommitState,
@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// A transaction that follows a Redis.
+    /// A transaction that follows a Redis master.
     fn following(engine: &Arc<Engine>) -> (Txn, Following) {
         let mut txn = Txn::new(engine.clone());
         let begun = txn.begin_following(UnixMs(1), |engine| Some(engine.begin_following()));
@@ -116,14 +116,14 @@ mod tests {
         let engine = open(dir.path());
         let (mut txn, _) = following(&engine);
         apply(&mut txn, 10, 3).unwrap();
-        // Without anything that is logged, too.
+        // Also for a commit without effects.
         txn.begin(UnixMs(1)).unwrap();
         txn.note_reached(Position(20), DbIndex(4));
         txn.commit().unwrap();
         engine.make_durable().unwrap();
         assert_eq!(engine.upstream(), Some(at(20, 4)));
         drop((txn, engine));
-        // The first row after a start begins a history: the row is for that.
+        // The first row after a start begins a history, and the upstream row belongs to that one.
         let engine = open(dir.path());
         assert_eq!(engine.upstream(), Some(at(20, 4)));
         let before = engine.replication_id();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_of_a_master_that_is_followed_no_more_is_refused() {
+    fn the_stream_of_a_master_that_is_not_followed_any_more_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let engine = open(dir.path());
         let (mut txn, _) = following(&engine);
@@ -177,7 +177,7 @@ mod tests {
         staging.upstream = Some(at(7, 2));
         let mut staged = Txn::staged(staging);
         put(&mut staged, b"new", UnixMs::NONE);
-        // Its time is over, which is for the master to say.
+        // Its expiry time has passed, but only the master expires it.
         put(&mut staged, b"timed", UnixMs(1));
         assert!(staged.lookup(DB, b"timed").unwrap().is_some());
         let mut reader = Txn::new(engine.clone());

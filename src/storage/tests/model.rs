@@ -1,12 +1,12 @@
-//! What a database should hold, and random operations on it. Nothing here
-//! knows the engine: a sequence of operations follows from its seed alone.
+//! The expected contents of a database, and random operations on it. Nothing here depends on the
+//! engine: a sequence of operations follows from its seed alone.
 
 use crate::base::time::UnixMs;
 use std::collections::BTreeMap;
 
 pub const DBS: u16 = 3;
 
-/// Names that are prefixes of each other, empty, binary.
+/// Names that are prefixes of one another, empty, or binary.
 const NAMES: [&[u8]; 9] = [
     b"",
     b"\0",
@@ -27,7 +27,7 @@ pub enum Content {
     Bytes(Vec<u8>),
     /// A hash in rows.
     Fields(BTreeMap<Vec<u8>, Vec<u8>>),
-    /// A list in rows, from an index on.
+    /// A list in rows, with the index of the first.
     Items(i64, Vec<Vec<u8>>),
 }
 
@@ -45,14 +45,14 @@ pub struct At {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// Replaces whatever is there.
+    /// Replaces the key, whatever it was.
     Put(At, Key),
     /// Sets a field if the key is a hash.
     SetField(At, Vec<u8>, Vec<u8>),
     DeleteField(At, Vec<u8>),
     /// Puts an item in front if the key is a list.
     PushFront(At, Vec<u8>),
-    /// Deletes so many items from the front by a range deletion.
+    /// Deletes so many items at the front by a range deletion.
     CutFront(At, usize),
     Delete(At),
     /// Within a DB.
@@ -62,7 +62,7 @@ pub enum Op {
     Clear(u16),
     Swap(u16, u16),
     Look(At),
-    /// Several, taken back in the end or not.
+    /// Several commands; whether they are rolled back at the end.
     Group(Vec<Op>, bool),
     Advance(u64),
     Commit,
@@ -77,7 +77,7 @@ type Db = BTreeMap<Vec<u8>, Key>;
 pub struct Model {
     pub dbs: [Db; DBS as usize],
     pub elapsed_ms: u64,
-    /// Entries that the binlog should have got.
+    /// The expected number of new binlog entries.
     pub entries: u64,
 }
 
@@ -86,7 +86,7 @@ impl Model {
         START_MS + self.elapsed_ms
     }
 
-    /// The key as a look-up of a writing command finds it: deleted if its time is over.
+    /// The key as a look-up of a writing command finds it: deleted if it has expired.
     fn find(&mut self, at: At) -> Option<&mut Key> {
         let now_ms = self.now_ms();
         let db = &mut self.dbs[usize::from(at.db)];
@@ -116,7 +116,7 @@ impl Model {
         }
     }
 
-    /// Applies a command; says whether it changed anything.
+    /// Applies a command. Returns whether it changed anything.
     fn command(&mut self, op: &Op) -> bool {
         match op {
             Op::Put(at, key) => {
@@ -260,7 +260,7 @@ impl Model {
         }
     }
 
-    /// Never, or a moment that may be over already.
+    /// None, or a time that may have passed already.
     fn expiry(&self, rng: &mut fastrand::Rng) -> UnixMs {
         match rng.u32(..3) {
             0 => self.now_ms().before(200) + rng.u64(..1_000),

@@ -26,9 +26,9 @@ fn write(txn: &mut Txn, key: &[u8], old: Option<&Meta>, amount: i64) {
         .unwrap();
 }
 
-/// Each command moves money between two keys; several commands share a turn.
-/// The sum stays, whatever the interleaving, and nobody waits for ever. Who reads apart
-/// sees it at every moment.
+/// Each command moves money between two keys; several commands share a turn. The sum is constant
+/// whatever the interleaving, and no thread waits for ever. Reads from a snapshot see the sum at
+/// every moment.
 #[test]
 fn transfers_between_locked_keys_keep_the_sum() {
     let seed = super::seed();
@@ -69,7 +69,7 @@ fn transfers_between_locked_keys_keep_the_sum() {
 }
 
 #[test]
-fn who_reads_apart_sees_one_moment_also_of_hot_rows() {
+fn a_snapshot_shows_one_moment_also_of_cached_rows() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(config(dir.path())).unwrap();
     let [mut reader, mut writer] = [(); 2].map(|()| Txn::new(engine.clone()));
@@ -100,7 +100,7 @@ fn who_reads_apart_sees_one_moment_also_of_hot_rows() {
     reader.commit().unwrap();
 }
 
-/// Those who had to wait for a writer read side by side, too.
+/// Readers that had to wait for a writer share the key, too.
 #[test]
 fn readers_share_a_key_that_they_waited_for() {
     const READERS: usize = 3;
@@ -108,7 +108,7 @@ fn readers_share_a_key_that_they_waited_for() {
     let engine = Engine::open(config(dir.path())).unwrap();
     let mut writer = Txn::new(engine.clone());
     writer.begin(UnixMs(1)).unwrap();
-    // Three names, of which two share a stripe.
+    // Three hashes, two of which share a stripe.
     let hash = writer.key_hash(DbIndex(0), b"key");
     let hashes = [hash, hash ^ 1 << 40, hash ^ (1 << 40 | 1)];
     writer.lock([hash].into_iter()).unwrap();
@@ -130,7 +130,7 @@ fn readers_share_a_key_that_they_waited_for() {
                 let found = txn.lookup(DbIndex(0), b"key").unwrap().unwrap();
                 assert_eq!(amount(&found), START);
                 reading.fetch_add(1, Ordering::Relaxed);
-                // Nobody lets go before all have it.
+                // No reader releases the key before all have it.
                 while reading.load(Ordering::Relaxed) < READERS {
                     std::thread::yield_now();
                 }
@@ -180,8 +180,8 @@ fn transfer(engine: Arc<Engine>, seed: u64) {
     engine.make_durable().unwrap();
 }
 
-/// The first writer of a DB makes its keyspace; a turn that had begun before
-/// once did not see what that writer committed, even under the key's lock.
+/// The first writer of a DB creates its keyspace; a turn that had begun before once did not see
+/// what that writer committed, even under the key's lock.
 #[test]
 fn a_lock_shows_what_its_last_holder_wrote_to_a_new_db() {
     let dir = tempfile::tempdir().unwrap();

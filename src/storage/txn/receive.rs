@@ -1,4 +1,4 @@
-//! Transactions that apply what a master sends.
+//! Transactions that apply the stream of a master.
 
 use super::Txn;
 use crate::encoding::binlog::Position;
@@ -19,22 +19,22 @@ impl Txn {
         self.command.expires = false;
     }
 
-    /// Notes that what is pending applies the stream up to the offset before `next`,
-    /// and in which DB it goes on.
+    /// Notes that the pending batch applies the stream up to the offset before `next`, and the DB
+    /// in which the stream continues.
     pub fn note_reached(&mut self, next: Position, db: DbIndex) {
         if let Some(stream) = &mut self.batch.log.stream {
             stream.reached = Some((next, db));
         }
     }
 
-    /// From now on this transaction only applies what a master has logged: keys
-    /// do not expire by its clock, and it logs received rows.
+    /// From now on this transaction applies rows of a Kedis master's binlog: keys do not expire by
+    /// its clock, and it logs received rows instead of effects.
     pub fn receive(&mut self, following: Following) {
         self.view.batch.log.receive(following);
         self.view.command.expires = false;
     }
 
-    /// Whether it only applies what a master has logged.
+    /// Whether it applies the stream of a master.
     pub fn is_received(&self) -> bool {
         self.batch.log.is_received()
     }
