@@ -479,7 +479,7 @@ impl IoThread {
             && self.executor.has_ended(tick)
             && let Some((tick, waited)) = self.parked.pop_front()
         {
-            let done = self.executor.tell(tick);
+            let done = self.executor.finish_parked(tick);
             if done.is_ok() {
                 // What they are told of it themselves comes before further replies.
                 self.deliver();
