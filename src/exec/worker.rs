@@ -9,7 +9,7 @@ use crate::state::workers::{Done, Job};
 use crate::state::{Server, Session};
 
 /// How long a request waits at most for the memory of its reply.
-const IN_VAIN_MS: u64 = 60_000;
+const MAX_ROOM_WAIT_MS: u64 = 60_000;
 
 impl Executor {
     /// Hands a request over to a worker after it was taken back as slow, unless slow scripts
@@ -76,7 +76,7 @@ impl Executor {
         worker.begin();
         self.start_tick();
         let waited_ms = self.tick.now_ms.saturating_sub(job.wanted_since_ms);
-        let waits = job.wanted > 0 && waited_ms < IN_VAIN_MS;
+        let waits = job.wanted > 0 && waited_ms < MAX_ROOM_WAIT_MS;
         if waits && !self.server.find_room(self.config(), job.wanted) {
             worker.end();
             return Some(job);
