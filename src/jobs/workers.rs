@@ -1,4 +1,4 @@
-//! Workers: threads that run what takes long (see [`crate::state::workers`]).
+//! The threads that run slow requests (see [`crate::state::workers`]).
 
 use crate::exec::Executor;
 use crate::state::Server;

@@ -716,7 +716,7 @@ impl IoThread {
         server.client_memory.end(&connection.session.info.account);
         match connection.take() {
             Some(taken) => server.replication.take(taken),
-            None => log::error!("a connection without a request to be fed was given away"),
+            None => log::error!("a connection without a PSYNC request was handed to a feeder"),
         }
     }
 
