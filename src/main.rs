@@ -59,7 +59,7 @@ fn start(config: Config, given: Given) -> ExitCode {
 }
 
 /// Logs what the configuration means for this start.
-fn tell_of_start(config: &Config, given: &Given, made_dir: bool) {
+fn log_start(config: &Config, given: &Given, made_dir: bool) {
     log::info!(
         "Kedis {} starts, pid {}, data in {}",
         env!("CARGO_PKG_VERSION"),
@@ -119,7 +119,7 @@ fn run(config: Config, given: Given, detached: Option<Detached>) -> ExitCode {
     };
     crash::log_traces(config.crash_log_enabled);
     crash::abort_on_panic();
-    tell_of_start(&config, &given, made_dir);
+    log_start(&config, &given, made_dir);
     let log_is_file = config.path(&config.logfile).is_some();
     if detached.is_some() && !log_is_file {
         log::warn!("in the background without `logfile` there is no log");

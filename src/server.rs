@@ -127,7 +127,7 @@ pub fn run(
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
     let signals = Signals::watch(&waker)?;
-    let moves = take_moves(&server, waker.clone());
+    let rebinds = accept_rebinds(&server, waker.clone());
     let threads = start_io_threads(&server, io_threads, waker.clone())?;
     listeners.register(poll.registry())?;
     let mut main = Main {
@@ -135,7 +135,7 @@ pub fn run(
         poll,
         listeners,
         signals,
-        moves,
+        rebinds,
         supervisor,
         watchdog_period: supervisor.watchdog_period(),
         events: Events::with_capacity(64),
@@ -256,7 +256,7 @@ struct Main {
     poll: Poll,
     listeners: Listeners,
     signals: Signals,
-    moves: Receiver<Move>,
+    rebinds: Receiver<Rebind>,
     supervisor: Supervisor,
     /// How often the service manager expects a sign of life, if it does.
     watchdog_period: Option<Duration>,
@@ -285,7 +285,7 @@ impl Main {
         if self.signals.take_hang_up() {
             self.reload();
         }
-        for (config, answer) in self.moves.try_iter() {
+        for (config, answer) in self.rebinds.try_iter() {
             let done = self.listeners.rebind(&config, self.poll.registry());
             // The requesting thread may have stopped waiting.
             let _ = answer.send(done.map_err(io::Error::other));
@@ -341,7 +341,7 @@ impl Main {
                 log::error!("cannot wake the main thread: {error}");
             }
         })?;
-        let mut told = None::<Instant>;
+        let mut reported = None::<Instant>;
         let loaded = loop {
             if let Ok(loaded) = done.try_recv() {
                 break loaded;
@@ -349,8 +349,8 @@ impl Main {
             if self.turn()? {
                 self.server.loading.cancel();
             }
-            if told.is_none_or(|told| told.elapsed() >= CRON) {
-                told = Some(Instant::now());
+            if reported.is_none_or(|reported| reported.elapsed() >= CRON) {
+                reported = Some(Instant::now());
                 let percent = self.server.loading.progress().map_or(0.0, |at| at.percent);
                 self.supervisor.wait(&format!("Loading: {percent:.1} %"));
             }
@@ -373,13 +373,13 @@ impl Main {
     /// Handles SIGHUP.
     fn reload(&self) {
         // Systemd expects `READY` after the load, not before.
-        let tells = !self.server.loading.is_on();
-        if tells {
+        let notifies = !self.server.loading.is_on();
+        if notifies {
             self.supervisor.reloading();
         }
         self.server.reload();
         log::info!("SIGHUP: the log file, if any, is reopened");
-        if tells && self.supervisor == Supervisor::Systemd {
+        if notifies && self.supervisor == Supervisor::Systemd {
             self.supervisor.ready(self.ready_status());
         }
     }
@@ -482,25 +482,25 @@ fn lagging(server: &Server) -> usize {
 }
 
 /// Other addresses to listen on, and the channel for the result.
-type Move = (Config, Sender<io::Result<()>>);
+type Rebind = (Config, Sender<io::Result<()>>);
 
 /// How long a CONFIG SET of addresses waits for the main thread.
-const MOVE_TIMEOUT: Duration = Duration::from_secs(5);
+const REBIND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Lets CONFIG SET ask the main thread to listen on other addresses.
-fn take_moves(server: &Server, waker: Arc<Waker>) -> Receiver<Move> {
-    let (sender, moves) = bounded::<Move>(1);
+fn accept_rebinds(server: &Server, waker: Arc<Waker>) -> Receiver<Rebind> {
+    let (sender, rebinds) = bounded::<Rebind>(1);
     server.on_listen(Box::new(move |config| {
         let (answer, answered) = bounded(1);
         sender
-            .send_timeout((config.clone(), answer), MOVE_TIMEOUT)
+            .send_timeout((config.clone(), answer), REBIND_TIMEOUT)
             .map_err(io::Error::other)?;
         waker.wake()?;
         answered
-            .recv_timeout(MOVE_TIMEOUT)
+            .recv_timeout(REBIND_TIMEOUT)
             .map_err(io::Error::other)?
     }));
-    moves
+    rebinds
 }
 
 /// Runs once a second. Must not wait for the disk, as no client can connect meanwhile.

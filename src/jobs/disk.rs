@@ -42,7 +42,7 @@ pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
                 Err(_) => {}
             }
         }
-        failures.tell(&server);
+        failures.log_new(&server);
         healer.turn(&server);
         if sign.sleep(PERIOD) {
             return;
@@ -92,7 +92,7 @@ struct Failures {
 }
 
 impl Failures {
-    fn tell(&mut self, server: &Server) {
+    fn log_new(&mut self, server: &Server) {
         let (count, last) = server.engine.disk.failures();
         if count == self.known || self.said.is_some_and(|said| said.elapsed() < SAY_EVERY) {
             return;

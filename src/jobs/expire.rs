@@ -136,7 +136,7 @@ impl Expire {
             self.txn.want_events(notify.classes());
             let slice = self.txn.expire_slice(&mut pass, limit)?;
             self.server.stats.expired_keys.add(self.txn.take_expired());
-            self.tell(notify)?;
+            self.send_notifications(notify)?;
             if !slice.more {
                 break;
             }
@@ -149,7 +149,7 @@ impl Expire {
     }
 
     /// Sends events and invalidations of the committed changes, once they are durable.
-    fn tell(&mut self, notify: NotifyEvents) -> Result<(), StorageError> {
+    fn send_notifications(&mut self, notify: NotifyEvents) -> Result<(), StorageError> {
         if !self.txn.has_events() && !self.txn.has_changes() {
             return Ok(());
         }
@@ -157,18 +157,18 @@ impl Expire {
         let changes = self.txn.take_changes();
         for change in &changes {
             if let Change::Key { db, key, .. } = change {
-                self.tell_who_minds(*db, key);
+                self.end_waits_for(*db, key);
             }
         }
         let events = self.txn.take_events();
         let mut outbox = Outbox::default();
         outbox.notify(&self.server, notify, &events);
-        self.server.tell_clients(&changes, outbox);
+        self.server.notify_clients(&changes, outbox);
         Ok(())
     }
 
     /// Ends the waits of clients that cannot continue without an expired key (XREADGROUP).
-    fn tell_who_minds(&self, db: DbIndex, key: &[u8]) {
+    fn end_waits_for(&self, db: DbIndex, key: &[u8]) {
         let waiters = &self.server.waiters;
         let hash = self.server.engine.key_hash(db, key);
         let mut ticket = None;

@@ -199,7 +199,7 @@ pub fn load(server: &Arc<Server>, path: &Path) -> Result<(), LoadError> {
     match done {
         Ok(()) => {
             ended()?;
-            loading.say();
+            loading.log_summary();
             Ok(())
         }
         Err(LoadError::Cancelled) => Err(LoadError::Cancelled),
@@ -399,7 +399,7 @@ impl<'l> Loading<'l> {
         );
     }
 
-    fn say(&self) {
+    fn log_summary(&self) {
         log::info!(
             "loaded {} keys with {} elements and {} libraries of functions in {} ms",
             self.loaded.keys,

@@ -234,7 +234,7 @@ impl Worker<'_> {
         let (mut target, mut is_cached) = self.connection(&address, migration)?;
         loop {
             let mut outcome = Outcome::default();
-            let done = self.converse(&mut target, migration, &mut outcome);
+            let done = self.exchange(&mut target, migration, &mut outcome);
             if let Err(Failure::Broken(broken)) = &done
                 && is_cached
                 && outcome.answers == 0
@@ -277,14 +277,14 @@ impl Worker<'_> {
 
     /// Sends the keys and reads the replies. An error reply is returned after all replies are
     /// read.
-    fn converse(
+    fn exchange(
         &mut self,
         target: &mut Target,
         migration: &Migration,
         outcome: &mut Outcome,
     ) -> Result<bool, Failure> {
         let mut refused = None;
-        self.introduce(target, migration, outcome, &mut refused)?;
+        self.authenticate_and_select(target, migration, outcome, &mut refused)?;
         let (mut any, mut chunks) = (false, migration.keys.chunks(AT_ONCE));
         while target.db == Some(migration.target_db)
             && let Some(keys) = chunks.next()
@@ -306,7 +306,7 @@ impl Worker<'_> {
     /// Sends AUTH and SELECT and reads the replies. `target.db` names the DB of the migration
     /// afterwards only if both succeeded: as another user or in another DB no key may be
     /// written.
-    fn introduce(
+    fn authenticate_and_select(
         &self,
         target: &mut Target,
         migration: &Migration,

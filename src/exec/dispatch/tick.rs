@@ -250,7 +250,7 @@ impl Executor {
             outbox.truncate(0);
         }
         self.reply_to_served(served, failure);
-        self.server.tell_clients(&changes, outbox);
+        self.server.notify_clients(&changes, outbox);
     }
 }
 
