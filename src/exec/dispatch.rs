@@ -210,8 +210,8 @@ impl Executor {
             true => self.suppress(session, reply, start),
             false => self.suppress(session, reply, usize::MAX),
         }
-        if !session.overtaken.is_empty() {
-            reply.insert(start, &std::mem::take(&mut session.overtaken));
+        if !session.output_before_reply.is_empty() {
+            reply.insert(start, &std::mem::take(&mut session.output_before_reply));
         }
         self.collect_events();
         if let Some(options) = &mut session.tracking
@@ -224,7 +224,7 @@ impl Executor {
         let sends = !self.tick.outbox.is_empty() || self.txn.has_changes();
         // A transaction may have ended a subscription of its own client.
         self.tick.must_end |=
-            sends && (session.listens() || self.tick.outbox.is_for(session.info.id));
+            sends && (session.gets_messages() || self.tick.outbox.is_for(session.info.id));
         self.count(session, found, args, failed);
     }
 

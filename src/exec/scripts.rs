@@ -30,7 +30,7 @@ use crate::lua::api::sha1_hex;
 use crate::lua::header::{ScriptFlags, script_flags};
 use crate::lua::{Failure, Halted, Host, Interpreter, Limits, Trip, Which};
 use crate::resp::{FREE_BYTES, Reply};
-use crate::state::scripts::{BRIEF_TEXT, Known, Library, Script};
+use crate::state::scripts::{Known, Library, SHORT_TEXT, Script};
 use crate::state::workers::{Running, Worker};
 use crate::state::{Server, Session};
 use crate::storage::txn::Savepoint;
@@ -366,7 +366,7 @@ impl Executor {
         body: &[u8],
         run_limits: &RunLimits,
     ) -> Result<Arc<Script>, Stop> {
-        if self.thread.slices && body.len() > BRIEF_TEXT {
+        if self.thread.slices && body.len() > SHORT_TEXT {
             return Err(Stop::Slow);
         }
         let sha = sha1_hex(body);

@@ -365,7 +365,7 @@ mod tests {
         for gone in [true, false] {
             let mut another = client.another();
             let id = another.parts().1.info.id;
-            let session = another.parts().1.leave();
+            let session = another.parts().1.detach();
             if gone {
                 server.clients.remove(id);
             }

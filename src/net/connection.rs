@@ -428,7 +428,7 @@ impl Connection {
     /// write, and then asks for a cached key again, has been sent the invalidation before that
     /// reply.
     fn push_queued(&mut self, server: &Server) {
-        if self.session.listens() {
+        if self.session.gets_messages() {
             for delivery in self.session.take_deliveries(server) {
                 self.push(&delivery);
             }
@@ -670,7 +670,7 @@ impl Connection {
         // The begun reply was taken back, and many connections may wait for workers.
         self.reply.buf.shrink_to_fit();
         self.reply.give_back();
-        let mut job = Job::new(self.session.leave(), request, executor.accesses_noted());
+        let mut job = Job::new(self.session.detach(), request, executor.accesses_noted());
         job.lent = self.writes_bytes;
         match executor.server().workers.submit(job) {
             Ok(()) => {

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_is_served_first() {
+    fn clients_are_served_in_order() {
         let memory = ClientMemory::default();
         let [first, second] = [ClientId(1), ClientId(2)];
         assert!(memory.is_turn_of(second));
