@@ -94,8 +94,9 @@ impl ServerError {
 /// Runs a server until SIGTERM, SIGINT or SHUTDOWN, or repairs the database if `given` says so.
 /// `ready` is called with the shared state once the server accepts commands.
 ///
-/// # Errors The configuration is not possible, the database cannot be opened, an address cannot
-/// be bound, a thread cannot be started, the last flush fails.
+/// # Errors
+/// The configuration is not possible, the database cannot be opened, an address cannot be
+/// bound, a thread cannot be started, the last flush fails.
 pub fn run(
     mut config: Config,
     given: &Given,

@@ -586,7 +586,8 @@ impl Server {
 
     /// Listens on the addresses of `config` from now on, and on no others.
     ///
-    /// # Errors An address cannot be bound; nothing has changed then.
+    /// # Errors
+    /// An address cannot be bound; nothing has changed then.
     pub fn listen(&self, config: &Config) -> std::io::Result<()> {
         match self.listen.get() {
             Some(listen) => listen(config),

@@ -61,7 +61,7 @@ pub enum ApplyError {
     /// The row adds data and the disk is full, or the engine takes no writes at present.
     #[error("the disk has no room for what the master sends")]
     NoRoom,
-    /// The thread that applies the stream was told to end, which stopped a script.
+    /// The thread that applies the stream was stopped, and with it a script.
     #[error("the script was stopped")]
     Ended,
     /// A Redis master sent a command that cannot be run here.
@@ -120,8 +120,8 @@ impl Executor {
     /// Applies one row. Returns when the master committed it, in Unix ms. Nothing is durable
     /// before [`Executor::finish_tick`].
     ///
-    /// # Errors Nothing of the row is pending then. After [`ApplyError::NoRoom`] it can be
-    /// tried again.
+    /// # Errors
+    /// Nothing of the row is pending then. After [`ApplyError::NoRoom`] it can be tried again.
     pub fn apply(
         &mut self,
         session: &mut Session,
@@ -192,8 +192,9 @@ impl Executor {
     /// EXEC: all or nothing. `next` is the offset behind them. Nothing is durable before
     /// [`Executor::finish_tick`].
     ///
-    /// # Errors Nothing of the commands is pending then. After [`ApplyError::NoRoom`] they can
-    /// be tried again.
+    /// # Errors
+    /// Nothing of the commands is pending then. After [`ApplyError::NoRoom`] they can be tried
+    /// again.
     pub fn apply_commands(
         &mut self,
         session: &mut Session,

@@ -481,8 +481,9 @@ impl Executor {
 
     /// The same check under the locks of the keys, which is the decisive one.
     ///
-    /// # Errors [`Stop::Conflict`]: the command must be tried again. In a unit the command
-    /// fails instead.
+    /// # Errors
+    /// [`Stop::Conflict`]: the command must be tried again. In a unit the command fails
+    /// instead.
     pub(super) fn refuse_migrating(
         &mut self,
         session: &Session,
@@ -604,7 +605,8 @@ struct Attempt {
 /// Closes a connection, without a reply, that a browser may be using.
 fn close_for_http(session: &mut Session) {
     log::warn!(
-        "client {} at {} speaks HTTP: a web page may be sending requests to this server through a browser",
+        "client {} at {} speaks HTTP: a web page may be sending requests to this server through \
+         a browser",
         session.info.id.0,
         session.info.addr
     );

@@ -217,7 +217,7 @@ impl Executor {
             reply.null_array();
             return Ok(());
         }
-        let Queued { scripts, lasting } = self.look_through(&multi.queue);
+        let Queued { scripts, lasting } = self.classify_queue(&multi.queue);
         // Scripts may be taken back and run again, the other commands must not run twice.
         let once = scripts && lasting;
         if once && self.thread.slices {
@@ -272,7 +272,7 @@ impl Executor {
         }
     }
 
-    fn look_through(&self, queue: &[Request]) -> Queued {
+    fn classify_queue(&self, queue: &[Request]) -> Queued {
         let mut queued = Queued::default();
         for request in queue {
             let Ok(Registered { command, .. }) = self.resolve(&request.args()) else {

@@ -184,8 +184,9 @@ impl Executor {
     /// Runs a command that [`Executor::find_command`] found, within the unit, and appends its
     /// reply. Counts and logs it like any command.
     ///
-    /// # Errors [`Stop::Failed`]: the command is taken back and the unit goes on; the caller
-    /// writes the error reply. [`Stop::Conflict`]: see the module.
+    /// # Errors
+    /// [`Stop::Failed`]: the command is taken back and the unit goes on; the caller writes the
+    /// error reply. [`Stop::Conflict`]: see the module.
     pub fn call(
         &mut self,
         session: &mut Session,

@@ -370,7 +370,7 @@ impl<'l> Loading<'l> {
             && self.server.config.load().aof_load_truncated
         {
             log::warn!(
-                "{}: the last {bytes} bytes are no whole command, or belong to a transaction \
+                "{}: the last {bytes} bytes are not a complete command, or belong to a transaction \
                  without its end: they are left out",
                 file.shown()
             );

@@ -184,7 +184,8 @@ impl Listeners {
 
     /// Changes the TCP addresses to those of `config`. The Unix socket stays.
     ///
-    /// # Errors An address cannot be bound; the sockets are as before.
+    /// # Errors
+    /// An address cannot be bound; the sockets are as before.
     pub fn rebind(&mut self, config: &Config, registry: &Registry) -> Result<(), ListenError> {
         let wanted = Address::all(config);
         for (nth, (address, _)) in wanted.iter().enumerate() {

@@ -39,7 +39,7 @@ mod tests {
 
     /// However long other clients keep the thread busy.
     #[test]
-    fn it_is_done_after_a_few_looks() {
+    fn it_is_done_after_a_few_polls() {
         let mut owed = OwedSync::default();
         for _ in 0..3 {
             let due: Vec<bool> = (0..POLLS_MAX).map(|_| owed.is_due(true, false)).collect();
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_before_it_was_owed_do_not_count() {
+    fn polls_before_it_was_owed_do_not_count() {
         let mut owed = OwedSync::default();
         for _ in 0..10 {
             assert!(!owed.is_due(false, true));

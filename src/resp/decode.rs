@@ -78,7 +78,8 @@ pub enum DecodeError {
 /// Decodes the reply at the start of `buf` and returns its length in bytes; `None` if more
 /// bytes are needed. RESP3 attributes are skipped.
 ///
-/// # Errors The bytes are not the beginning of a reply.
+/// # Errors
+/// The bytes are not the beginning of a reply.
 pub fn decode(buf: &[u8]) -> Result<Option<(Value, usize)>, DecodeError> {
     let mut cursor = Cursor { buf, pos: 0 };
     match cursor.value(0) {

@@ -20,7 +20,8 @@ impl Extent {
     /// must be made with the same bytes and possibly more; after that a new [`Extent`] is
     /// needed.
     ///
-    /// # Errors The bytes are not the beginning of a reply.
+    /// # Errors
+    /// The bytes are not the beginning of a reply.
     pub fn find(&mut self, buf: &[u8]) -> Result<Option<usize>, DecodeError> {
         if self.open.is_empty() {
             self.open.push(1);

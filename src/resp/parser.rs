@@ -151,7 +151,8 @@ impl Parser {
     /// Continues to parse. `buf` begins with the request's first byte at each call and may hold
     /// more than the request. Once complete, [`Parser::args`] is valid until [`Parser::reset`].
     ///
-    /// # Errors The bytes are not a request; the connection cannot be used further.
+    /// # Errors
+    /// The bytes are not a request; the connection cannot be used further.
     #[inline]
     pub fn advance(&mut self, buf: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
         if self.stage == Stage::Start {

@@ -122,7 +122,8 @@ impl Reply {
 
     /// A bulk string of `len` bytes, which `append` appends to the buffer.
     ///
-    /// # Errors Those of `append`.
+    /// # Errors
+    /// Those of `append`.
     pub fn bulk_with<E>(
         &mut self,
         len: usize,

@@ -218,7 +218,8 @@ impl Config {
 
     /// Creates `dir` if it does not exist. Returns whether it did.
     ///
-    /// # Errors It cannot be created.
+    /// # Errors
+    /// It cannot be created.
     pub fn make_dir(&self) -> std::io::Result<bool> {
         let is_missing = !self.dir.is_dir();
         if is_missing {

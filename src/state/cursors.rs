@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_are_told_apart() {
+    fn equal_hashes_get_different_cursors() {
         let mut table = Table::default();
         for (key, cursor) in [(b"a", 1), (b"b", 2), (b"a", 1)] {
             // Bits from 53 on do not count, and 0 is not a cursor.

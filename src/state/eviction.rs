@@ -262,7 +262,8 @@ impl Server {
     /// Lends memory to a client's request, in addition to its present loan. A request with a
     /// loan does not wait in the queue: those before it may wait for what it has.
     ///
-    /// # Errors There is not enough memory, now or ever.
+    /// # Errors
+    /// There is not enough memory, now or ever.
     pub fn lend_request(
         self: &Arc<Server>,
         config: &Config,
@@ -451,7 +452,7 @@ mod tests {
     /// Sizes used to be read twice, and a client that had grown in between was larger than the
     /// total: the subtraction overflowed, which aborted the server.
     #[test]
-    fn clients_may_grow_while_they_are_looked_at() {
+    fn clients_may_grow_while_they_are_measured() {
         let growing = client(1, 1 << 20, ClientFlags::empty());
         let done = AtomicBool::new(false);
         std::thread::scope(|threads| {

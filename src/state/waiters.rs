@@ -11,7 +11,7 @@
 //! ```text
 //! Waiting → Claimed → Done        served
 //!    │         └→ Waiting         there was nothing for it after all
-//!    │         └→ Abandoned       gone while somebody served it
+//!    │         └→ Abandoned       gone while it was being served
 //!    ├→ Done                      timed out or unblocked
 //!    └→ Abandoned                 gone: nothing is taken on its behalf any more
 //! ```

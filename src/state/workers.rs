@@ -176,7 +176,8 @@ impl Workers {
 
     /// Queues a request for the next free worker.
     ///
-    /// # Errors The queue is full; returns the job.
+    /// # Errors
+    /// The queue is full; returns the job.
     pub fn submit(&self, job: Job) -> Result<(), Box<Job>> {
         let tried = job.tried;
         let sent = self.jobs.0.try_send(Some(job));
@@ -349,7 +350,8 @@ impl Workers {
 
     /// SCRIPT KILL, FUNCTION KILL: stops the longest-running script that can be stopped.
     ///
-    /// # Errors The reason why there is none.
+    /// # Errors
+    /// The reason why there is none.
     pub fn kill(&self, function: bool) -> Result<(), NotKilled> {
         let running = self.running();
         if running.is_empty() {

@@ -218,7 +218,7 @@ fn a_move_to_where_no_list_is_fails_and_the_next_is_served() {
 }
 
 #[test]
-fn a_transaction_is_looked_at_when_it_is_over() {
+fn clients_are_served_when_a_transaction_is_over() {
     let [mut a, mut p] = clients();
     wait(&mut a, "BLPOP k1 k2 0");
     for line in ["MULTI", "RPUSH k1 1", "DEL k1", "EXEC"] {

@@ -86,7 +86,8 @@ impl Executor {
     /// Begins a command that reads its keys without locks. Returns what [`Executor::lock`]
     /// would.
     ///
-    /// # Errors [`Stop::Slow`]: the command does not name its keys, or has none.
+    /// # Errors
+    /// [`Stop::Slow`]: the command does not name its keys, or has none.
     pub(super) fn begin_unlocked(
         &mut self,
         session: &Session,

@@ -93,7 +93,8 @@ impl Executor {
     /// Ends a tick: commits what is pending, makes it durable and sends its messages to other
     /// clients.
     ///
-    /// # Errors No reply of the tick may be sent: each must be replaced by the returned error.
+    /// # Errors
+    /// No reply of the tick may be sent: each must be replaced by the returned error.
     pub fn finish_tick(&mut self) -> Result<(), Error> {
         self.finish_tick_with(|_, send| send())
     }
@@ -182,7 +183,8 @@ impl Executor {
 
     /// Sends the messages of a parked tick that [has ended](Executor::has_ended).
     ///
-    /// # Errors As of [`Executor::finish_tick`].
+    /// # Errors
+    /// As of [`Executor::finish_tick`].
     pub fn finish_parked(&mut self, tick: Parked) -> Result<(), Error> {
         let finished = match self.server.engine.is_durable(tick.seen) {
             true => Ok(()),

@@ -39,9 +39,9 @@ fn files_of_newer_servers_are_taken() {
     ] {
         let config = parse(file).unwrap();
         // Values that are the default here are not reported.
-        let told = config.without_effect();
+        let inert = config.without_effect();
         let is_lazy = |name: &&str| name.contains("lazy");
-        assert!(told.iter().all(is_lazy), "{told:?}");
+        assert!(inert.iter().all(is_lazy), "{inert:?}");
     }
     let known = include_str!("../../../../tests/fixtures/parameters.txt");
     let unknown = |name: &&str| !name.starts_with('#') && Param::find(name.as_bytes()).is_none();
