@@ -37,8 +37,8 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// The error reply, for callers that cannot run the request again. Those that began a unit
-    /// do that after a conflict, so its text is not seen.
+    /// The error reply, for callers that cannot run the request again. Callers that began a unit
+    /// run it again after a conflict, so the text for that is never sent.
     pub fn into_error(self) -> Error {
         match self {
             Stop::Failed(error) | Stop::Counted(error) => error,

@@ -108,6 +108,7 @@ const MAX_ACCESSES: usize = 64 << 10;
 impl Executor {
     /// Begins a unit. May commit what earlier commands of the tick left pending.
     ///
+    /// # Errors
     /// That commit failed, or a script that runs for long holds a key. No unit has begun then.
     pub fn begin_unit(&mut self, scope: &Scope<'_>) -> Result<(), Stop> {
         if let Some(unit) = &mut self.unit {
@@ -218,6 +219,7 @@ impl Executor {
 
     /// Ends a unit: what it did is now part of the tick's batch.
     ///
+    /// # Errors
     /// The unit was exclusive and therefore committed at once, and that commit failed.
     pub fn end_unit(&mut self) -> CmdResult {
         let Some(unit) = self.leave_unit() else {

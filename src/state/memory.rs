@@ -52,7 +52,7 @@ impl Default for MemoryProbe {
 }
 
 impl MemoryProbe {
-    /// The figures, at most [`FRESH_US`] old.
+    /// The figures, at most a tenth of a second old.
     pub fn figures(&self) -> Figures {
         self.figures_within(FRESH_US).0
     }

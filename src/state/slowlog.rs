@@ -47,7 +47,7 @@ impl Entry {
 
 impl SlowLog {
     /// Adds a command as the newest; keeps at most `max_len`. With length 0 no number is used,
-    /// as in Redis since
+    /// as in Redis since 7.4.
     pub fn add(&self, mut entry: Entry, max_len: usize) {
         if max_len == 0 {
             return;

@@ -256,7 +256,7 @@ impl Executor {
         }
         let notifies = !self.txn.wanted_events().is_empty() || self.server.tracking.clients() > 0;
         match command.is_own(Own::Exec) {
-            // Whether queued commands publish is not known.
+            // Which of the queued commands publish is not recorded.
             true => Self::queued(session, command).may_replicate,
             false => {
                 let sends = notifies || command.flags.contains(Flags::PUBSUB);

@@ -130,7 +130,7 @@ impl Executor {
         }
     }
 
-    /// Counts accesses to keys, for eviction, OBJECT IDLETIME and OBJECT FREQ.
+    /// Counts accesses to keys, for OBJECT IDLETIME and OBJECT FREQ.
     pub(in crate::exec) fn touch(&self, hashes: &[u64]) {
         let lfu = self.thread.config.lfu();
         for hash in hashes {
