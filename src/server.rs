@@ -45,7 +45,7 @@ const WAKE: Token = Token(usize::MAX);
 /// How often the main thread's cron runs.
 const CRON: Duration = Duration::from_secs(1);
 /// How often a stop that waits for replicas checks their offsets.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// Why a server does not start, or does not stop cleanly.
 #[derive(Debug, thiserror::Error)]
@@ -320,7 +320,7 @@ impl Main {
             return Duration::ZERO;
         }
         if self.leave.deadline.is_some() {
-            return LOOK_EVERY;
+            return CHECK_EVERY;
         }
         let cron = CRON.saturating_sub(self.last_cron.elapsed());
         let alive = self.watchdog_period;
@@ -462,7 +462,7 @@ impl Leave {
         let until = self.deadline.filter(|_| !self.how.now);
         let mut left = lagging(server);
         while left > 0 && until.is_some_and(|until| Instant::now() < until) {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_EVERY);
             left = lagging(server);
         }
         if left > 0 {

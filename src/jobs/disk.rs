@@ -14,7 +14,7 @@ const LOG_PERIOD: Duration = Duration::from_secs(1);
 /// Pause between attempts to recover: doubled each time, from the first value to the second.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// How often the same kind of failure is logged.
-const SAY_EVERY: Duration = Duration::from_secs(60);
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     let engine = &server.engine;
@@ -56,7 +56,7 @@ struct Healer {
     pause: Duration,
     tried: Option<Instant>,
     /// When a failed attempt was last logged.
-    said: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl Healer {
@@ -68,8 +68,11 @@ impl Healer {
         match &healed {
             Ok(_) => *self = Healer::default(),
             Err(error) => {
-                if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-                    self.said = Some(Instant::now());
+                if self
+                    .logged
+                    .is_none_or(|logged| logged.elapsed() >= LOG_EVERY)
+                {
+                    self.logged = Some(Instant::now());
                     log::warn!("writes are still refused: {error}");
                 }
                 self.pause = (self.pause * 2).clamp(RETRY.0, RETRY.1);
@@ -88,18 +91,22 @@ impl Healer {
 #[derive(Default)]
 struct Failures {
     known: u64,
-    said: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl Failures {
     fn log_new(&mut self, server: &Server) {
         let (count, last) = server.engine.disk.failures();
-        if count == self.known || self.said.is_some_and(|said| said.elapsed() < SAY_EVERY) {
+        if count == self.known
+            || self
+                .logged
+                .is_some_and(|logged| logged.elapsed() < LOG_EVERY)
+        {
             return;
         }
         let more = count - self.known;
         self.known = count;
-        self.said = Some(Instant::now());
+        self.logged = Some(Instant::now());
         log::warn!("{more} operations on the database's files have failed, the last: {last}");
     }
 }

@@ -9,13 +9,13 @@ use std::time::Duration;
 /// How often a thread near its budget checks: demand of clients changes within milliseconds.
 const PERIOD: Duration = Duration::from_millis(20);
 /// The precise check runs once in so many periods even when memory is free.
-const CLOSELY: u32 = 12;
+const PRECISE_EVERY: u32 = 12;
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {
     server.keeps_to_budget.store(true, Ordering::Relaxed);
     let mut periods = 0;
     while !sign.sleep(PERIOD) {
-        periods = (periods + 1) % CLOSELY;
+        periods = (periods + 1) % PRECISE_EVERY;
         if periods == 0 || server.is_near_budget() {
             server.keep_to_budget();
         }

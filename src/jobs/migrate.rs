@@ -42,7 +42,7 @@ const AT_ONCE: usize = 256;
 /// Tombstones that one search for keys passes over at most.
 const MAX_TOMBSTONES: i64 = 10_000;
 /// How often an idle thread drops old connections.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const CHECK_EVERY: Duration = Duration::from_millis(200);
 
 const BECAME_REPLICA: Error = Error::text(
     "READONLY this server has become a replica: the keys are at the target, and here too",
@@ -119,7 +119,7 @@ pub(super) fn run(server: Arc<Server>, pool: &Pool, sign: &StopSign) {
         pool,
     };
     loop {
-        match worker.server.migrations.queue().recv_timeout(LOOK_EVERY) {
+        match worker.server.migrations.queue().recv_timeout(CHECK_EVERY) {
             Ok((migration, hold)) => worker.migrate(&migration, hold),
             Err(_) => worker.drop_old_connections(),
         }

@@ -19,9 +19,9 @@ const SPARE: u64 = 10;
 /// unused at once.
 const GIVE_BACK_US: u64 = 5_000;
 /// Caches and the allocator do not return more memory after this time.
-const NOTHING_COMES_US: u64 = 500_000;
+const GIVE_UP_US: u64 = 500_000;
 /// The process is checked again when clients have taken so many bytes more.
-const LOOK_BYTES: u64 = 4 << 20;
+const CHECK_BYTES: u64 = 4 << 20;
 
 impl Server {
     /// Whether the process uses more than three quarters of the budget.
@@ -41,7 +41,7 @@ impl Server {
         self.engine.reserve_for_clients(taken);
         let seen = &self.client_memory_seen;
         let before = seen.load(Ordering::Relaxed);
-        let is_little = taken < before.saturating_add(LOOK_BYTES);
+        let is_little = taken < before.saturating_add(CHECK_BYTES);
         if taken < before || !is_little {
             seen.store(taken, Ordering::Relaxed);
         }
@@ -57,7 +57,7 @@ impl Server {
     /// to others counts as if it were unused so far, since it may be used at any moment. If
     /// nothing is lent, the answer becomes yes after a while: no more memory would be returned.
     pub(super) fn has_memory_for(&self, bytes: u64) -> bool {
-        if bytes < LOOK_BYTES || !self.keeps_to_budget.load(Ordering::Relaxed) {
+        if bytes < CHECK_BYTES || !self.keeps_to_budget.load(Ordering::Relaxed) {
             return true;
         }
         let taken = self.buffers_taken();
@@ -78,7 +78,7 @@ impl Server {
         if since_us == 0 {
             since.store(now_us, Ordering::Relaxed);
         }
-        let is_long = since_us > 0 && now_us.saturating_sub(since_us) > NOTHING_COMES_US;
+        let is_long = since_us > 0 && now_us.saturating_sub(since_us) > GIVE_UP_US;
         is_long && self.client_memory.lent() == 0
     }
 

@@ -100,7 +100,7 @@ pub enum NotKilled {
 }
 
 #[derive(Debug, Default)]
-struct Now {
+struct Current {
     /// Whether a request runs, so that the worker may hold keys.
     at_work: bool,
     script: Option<Arc<Running>>,
@@ -113,7 +113,7 @@ struct Now {
 #[derive(Debug)]
 pub struct Worker {
     owner: Owner,
-    now: Mutex<Now>,
+    now: Mutex<Current>,
 }
 
 impl Worker {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often a blocked step checks whether the server stops.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// Bytes per write.
 const STEP_BYTES: usize = 64 << 10;
 /// Longest line that is accepted as a reply.
@@ -107,8 +107,8 @@ impl Target {
     fn over(stream: TcpStream, timeout: Duration) -> io::Result<Target> {
         stream.set_nodelay(true)?;
         SockRef::from(&stream).set_keepalive(true)?;
-        stream.set_read_timeout(Some(LOOK_EVERY))?;
-        stream.set_write_timeout(Some(LOOK_EVERY))?;
+        stream.set_read_timeout(Some(CHECK_EVERY))?;
+        stream.set_write_timeout(Some(CHECK_EVERY))?;
         Ok(Target {
             stream,
             timeout,
@@ -169,19 +169,19 @@ impl Target {
             error,
         };
         let deadline = Instant::now() + self.timeout;
-        let mut looked_at = 0;
+        let mut searched = 0;
         loop {
-            let rest = self.read.get(looked_at..).unwrap_or_default();
+            let rest = self.read.get(searched..).unwrap_or_default();
             if let Some(at) = memchr::memchr(b'\n', rest) {
-                let mut line: Vec<u8> = self.read.drain(..=looked_at + at).collect();
+                let mut line: Vec<u8> = self.read.drain(..=searched + at).collect();
                 line.pop();
                 if line.last() == Some(&b'\r') {
                     line.pop();
                 }
                 return Ok(line);
             }
-            looked_at = self.read.len();
-            if looked_at > MAX_LINE {
+            searched = self.read.len();
+            if searched > MAX_LINE {
                 return Err(broken(ErrorKind::InvalidData.into()));
             }
             let mut buffer = [0; 4096];

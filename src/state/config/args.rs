@@ -147,27 +147,27 @@ fn parse(args: Vec<Vec<u8>>) -> Result<Parsed, ConfigError> {
     let mut directives: Vec<Directive> = Vec::new();
     // Whether the last word was a flag without a value, which takes the next word as its
     // argument.
-    let mut hungry = false;
+    let mut takes_next = false;
     while let Some(arg) = args.next() {
-        match (hungry, arg.as_slice()) {
+        match (takes_next, arg.as_slice()) {
             (false, b"-v" | b"--version") => return Ok(Parsed::Version),
             (false, b"-h" | b"--help") => return Ok(Parsed::Help),
             (false, [b'-', b'-', flag @ ..]) => {
                 let directive = flag_words(flag)?;
                 let is_bare = Given::default().flag(&directive.name).is_some();
-                hungry = directive.arguments.is_empty() && !is_bare;
+                takes_next = directive.arguments.is_empty() && !is_bare;
                 let next_is_flag = args.peek().is_none_or(|next| next.starts_with(b"--"));
-                let bare_save = hungry && directive.name.eq_ignore_ascii_case(b"save");
+                let bare_save = takes_next && directive.name.eq_ignore_ascii_case(b"save");
                 directives.push(directive);
                 if bare_save && next_is_flag {
-                    hungry = false;
+                    takes_next = false;
                     if let Some(last) = directives.last_mut() {
                         last.arguments.push(Vec::new());
                     }
                 }
             }
             _ => {
-                hungry = false;
+                takes_next = false;
                 match directives.last_mut() {
                     Some(last) => last.arguments.push(arg),
                     // After the file a directive may begin without dashes.
