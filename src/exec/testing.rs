@@ -1,5 +1,5 @@
-//! Commands in-process, for unit tests: a server without a network, with a
-//! clock that stands still until the test moves it.
+//! Commands in-process, for unit tests: a server without a network, whose clock only the test
+//! moves.
 
 use super::Executor;
 use crate::base::time::UnixMs;
@@ -49,12 +49,12 @@ impl Client {
         Client::of(Arc::new(server), Arc::new(dir), START_MS)
     }
 
-    /// Another client of the same server, on a thread of its own as it were.
+    /// Another client of the same server, with an executor of its own, as on another thread.
     pub fn another(&self) -> Client {
         Client::of(self.server(), self.dir.clone(), self.now_ms)
     }
 
-    /// The client whose commands are run as a worker runs them.
+    /// Runs the client's commands on a worker's executor from now on.
     pub fn on_worker(mut self) -> Client {
         self.executor = Executor::on_worker(self.server());
         self.executor.fix_clock(self.now_ms);
@@ -90,12 +90,12 @@ impl Client {
         self.executor.fix_clock(self.now_ms);
     }
 
-    /// What the server shares.
+    /// The state that all threads share.
     pub fn server(&self) -> Arc<Server> {
         self.executor.server().clone()
     }
 
-    /// What runs its commands, and its session.
+    /// The client's executor and session.
     pub fn parts(&mut self) -> (&mut Executor, &mut Session) {
         (&mut self.executor, &mut self.session)
     }
@@ -129,7 +129,7 @@ impl Client {
         replies.pop().expect("a reply")
     }
 
-    /// What the binlog has, one line per command, without SELECTs.
+    /// The commands in the binlog, one per line, without SELECTs.
     pub fn logged(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let engine = &self.executor.server().engine;
@@ -157,7 +157,7 @@ impl Client {
         digest
     }
 
-    /// Removes every `n`-th row of a tag in DB 0, as damage would: no count knows of it.
+    /// Removes every `n`-th row of a tag in DB 0 without changing any count, as damage would.
     pub fn lose_rows(&mut self, tag: u8, n: usize) {
         let txn = &mut self.executor.txn;
         txn.begin(self.now_ms).expect("a turn");

@@ -1,6 +1,6 @@
 //! The binlog-trim thread: drops the oldest entries beyond `binlog-capacity`,
-//! `binlog-max-bytes` and `binlog-max-age`. While the disk is full for long it drops all
-//! that no connected replica needs.
+//! `binlog-max-bytes` and `binlog-max-age`. If the disk stays full, it drops everything that no
+//! connected replica needs.
 
 use super::StopSign;
 use crate::base::recurring::Recurring;
@@ -11,7 +11,7 @@ use crate::sys::clock;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often it looks.
+/// How often the bounds are checked.
 const PERIOD: Duration = Duration::from_millis(250);
 
 pub(super) fn run(server: Arc<Server>, sign: &StopSign) {

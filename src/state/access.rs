@@ -1,20 +1,20 @@
-//! When and how often keys were used lately, for OBJECT IDLETIME and FREQ.
+//! Times and frequencies of accesses to keys, for OBJECT IDLETIME and FREQ.
 //!
-//! Nothing about accesses goes to disk, and memory is bounded: a table of fixed
-//! size remembers the keys used last, some hundred thousand. Of a key that it
-//! does not know it can say since when it was not used at the least: since the
-//! server started, or since the oldest key that stands where this one would.
+//! Accesses are not stored on disk, and memory is bounded: a table of fixed size remembers the
+//! most recently used keys, some hundred thousand. For other keys it yields a lower bound of
+//! the idle time: the time since the start of the server, or since the oldest access in the
+//! key's set.
 
 use crate::base::time::UnixMs;
 use crate::sys::huge_pages::HugeVec;
 use crate::sys::prefetch;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Keys that share a place in the table: one cache line.
+/// Keys per set of the table: one cache line.
 const WAYS: usize = 8;
-/// Places; a power of two.
+/// Number of sets; a power of two.
 const SETS: usize = 1 << 14;
-/// Frequency of a key used for the first time.
+/// Initial frequency of a key.
 const FREQUENCY_FIRST: u8 = 5;
 
 #[repr(align(64))]
@@ -43,12 +43,12 @@ impl Slot {
     }
 }
 
-/// How frequencies rise and fall (`lfu-log-factor`, `lfu-decay-time`).
+/// Parameters of frequencies (`lfu-log-factor`, `lfu-decay-time`).
 #[derive(Debug, Clone, Copy)]
 pub struct Lfu {
-    /// The larger, the more accesses a step up takes.
+    /// The larger, the more accesses an increment takes.
     pub log_factor: u32,
-    /// Minutes without access for a step down; 0 for never.
+    /// Minutes without access per decrement; 0: none.
     pub decay_min: u32,
 }
 
@@ -60,7 +60,7 @@ impl Lfu {
         slot.frequency().saturating_sub(steps)
     }
 
-    /// Frequencies stand for the logarithm of the number of accesses.
+    /// The frequency approximates the logarithm of the number of accesses, as in Redis.
     fn risen(self, frequency: u8) -> u8 {
         let base = f64::from(frequency.saturating_sub(FREQUENCY_FIRST));
         let chance = 1.0 / (base * f64::from(self.log_factor) + 1.0);
@@ -68,7 +68,7 @@ impl Lfu {
     }
 }
 
-/// When and how often keys were used, by the hashes of their names.
+/// Times and frequencies of accesses to keys, by the hashes of their names.
 #[derive(Debug)]
 pub struct Accesses {
     sets: HugeVec<Set>,
@@ -84,12 +84,12 @@ impl Accesses {
         }
     }
 
-    /// Has the processor fetch what [`Accesses::touch`] will need.
+    /// Prefetches what [`Accesses::touch`] will access.
     pub fn prefetch(&self, hash: u64) {
         prefetch::to_write(self.place(hash).0);
     }
 
-    /// Notes that the key with this hash is used now; its frequency only with `lfu`.
+    /// Records an access to the key with this hash; counts its frequency only with `lfu`.
     pub fn touch(&self, hash: u64, now_ms: UnixMs, lfu: Option<Lfu>) {
         let (set, tag) = self.place(hash);
         let now_s = seconds(now_ms);
@@ -115,10 +115,10 @@ impl Accesses {
         oldest.1.store(slot.0, Ordering::Relaxed);
     }
 
-    /// Notes when the key with this hash was used last, or how often, as another
-    /// server remembers it; what is not given stays as it is.
+    /// Sets the idle time or the frequency of a key, as another server reports them. `None`
+    /// leaves a value as it is.
     pub fn remember(&self, hash: u64, now_ms: UnixMs, idle_s: Option<u64>, frequency: Option<u8>) {
-        // There is a slot from here on, and it was used just now.
+        // Ensures that there is a slot.
         self.touch(hash, now_ms, None);
         let (set, tag) = self.place(hash);
         let now_s = seconds(now_ms);
@@ -136,8 +136,7 @@ impl Accesses {
         }
     }
 
-    /// Seconds since the key was used; of a key unknown here: that it was not
-    /// used for at least.
+    /// Seconds since the last access; for an unknown key a lower bound.
     pub fn idle_s(&self, hash: u64, now_ms: UnixMs) -> u64 {
         let (set, tag) = self.place(hash);
         let used_s = match find(set, tag) {
@@ -151,7 +150,7 @@ impl Accesses {
         seconds(now_ms).saturating_sub(used_s).into()
     }
 
-    /// The logarithm of how often the key was used lately, 0 to 255.
+    /// The frequency of accesses, on a logarithmic scale from 0 to 255.
     pub fn frequency(&self, hash: u64, now_ms: UnixMs, lfu: Lfu) -> u8 {
         let (set, tag) = self.place(hash);
         find(set, tag).map_or(0, |slot| lfu.decayed(slot, seconds(now_ms)))
@@ -195,7 +194,7 @@ mod tests {
         }
         let now_ms = START_MS + 100_000;
         assert_eq!(accesses.idle_s(key(1), now_ms), 99);
-        // Key 0 gave way; what is known is that it is as old as the oldest here.
+        // Key 0 was replaced. It is at least as old as the oldest key of its set.
         assert_eq!(accesses.idle_s(key(0), now_ms), 99);
     }
 
