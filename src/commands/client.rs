@@ -1,4 +1,4 @@
-//! CLIENT: what a connection says about itself, and what it may do to others.
+//! CLIENT: settings of the connection itself, and commands about other connections.
 
 mod kill;
 mod list;
@@ -18,7 +18,7 @@ use crate::state::waiters::Verdict;
 use crate::state::{Pause, PauseMode};
 use crate::sys::clock;
 
-/// The classes that LIST and KILL tell apart.
+/// The client types of LIST and KILL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Normal,

@@ -1,5 +1,5 @@
-//! CLUSTER and what else is for nodes of a cluster, which this server is not: every one
-//! of them says so, as a Redis without `cluster-enabled` does.
+//! CLUSTER and the other commands for cluster nodes. Kedis has no cluster mode: each of
+//! them returns the error of a Redis without `cluster-enabled`.
 
 use super::{CmdResult, Command, Error, Flags, SessionCtx};
 use crate::commands::table::spec::Group;

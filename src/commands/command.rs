@@ -1,4 +1,4 @@
-//! COMMAND: the command table, told to clients.
+//! COMMAND: the command table as clients see it.
 //!
 //! | file | what it is for |
 //! |---|---|
@@ -34,7 +34,7 @@ fn find(names: &Names, name: &[u8]) -> Option<&'static Registered> {
     }
 }
 
-/// What this server calls its commands.
+/// The names of the commands on this server, with `rename-command` applied.
 fn names(ctx: &SessionCtx<'_>) -> Names {
     Names::of(&ctx.server.config.load())
 }

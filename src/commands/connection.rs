@@ -11,7 +11,7 @@ use crate::state::clients::ClientFlags;
 use crate::state::session::ReplyMode;
 use crate::storage::DbIndex;
 
-/// The only user there is without ACLs.
+/// The only user: there are no ACLs.
 pub const DEFAULT_USER: &str = "default";
 
 const WRONG_PASSWORD: Error =
@@ -39,13 +39,13 @@ pub fn set_name(session: &Session, name: &[u8]) -> CmdResult {
     Ok(())
 }
 
-/// Compares in a time that depends on the lengths alone.
+/// Compares in a time that depends only on the lengths (no timing side channel).
 fn same_secret(a: &[u8], b: &[u8]) -> bool {
     let differences = a.iter().zip(b).fold(0, |sum, (x, y)| sum | (x ^ y));
     a.len() == b.len() && differences == 0
 }
 
-/// Authenticates a session, or refuses and leaves it as it was.
+/// Authenticates a session. After an error the session is unchanged.
 fn authenticate(ctx: &mut SessionCtx<'_>, user: &[u8], password: &[u8]) -> CmdResult {
     let config = ctx.server.config.load();
     let required = &config.requirepass;
@@ -147,7 +147,7 @@ fn ping(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let in_messages = !ctx.session.resp3 && !ctx.session.subscriptions.is_empty();
     match args {
         [_] | [_, _] if in_messages => {
-            // A subscriber that speaks RESP2 reads messages, so this is one too.
+            // A RESP2 subscriber expects only pub/sub messages, so the reply has that form.
             ctx.reply.array(2);
             ctx.reply.bulk(b"pong");
             ctx.reply.bulk(args.get(1).copied().unwrap_or_default());

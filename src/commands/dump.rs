@@ -35,7 +35,7 @@ fn dump(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// What RESTORE was asked for besides key, time and payload.
+/// The options of RESTORE.
 #[derive(Debug, Default)]
 struct RestoreOptions {
     replace: bool,
@@ -73,7 +73,7 @@ const BAD_FREQ: Error = Error::text("ERR Invalid FREQ value, must be >= 0 and <=
 const BAD_TTL: Error = Error::text("ERR Invalid TTL value, must be >= 0");
 const BUSY: Error = Error::text("BUSYKEY Target key name already exists.");
 
-/// Whether checksums of payloads are looked at (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
+/// Whether checksums of payloads are verified (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
 pub(super) fn checksum(server: &Server) -> Checksum {
     match server.skip_checksums.load(Ordering::Relaxed) {
         true => Checksum::Ignored,
@@ -110,7 +110,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let payload =
         payload::open_with(bytes, checksum(ctx.server)).map_err(|error| refusal(error.into()))?;
-    // What a client may send at once bounds what it may unpack to.
+    // The limit for one argument also bounds the decompressed value.
     let config = ctx.server.config.load();
     let max_bytes = config
         .proto_max_bulk_len_bytes
@@ -125,7 +125,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ctx.server.stats.lost_field_times(taken.timed_fields);
     }
     if past || taken.elements == 0 {
-        // It was read all the same: a bad payload is an error in any case.
+        // The payload is parsed first, so that an invalid one is always an error.
         ctx.txn.rollback(&before);
         ctx.txn.start_command();
         if let Some(old) = &old {
@@ -151,10 +151,9 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The effect: the same value whatever the key holds elsewhere, at the same time, in
-/// this server's own encoding. The payload that came may be of a version that a replica
-/// does not read, or hold what means another value at another time: fields of hashes
-/// that expire.
+/// States the effect: RESTORE with REPLACE and an absolute expiry, with a payload in this
+/// server's own encoding. The client's payload may have a version that a replica cannot
+/// read, or hold hash fields with expiry times, whose meaning depends on the time.
 fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: u64) -> CmdResult {
     if !ctx.txn.is_logged() {
         ctx.txn.no_effect();

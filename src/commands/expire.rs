@@ -1,7 +1,7 @@
-//! When keys expire: setting, asking, taking back.
+//! Commands that set, read and remove the expiry of keys.
 //!
-//! What is logged is the moment (`PEXPIREAT`), or `DEL` for one that is over:
-//! never a span that would begin later on a replica.
+//! The binlog gets an absolute time (`PEXPIREAT`), or `DEL` if the time is in the past,
+//! never a relative TTL, which would start later on a replica.
 
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
@@ -10,7 +10,7 @@ use crate::commands::table::spec::Group;
 use crate::storage::txn::events::Class;
 use crate::types::keyspace;
 
-/// In what an EXPIRE command counts, and from when.
+/// The unit and the origin of an EXPIRE command's time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Unit {
     name: &'static str,
@@ -57,8 +57,8 @@ impl Conditions {
         Ok(found)
     }
 
-    /// Whether they let a key that expires at `current_ms` (0: never, which is
-    /// later than any time) expire at `when_ms`.
+    /// Whether the conditions allow the expiry `when_ms` (Unix ms) for a key that expires at
+    /// `current_ms`. 0 is no expiry, which counts as later than any time.
     fn allow(&self, current_ms: u64, when_ms: i64) -> bool {
         let expires = current_ms != 0;
         let current_ms = i64::try_from(current_ms).unwrap_or(i64::MAX);
@@ -69,7 +69,7 @@ impl Conditions {
     }
 }
 
-/// The moment that an argument means, in Unix ms; may lie before 1970.
+/// The time that an argument means, in Unix ms; may be negative (before 1970).
 fn moment_ms(arg: &[u8], unit: Unit, now_ms: u64) -> Result<i64, Error> {
     let start_ms = match unit.from_now {
         true => i64::try_from(now_ms).unwrap_or(i64::MAX),
@@ -99,7 +99,8 @@ fn set_expiry(ctx: &mut WriteCtx<'_>, args: &[&[u8]], unit: Unit) -> CmdResult {
         ctx.reply.int(0);
         return Ok(());
     }
-    // A replica leaves it to its master to delete.
+    // `expiry_now_ms` is 0 where keys do not expire by the local clock, as for effects
+    // of a master: the master deletes the key.
     match u64::try_from(when_ms) {
         Ok(expire_ms) if expire_ms > ctx.txn.expiry_now_ms() => {
             ctx.txn.set_expiry(ctx.db, key, &found, expire_ms)?;
@@ -167,9 +168,13 @@ fn persist(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Answers −2 for no key, −1 for no expiry, else what `show` makes of the
-/// moment and of now (Unix ms).
-fn tell(ctx: &mut ReadCtx<'_>, key: &[u8], show: impl FnOnce(u64, u64) -> u64) -> CmdResult {
+/// Replies with −2 if there is no key, −1 if it has no expiry, otherwise with `show` of
+/// the expiry and the current time (both Unix ms).
+fn reply_expiry(
+    ctx: &mut ReadCtx<'_>,
+    key: &[u8],
+    show: impl FnOnce(u64, u64) -> u64,
+) -> CmdResult {
     let answer = match keyspace::head(ctx.view, ctx.db, key)? {
         None => -2,
         Some(head) if head.expire_ms == 0 => -1,
@@ -187,19 +192,19 @@ fn rounded_s(ms: u64) -> u64 {
 }
 
 fn ttl(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    tell(ctx, args[1], |at, now| rounded_s(at.saturating_sub(now)))
+    reply_expiry(ctx, args[1], |at, now| rounded_s(at.saturating_sub(now)))
 }
 
 fn pttl(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    tell(ctx, args[1], u64::saturating_sub)
+    reply_expiry(ctx, args[1], u64::saturating_sub)
 }
 
 fn expiretime(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    tell(ctx, args[1], |at, _| rounded_s(at))
+    reply_expiry(ctx, args[1], |at, _| rounded_s(at))
 }
 
 fn pexpiretime(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    tell(ctx, args[1], |at, _| at)
+    reply_expiry(ctx, args[1], |at, _| at)
 }
 
 const CHANGED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))];

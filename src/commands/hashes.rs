@@ -249,7 +249,7 @@ fn hscan(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 }
 
 const READ: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))];
-const LOOK: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
+const METADATA: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
 const UPDATE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::UPDATE))];
 const INCREASE: &[KeySpec] = &[KeySpec::at(
     1,
@@ -276,7 +276,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("hexists", 3, hexists)
         .syntax("key field")
         .flags(Flags::FAST)
-        .keys(LOOK)
+        .keys(METADATA)
         .doc(Group::Hash, "2.0.0", "Tells whether a hash has a field"),
     Command::read("hget", 3, hget)
         .syntax("key field")
@@ -314,7 +314,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("hlen", 2, hlen)
         .syntax("key")
         .flags(Flags::FAST)
-        .keys(LOOK)
+        .keys(METADATA)
         .doc(Group::Hash, "2.0.0", "Counts the fields"),
     Command::read("hmget", -3, hmget)
         .syntax("key field...")
@@ -366,7 +366,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("hstrlen", 3, hstrlen)
         .syntax("key field")
         .flags(Flags::FAST)
-        .keys(LOOK)
+        .keys(METADATA)
         .doc(
             Group::Hash,
             "3.2.0",

@@ -111,7 +111,7 @@ fn db_index(arg: &[u8], databases: u16) -> Result<DbIndex, Error> {
     }
 }
 
-/// For locking: the DB that an argument names, whether or not there is one.
+/// For locking: the DB that an argument names, without a check that it exists.
 fn maybe_db(arg: &[u8]) -> Option<DbIndex> {
     let number = args::int(arg).ok()?;
     u16::try_from(number).ok().map(DbIndex)
@@ -198,7 +198,7 @@ const REMOVED: &[KeySpec] = &[KeySpec::range(
     1,
     KeyFlags::RM.union(KeyFlags::DELETE),
 )];
-const LOOKED_AT: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::RO)];
+const METADATA: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::RO)];
 const FROM: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
 const OVERWRITTEN: KeyFlags = KeyFlags::OW.union(KeyFlags::UPDATE);
 
@@ -230,7 +230,7 @@ pub const COMMANDS: &[Command] = &[
         .complexity("O(K), K: keys")
         .history(&[("3.0.3", "Takes several keys")])
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
-        .keys(LOOKED_AT)
+        .keys(METADATA)
         .categories(&["keyspace"])
         .doc(
             Group::Generic,
@@ -241,7 +241,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key...")
         .complexity("O(K), K: keys")
         .flags(Flags::FAST)
-        .keys(LOOKED_AT)
+        .keys(METADATA)
         .categories(&["keyspace"])
         .doc(
             Group::Generic,

@@ -1,8 +1,8 @@
-//! REPLICAOF, FAILOVER, ROLE, and what a replica says to its master: REPLCONF,
-//! PSYNC, SYNC; WAIT and WAITAOF.
+//! REPLICAOF, FAILOVER, ROLE, WAIT and WAITAOF, and the commands that a replica sends to its
+//! master: REPLCONF, PSYNC, SYNC.
 //!
-//! The handlers state what is wanted and show how things stand; the link to a
-//! master and the feeding of replicas are the work of threads above.
+//! The handlers set the desired state and report the current one. The threads of
+//! `replication` follow the master and feed the replicas.
 
 use super::args::{self, Options};
 use super::blocking::timeout_in_ms;
@@ -38,12 +38,12 @@ const MAX_ANNOUNCED_IP: usize = 255;
 /// Longest run id that a replica may announce.
 const MAX_ANNOUNCED_ID: usize = 64;
 
-/// Follows another master, or none, and notes that in the configuration.
+/// Follows another master, or none, and stores that in the configuration.
 pub fn follow(server: &Server, master: Option<MasterAddr>) -> Result<(), StorageError> {
     let noted = master.clone();
     server.replication.follow(master, || match &noted {
         Some(_) => Ok(()),
-        // A history of its own, before the first write of it.
+        // The new history begins before the first write.
         None => server.engine.begin_history(),
     })?;
     if noted.is_some() {
@@ -53,7 +53,7 @@ pub fn follow(server: &Server, master: Option<MasterAddr>) -> Result<(), Storage
     Ok(())
 }
 
-/// Notes in the configuration whom this server follows.
+/// Stores in the configuration which master this server follows.
 pub fn note_master(server: &Server, master: Option<MasterAddr>) {
     let done = server.config.update(|config| {
         Ok::<_, std::convert::Infallible>(Config {
@@ -155,9 +155,9 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
                 announced.format = Some(format);
             }
         }
-        // Only a replica that is fed says this, to its feeder.
+        // Only an attached replica sends this, and its feeder reads it.
         b"ack" | b"fack" => return Ok(false),
-        // Only a master asks this, over its link.
+        // Only a master sends this, and the link thread reads it.
         b"getack" => return Ok(false),
         b"rdb-only" => {
             announced.rdb_only = match args::int(value)? {
@@ -187,12 +187,13 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
     Ok(true)
 }
 
-/// The master hands over to this server: from here on it is one.
+/// PSYNC FAILOVER: the master hands over to this server, which becomes a master.
 fn take_over(server: &Server, id: &[u8]) -> CmdResult {
     if !server.replication.is_replica() {
         return Err(Error::text("ERR PSYNC FAILOVER can't be sent to a master."));
     }
-    // A Redis master knows its own history, not the one that is kept of it here.
+    // A Redis master sends its own replication id, not the id of the history that Kedis
+    // keeps for its stream.
     let upstream = server.engine.upstream();
     let is_masters = upstream.is_some_and(|upstream| upstream.id.as_bytes() == id);
     if server.engine.replication_id().as_bytes() != id && !is_masters {
@@ -205,11 +206,11 @@ fn take_over(server: &Server, id: &[u8]) -> CmdResult {
     Ok(())
 }
 
-/// Asks for the data set, and then the stream, as replicas before Redis 2.8 do,
-/// and tools that want a file of the data set.
+/// SYNC: requests the data set and then the stream, as replicas before Redis 2.8 and tools
+/// that fetch an RDB file do.
 fn sync(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
     let announced = ctx.session.announced.take().unwrap_or_default();
-    ask_to_be_fed(
+    request_sync(
         ctx,
         Psync {
             id: "?".into(),
@@ -240,7 +241,7 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             "ERR the replica reads rows of format version {other}, this server has version {ROWS_VERSION}"
         )));
     }
-    ask_to_be_fed(
+    request_sync(
         ctx,
         Psync {
             id: String::from_utf8_lossy(args[1]).into_owned(),
@@ -251,13 +252,13 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     )
 }
 
-fn ask_to_be_fed(ctx: &mut SessionCtx<'_>, mut psync: Psync) -> CmdResult {
+fn request_sync(ctx: &mut SessionCtx<'_>, mut psync: Psync) -> CmdResult {
     let announced = &mut psync.announced;
     if announced.filter.is_some() {
         if !announced.eof {
             return Err(Error::text("ERR Filtered replica requires EOF capability"));
         }
-        // Parts of a data set are parts of a file.
+        // A filtered data set is sent as an RDB file, not as rows.
         announced.format = None;
     }
     let replication = &ctx.server.replication;
@@ -355,7 +356,7 @@ fn failover(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Ends a failover that is not done: this server is the master again.
+/// Aborts a failover: this server is the master again.
 pub fn end_failover(server: &Server) -> Result<(), StorageError> {
     let failover = server.replication.desired().failover.clone();
     if failover.is_some_and(|failover| failover.in_progress) {
@@ -366,7 +367,6 @@ pub fn end_failover(server: &Server) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// WAIT's timeout, in ms.
 fn wait(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if ctx.server.replication.is_replica() {
         return Err(Error::text(
@@ -399,8 +399,8 @@ fn waitaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Answers at once if enough replicas have what the client wrote; otherwise the
-/// client waits for them.
+/// Replies immediately if enough replicas have acknowledged the client's writes; otherwise
+/// blocks the client.
 fn wait_for_acks(
     ctx: &mut SessionCtx<'_>,
     args: &[&[u8]],
@@ -410,7 +410,7 @@ fn wait_for_acks(
 ) {
     let server = ctx.server;
     let session = &mut *ctx.session;
-    // A script asks for what its client wrote before.
+    // In a script, WAIT is about the writes of the client before the script.
     let moved = match session.is_script {
         true => session.client_wrote && session.written_to != u64::MAX,
         false => session.wrote.take(),
@@ -439,7 +439,7 @@ fn wait_for_acks(
     let waiter = server.waiters.enter(info, client, request, wanted, now_ms);
     ctx.session.waiting = Some(waiter);
     server.replication.look_after(ctx.session.info.id, &wait);
-    // What came before the replicas were asked is not told again.
+    // Acknowledgements that arrived before the waiter was entered do not wake it: check again.
     server.end_ack_waits();
 }
 
@@ -490,7 +490,8 @@ fn master_role(reply: &mut Reply, server: &Server, offset: i64) {
     }
 }
 
-/// A position as Redis counts: bytes logged so far, not the place of the next.
+/// The offset as Redis counts it, the number of the last byte, from the position of the next
+/// byte.
 pub fn offset(next_position: u64) -> i64 {
     i64::try_from(next_position).map_or(i64::MAX, |next| (next - 1).max(0))
 }

@@ -1,4 +1,4 @@
-//! Sets: their members, and what several sets have in common.
+//! Sets: members, random samples, and set algebra.
 
 use super::args::{self, Options};
 use super::elements::{self, ScanRequest};
@@ -10,7 +10,7 @@ use crate::types::members::Members;
 use crate::types::set::{Algebra, Operation};
 use std::ops::ControlFlow;
 
-/// How many members one logged SREM names at the most.
+/// Maximum number of members of one SREM in the binlog.
 const SREM_MEMBERS: usize = 1024;
 
 fn load(ctx: &mut ReadCtx<'_>, key: &[u8]) -> Result<Option<Members>, Error> {
@@ -286,7 +286,7 @@ fn store_result(
 }
 
 const READ: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))];
-const LOOK: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
+const METADATA: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RO)];
 const INSERT: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::INSERT))];
 const DELETE: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))];
 const TAKE: KeyFlags = KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::DELETE);
@@ -319,7 +319,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("scard", 2, scard)
         .syntax("key")
         .flags(Flags::FAST)
-        .keys(LOOK)
+        .keys(METADATA)
         .doc(Group::Set, "1.0.0", "Counts the members"),
     Command::read("sdiff", -2, sdiff)
         .syntax("key...")
@@ -359,7 +359,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("sismember", 3, sismember)
         .syntax("key member")
         .flags(Flags::FAST)
-        .keys(LOOK)
+        .keys(METADATA)
         .doc(Group::Set, "1.0.0", "Tells whether a set has a member"),
     Command::read("smembers", 2, smembers)
         .syntax("key")

@@ -5,7 +5,7 @@ use crate::base::num;
 use crate::commands::table::help;
 use crate::commands::table::spec::Group;
 
-/// How many entries GET returns unless told.
+/// Default number of entries that GET returns.
 const DEFAULT_COUNT: usize = 10;
 
 fn get(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {

@@ -1,4 +1,4 @@
-//! Strings: reading, replacing, counting, parts of them. LCS is in [`super::lcs`].
+//! Strings: GET and SET with their variants, counters, ranges. LCS is in [`super::lcs`].
 
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
@@ -12,9 +12,8 @@ use crate::types::OpError;
 use crate::types::string::{self, Expiry, Visited};
 use std::ops::Range;
 
-/// Writes the part of a string that `pick` chooses when told the length as one
-/// bulk, straight from where it is stored. Nothing is written if there is no
-/// such key; says whether there is one.
+/// Replies with a part of a string as one bulk, read directly from storage; `pick` gets the
+/// length and returns the range. Returns whether the key exists; if not, writes nothing.
 fn reply_part(
     view: &mut View,
     reply: &mut Reply,
@@ -34,7 +33,7 @@ fn reply_part(
     Ok(found.is_some())
 }
 
-/// Writes a string, or null if there is no such key; says whether there is one.
+/// Replies with a string, or null if the key does not exist; returns whether it exists.
 fn reply_value(
     view: &mut View,
     reply: &mut Reply,
@@ -48,14 +47,14 @@ fn reply_value(
     Ok(found)
 }
 
-/// [`reply_value`] of a command that goes on to write.
+/// [`reply_value`] for a command that writes afterwards.
 fn reply_old(ctx: &mut WriteCtx<'_>, key: &[u8]) -> Result<bool, OpError> {
     ctx.txn
         .counting(|txn| reply_value(txn, ctx.reply, ctx.db, key))
 }
 
-/// How long a string may get, in bytes. What a master has done is done here too,
-/// however its limits are.
+/// Maximum length of a string, in bytes. Effects of a master are applied whatever the local
+/// limit is.
 pub(super) fn max_len(ctx: &WriteCtx<'_>) -> u64 {
     match ctx.txn.is_received() {
         true => i64::MAX.unsigned_abs(),
@@ -96,7 +95,7 @@ fn getrange(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The options that SET and GETEX share: at most one of them.
+/// The expiry option of SET and GETEX; at most one is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ttl<'a> {
     None,
@@ -105,7 +104,7 @@ enum Ttl<'a> {
     At(When, &'a [u8]),
 }
 
-/// The meaning of a number that says when a key expires.
+/// The unit of an expiry, and whether it is relative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Ex,
@@ -115,8 +114,8 @@ enum When {
 }
 
 impl<'a> Ttl<'a> {
-    /// Takes one option, if the next argument is one of them. The same one may
-    /// come again, another may not.
+    /// Takes the next argument if it is an expiry option. The same option may be repeated, a
+    /// different one is a syntax error.
     fn take(&mut self, options: &mut Options<'a>, word: &str) -> Result<bool, Error> {
         if options.word(word) {
             if !matches!(self, Ttl::None | Ttl::Word) {
@@ -145,7 +144,7 @@ impl<'a> Ttl<'a> {
     }
 }
 
-/// When a key expires, Unix ms; `command` is named in the error.
+/// The expiry in Unix ms; the error names `command`.
 fn expire_ms(when: When, number: &[u8], now_ms: u64, command: &str) -> Result<u64, Error> {
     let number = args::int(number)?;
     let absolute = || {
@@ -223,23 +222,23 @@ fn set(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         }
         return Ok(());
     }
-    set_and_state(ctx, key, old.as_ref(), value, expiry)?;
-    tell_set(ctx, key, expiry);
+    set_with_effect(ctx, key, old.as_ref(), value, expiry)?;
+    set_events(ctx, key, expiry);
     if !options.get {
         ctx.reply.ok();
     }
     Ok(())
 }
 
-/// Sets a key that never expires.
+/// Sets a key without expiry.
 fn put(ctx: &mut WriteCtx<'_>, key: &[u8], value: &[u8]) -> CmdResult {
     string::set(ctx.txn, ctx.db, key, value, Expiry::Clear)?;
     ctx.event(Class::STRING, "set", key);
     Ok(())
 }
 
-/// Sets a key and logs that in absolute terms.
-fn set_and_state(
+/// Sets a key and states the effect with an absolute expiry.
+fn set_with_effect(
     ctx: &mut WriteCtx<'_>,
     key: &[u8],
     old: Option<&KeyMeta>,
@@ -247,12 +246,12 @@ fn set_and_state(
     expiry: Expiry,
 ) -> CmdResult {
     string::set_over(ctx.txn, ctx.db, key, old, value, StringForm::Given, expiry)?;
-    state_set(ctx, key, value, expiry);
+    set_effect(ctx, key, value, expiry);
     Ok(())
 }
 
-/// Logs in absolute terms that a key was set.
-fn state_set(ctx: &mut WriteCtx<'_>, key: &[u8], value: &[u8], expiry: Expiry) {
+/// States the effect SET with an absolute expiry.
+fn set_effect(ctx: &mut WriteCtx<'_>, key: &[u8], value: &[u8], expiry: Expiry) {
     match expiry {
         Expiry::Clear => ctx.txn.effect(ctx.db, &[b"SET", key, value]),
         Expiry::Keep => ctx.txn.effect(ctx.db, &[b"SET", key, value, b"KEEPTTL"]),
@@ -264,7 +263,7 @@ fn state_set(ctx: &mut WriteCtx<'_>, key: &[u8], value: &[u8], expiry: Expiry) {
     }
 }
 
-fn tell_set(ctx: &mut WriteCtx<'_>, key: &[u8], expiry: Expiry) {
+fn set_events(ctx: &mut WriteCtx<'_>, key: &[u8], expiry: Expiry) {
     ctx.event(Class::STRING, "set", key);
     if matches!(expiry, Expiry::At(_)) {
         ctx.event(Class::GENERIC, "expire", key);
@@ -274,8 +273,8 @@ fn tell_set(ctx: &mut WriteCtx<'_>, key: &[u8], expiry: Expiry) {
 fn set_with_expiry(ctx: &mut WriteCtx<'_>, args: &[&[u8]], when: When, command: &str) -> CmdResult {
     let ms = expire_ms(when, args[2], ctx.txn.now_ms(), command)?;
     let old = string::head(ctx.txn, ctx.db, args[1])?;
-    set_and_state(ctx, args[1], old.as_ref(), args[3], Expiry::At(ms))?;
-    tell_set(ctx, args[1], Expiry::At(ms));
+    set_with_effect(ctx, args[1], old.as_ref(), args[3], Expiry::At(ms))?;
+    set_events(ctx, args[1], Expiry::At(ms));
     ctx.reply.ok();
     Ok(())
 }
@@ -383,7 +382,7 @@ fn msetnx(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Keys and values in turn behind the command's name.
+/// The pairs of keys and values after the command's name.
 fn pairs<'a>(
     args: &'a [&'a [u8]],
     command: &'static str,
@@ -442,7 +441,7 @@ fn decrby(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 fn incrbyfloat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let key = args[1];
-    // What is longer is no number: there is no need to read it.
+    // A longer value cannot be a number, so it is not read.
     let whole = |len| match len <= longdouble::MAX_TEXT_LEN as u64 {
         true => 0..len,
         false => 0..0,
@@ -460,7 +459,7 @@ fn incrbyfloat(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     let head = string::head(ctx.txn, ctx.db, key)?;
     let (form, expiry) = (StringForm::Text, Expiry::Keep);
     string::set_over(ctx.txn, ctx.db, key, head.as_ref(), &text, form, expiry)?;
-    state_set(ctx, key, &text, expiry);
+    set_effect(ctx, key, &text, expiry);
     ctx.event(Class::STRING, "incrbyfloat", key);
     ctx.reply.bulk(&text);
     Ok(())

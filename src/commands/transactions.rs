@@ -1,5 +1,5 @@
-//! Transactions: MULTI, EXEC, DISCARD, WATCH, UNWATCH. They run other commands
-//! or decide when those run, so the executor carries them out; here are their rows.
+//! Transactions: the table rows of MULTI, EXEC, DISCARD, WATCH, UNWATCH. The executor runs
+//! them, because they run or queue other commands.
 
 use super::{Command, Flags, KeyFlags, KeySpec, Own};
 use crate::commands::table::spec::Group;

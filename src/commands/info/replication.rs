@@ -1,4 +1,4 @@
-//! The INFO section about replication: Redis' fields, and how far each side is.
+//! The INFO section about replication: Redis' fields and the progress of both sides.
 
 use super::super::replication::offset;
 use super::Text;
@@ -29,7 +29,7 @@ pub(super) fn replication(text: &mut Text, server: &Server) {
     history(text, server);
 }
 
-/// Seconds from a time to another, −1 if the first never was.
+/// Seconds from `then_ms` to `now_ms`; −1 if `then_ms` is 0 (never).
 fn seconds_since(then_ms: u64, now_ms: u64) -> i64 {
     match then_ms {
         0 => -1,
@@ -57,7 +57,8 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
         let keys = link.sync_keys.load(Ordering::Relaxed);
         let here = link.sync_keys_here.load(Ordering::Relaxed);
         let read = link.sync_bytes_here.load(Ordering::Relaxed);
-        // How many bytes a Kedis sends is known at the end, and how many keys a Redis.
+        // A Kedis master announces the number of keys, a Redis master the number of bytes;
+        // the other total is unknown until the end.
         let (total, left, percent) = match link.sync_bytes.load(Ordering::Relaxed) {
             0 => (-1, -1, here as f64 / keys.max(1) as f64),
             total => {
