@@ -1,4 +1,4 @@
-//! Keyspace notifications: every command tells of its keys what Redis tells.
+//! Keyspace notifications: every command causes the same events as in Redis.
 
 mod every;
 
@@ -275,7 +275,7 @@ fn command(line: &str) -> Vec<Vec<u8>> {
 
 /// Channel and message of each event since the last call.
 fn events(listener: &mut Conn, client: &mut Conn) -> Vec<(String, String)> {
-    // What one client causes comes in order: so all is there before this is.
+    // The messages that one client causes are in order, so all events precede this one.
     client.must("PUBLISH end-of-events x");
     let mut events = Vec::new();
     loop {
@@ -331,7 +331,7 @@ fn keys_tell_that_they_expired_whoever_finds_out() {
     assert_eq!(events(&mut listener, &mut client), [expired]);
 }
 
-/// Nothing is told of what was taken back, and only the chosen classes are told of.
+/// There are no events of failed commands, and only those of the chosen classes.
 #[test]
 fn only_what_happened_and_was_asked_for_is_told() {
     let server = Server::start(&[]);

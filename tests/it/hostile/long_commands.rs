@@ -1,4 +1,4 @@
-//! Commands that take long or are wide, and who is served meanwhile.
+//! Commands that take long or have many arguments, while other clients are served.
 
 use crate::support::{Conn, Server, Value, args, wait_for};
 
@@ -71,8 +71,8 @@ fn many_keys_are_made_in_slices() {
     assert_eq!(other.must("GET q:1"), Value::bulk("value:1"));
 }
 
-/// Whether another client's SET is answered before a request that came first; and
-/// what that is answered.
+/// Sends `request`, then a SET on another connection. Returns whether the SET got its reply
+/// first, and the reply of `request`.
 fn race(asker: &mut Conn, other: &mut Conn, request: &[&str]) -> (bool, Value) {
     let socket = asker.writer();
     asker.send(request).unwrap();
@@ -96,7 +96,7 @@ fn the_first_rank_in_a_large_set_holds_up_nobody_else() {
     let load: Vec<_> = (0..MEMBERS).step_by(1000).map(zadd).collect();
     asker.pipeline(&load);
     let overtaken = (0..5).any(|n| {
-        // Nobody has asked for a rank in this one.
+        // A new copy, which has no rank index yet.
         other.must(&format!("COPY z z{n}"));
         let last = format!("m{}", MEMBERS - 1);
         let (early, rank) = race(&mut asker, &mut other, &["ZRANK", &format!("z{n}"), &last]);
@@ -106,8 +106,7 @@ fn the_first_rank_in_a_large_set_holds_up_nobody_else() {
     assert!(overtaken, "ZRANK held up the others of its thread");
 }
 
-/// All clients are on one thread; were KEYS run there, its reply would come
-/// before any other.
+/// All clients are on one IO thread. If KEYS ran there, its reply would always come first.
 #[test]
 fn a_walk_over_many_keys_holds_up_nobody_else() {
     let server = Server::start(&["--io-threads", "1"]);

@@ -1,7 +1,7 @@
-//! The events of every command on a key that is not there, that holds a value of each
-//! type, and where nothing changes: compared with the oracle's.
+//! The events of every command on a missing key, on a value of each type, and without a
+//! change, compared with the oracle's.
 //!
-//! Each line is run with each of the keys on the same data set.
+//! Each line runs with each of the keys on the same data set.
 
 use super::{events, listener};
 use crate::support::{Conn, Server, Value, args, oracle};
@@ -347,10 +347,10 @@ EVAL return(1) 1 {k}
 WATCH {k}
 "#;
 
-/// A key that is not there, and one of each type; two strings, and one with a time.
+/// A missing key, and one of each type; also a number and a key with an expiry.
 const KEYS: [&str; 9] = ["none", "s", "n", "exp", "l", "h", "t", "z", "st"];
 
-/// What the keys hold.
+/// The commands that create the data set.
 const DATA: [&str; 15] = [
     "DEL none s n exp l h t z st d w_a",
     "SET s string",
@@ -369,7 +369,7 @@ const DATA: [&str; 15] = [
     "SET exp x EX 1000",
 ];
 
-/// What the oracle of 7.0 does not tell of: a consumer that XCLAIM makes (7.2).
+/// An event that the oracle (7.0) does not have for a consumer that XCLAIM creates (7.2).
 const NEWER: &str = "xgroup-createconsumer";
 
 fn words(line: &str) -> Vec<Vec<u8>> {
@@ -413,7 +413,8 @@ fn on_no_key_other_types_and_without_change() {
                     heard.retain(|(channel, _)| !channel.ends_with(NEWER));
                 }
                 if line.starts_with("SORT") {
-                    // In the order of the members of a set, which is each server's own.
+                    // The order of events follows the order of the set, which differs between
+                    // servers.
                     heard.sort();
                 }
                 client.must("UNWATCH");
@@ -431,7 +432,7 @@ fn on_no_key_other_types_and_without_change() {
     assert!(lines > 2500 && told > 800, "{lines} lines, {told} events");
 }
 
-/// Names of the commands of which COMMAND says this.
+/// The names of the commands whose COMMAND reply fits.
 fn commands(client: &mut Conn, is_said: impl Fn(&[Value]) -> bool) -> BTreeSet<String> {
     let all = client.must("COMMAND");
     let all = all.items().iter().map(Value::items);
@@ -439,8 +440,8 @@ fn commands(client: &mut Conn, is_said: impl Fn(&[Value]) -> bool) -> BTreeSet<S
     such.map(|said| said[0].text()).collect()
 }
 
-/// Commands whose keys are channels, which run scripts, or which are for developers and
-/// other servers.
+/// Commands whose keys are channels, that run scripts, or that are for developers and other
+/// servers.
 const NO_KEYS: [&str; 10] = [
     "pfdebug",
     "spublish",
