@@ -3,7 +3,7 @@
 //! | file | what it is for |
 //! |---|---|
 //! | [`table`] | what a row of a command table says, and all tables together |
-//! | [`error`] | what clients see when a command fails, each text once |
+//! | [`error`] | the error type of commands, and common error texts |
 //! | [`args`] | reading numbers and options from arguments |
 //!
 //! To add a command: write its handler, add one row to the family's table.

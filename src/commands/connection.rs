@@ -25,7 +25,7 @@ const HELLO_BEFORE_AUTH: Error = Error::text(
 const BAD_CLIENT_NAME: Error =
     Error::text("ERR Client names cannot contain spaces, newlines or special characters.");
 
-/// Whether a text may stand in a line of CLIENT LIST.
+/// Whether a text is allowed in a line of CLIENT LIST: no blanks, no control characters.
 pub fn is_plain(text: &[u8]) -> bool {
     text.iter().all(u8::is_ascii_graphic)
 }

@@ -173,7 +173,7 @@ fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: u64) -> CmdResult {
 
 const RESTORED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))];
 
-/// RESTORE under a name.
+/// The row of RESTORE under this name.
 const fn restore_row(name: &'static str) -> Command {
     Command::write(name, -4, restore)
         .syntax(

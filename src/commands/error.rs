@@ -1,4 +1,4 @@
-//! Error replies of commands, each text once.
+//! The error type of commands, with the texts of common error replies.
 
 use crate::storage::StorageError;
 use crate::types::OpError;

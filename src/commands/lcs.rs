@@ -46,7 +46,7 @@ impl Wanted {
     }
 }
 
-/// The handler.
+/// The handler of LCS.
 pub fn lcs(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     // The lengths are checked first, so that no value is read for which the table would
     // be too large.

@@ -23,8 +23,8 @@ use crate::types::OpError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The word of `REPLCONF capa` by which a replica says that it reads rows of
-/// this format version.
+/// The value of `REPLCONF capa` with which a replica announces that it reads rows of this
+/// format version.
 pub fn dialect() -> String {
     format!("{DIALECT}{ROWS_VERSION}")
 }

@@ -65,7 +65,7 @@ fn command_names() -> Vec<&'static str> {
     registry().names()
 }
 
-/// Letters of the flags, as they stand in a line.
+/// Letters of the flags, in the order of Redis.
 const FLAG_LETTERS: [(ClientFlags, char); 12] = [
     (ClientFlags::REPLICA, 'S'),
     (ClientFlags::MASTER, 'M'),

@@ -1,5 +1,4 @@
-//! ACL categories: most follow from a command's group and flags, the rest
-//! stands in its row.
+//! ACL categories: most follow from a command's group and flags, the others are in its row.
 
 use super::super::{Command, Flags, Handler};
 use crate::commands::table::spec::Group;

@@ -117,7 +117,7 @@ fn theirs(fields: &[&'static str]) -> Row {
     ])
 }
 
-/// Every row in the registry, with the name of its container.
+/// All rows of the registry, subcommands included.
 fn all() -> Vec<&'static Registered> {
     registry()
         .iter()

@@ -193,7 +193,7 @@ fn digests_see_values_and_not_their_form() {
     assert_ne!(client.run("debug digest"), digest);
     client.run("sadd a 1");
     assert_eq!(client.run("debug digest"), digest);
-    // The same members in rows of their own.
+    // The same members, now with a row each.
     for n in 0..200 {
         client.run(&format!("sadd a m{n}"));
         client.run(&format!("zadd z {n} m{n}"));
@@ -580,7 +580,7 @@ fn keys_of_commands() {
         ("command getkeys zunionstore t 2 a b", &["t", "a", "b"]),
         ("command getkeys sort a by x store b", &["a", "b"]),
         ("command getkeys memory usage k", &["k"]),
-        // Scripts may name no keys, whatever number they give.
+        // EVAL may have no keys, whatever its number of keys is.
         ("command getkeys eval return 1 k", &["k"]),
         ("command getkeys eval return 0 k", &[]),
         ("command getkeys eval return 5 k", &[]),

@@ -7,7 +7,7 @@ use crate::sys::clock;
 use crate::sys::supervisor::Supervisor;
 use std::sync::atomic::Ordering;
 
-/// Bits of Redis' access clock, in seconds.
+/// Width of Redis' LRU clock, which counts seconds, in bits.
 const LRU_CLOCK_BITS: u32 = 24;
 
 pub(super) fn server(text: &mut Text, server: &Server) {
