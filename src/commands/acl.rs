@@ -303,25 +303,22 @@ const SUBCOMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "7.0.0",
-            "Says whether a user may run a command",
+            "Returns whether a user may run a command",
         ),
     row(
         Command::session("genpass", -2, genpass).syntax("[bits:int]"),
         OPEN,
-        "Makes a password",
+        "Generates a password",
     ),
     row(
         Command::session("getuser", 3, getuser)
             .syntax("username")
             .history(&[
-                ("6.2.0", "Says which channels"),
-                (
-                    "7.0.0",
-                    "Says keys and channels as rules, and has selectors",
-                ),
+                ("6.2.0", "Added the channels"),
+                ("7.0.0", "Keys and channels are rules; added the selectors"),
             ]),
         ADMIN,
-        "Returns what a user may do",
+        "Returns the rules of a user",
     ),
     row(
         Command::session("help", 2, help),
@@ -343,7 +340,7 @@ const SUBCOMMANDS: &[Command] = &[
             .syntax("[operation=(count:int|RESET)]")
             .history(&[("7.2.0", "Entries have numbers and times")]),
         ADMIN,
-        "Returns what users were refused",
+        "Returns the denied commands and logins",
     ),
     row(
         Command::session("save", 2, no_file),
@@ -359,7 +356,7 @@ const SUBCOMMANDS: &[Command] = &[
             ])
             .secret(secrets::of_acl_setuser),
         ADMIN,
-        "Makes or changes a user",
+        "Creates or changes a user",
     ),
     row(
         Command::session("users", 2, users),

@@ -148,14 +148,14 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Bitmap,
             "2.2.0",
-            "Sets or clears one bit of a string, which grows to hold it, and answers what it \
-             was",
+            "Sets or clears one bit of a string, extends the string if needed, and returns the \
+             old bit",
         ),
     Command::read("getbit", 3, getbit)
         .syntax("key offset:int")
         .flags(Flags::FAST)
         .keys(READS)
-        .doc(Group::Bitmap, "2.2.0", "Answers one bit of a string"),
+        .doc(Group::Bitmap, "2.2.0", "Returns one bit of a string"),
     Command::read("bitcount", -2, bitcount)
         .syntax("key [range=(start:int end:int [unit=(BYTE|BIT)@7.0.0])]")
         .complexity("O(N), N: the length of the string")
@@ -190,7 +190,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Bitmap,
             "2.6.0",
-            "Combines strings bit by bit and keeps the result under another key",
+            "Combines strings bit by bit and stores the result in another key",
         ),
 ];
 

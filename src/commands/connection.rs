@@ -225,7 +225,7 @@ pub const COMMANDS: &[Command] = &[
     Command::session("echo", 2, echo)
         .syntax("message")
         .flags(SMALL)
-        .doc(Group::Connection, "1.0.0", "Answers its argument"),
+        .doc(Group::Connection, "1.0.0", "Returns its argument"),
     Command::session("hello", -1, hello)
         .syntax(
             "[arguments=(protover:int [AUTH auth=(username password)] \
@@ -242,7 +242,7 @@ pub const COMMANDS: &[Command] = &[
     Command::session("ping", -1, ping)
         .syntax("[message]")
         .flags(Flags::FAST.union(Flags::SENTINEL).union(Flags::SUBSCRIBED))
-        .doc(Group::Connection, "1.0.0", "Answers PONG, or its argument"),
+        .doc(Group::Connection, "1.0.0", "Returns PONG, or its argument"),
     Command::session("quit", -1, quit).flags(LAST).doc(
         Group::Connection,
         "1.0.0",
@@ -251,7 +251,7 @@ pub const COMMANDS: &[Command] = &[
     Command::session("reset", 1, reset).flags(LAST).doc(
         Group::Connection,
         "6.2.0",
-        "Puts the connection back to how it was when it was new",
+        "Resets the state of the connection to that of a new one",
     ),
     Command::session("select", 2, select)
         .syntax("index:int")

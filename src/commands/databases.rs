@@ -96,8 +96,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "1.0.0",
-            "Says how many keys the DB has, those included whose time is over but that nobody \
-             has met yet",
+            "Returns how many keys the DB has; expired keys count until the server removes them",
         ),
     Command::write("flushdb", -1, flushdb)
         .syntax("[flush-type=(ASYNC@4.0.0|SYNC@6.2.0)]")

@@ -439,7 +439,7 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("error", 3, error),
         ADMIN,
-        "Answers an error",
+        "Returns an error",
     ),
     row(
         Command::session("help", 2, help),
@@ -464,7 +464,7 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::read("object", 3, object).keys(&[KeySpec::at(2, KeyFlags::RO)]),
         ADMIN.union(Flags::NO_TOUCH),
-        "Says how a value is kept",
+        "Returns how a value is stored",
     ),
     row(
         Command::session("pause-cron", 3, accept),
@@ -479,7 +479,7 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("protocol", 3, protocol),
         ADMIN,
-        "Answers a value of a type of the protocol",
+        "Returns a value of a type of the protocol",
     ),
     row(
         Command::session("quicklist-packed-threshold", 3, accept),
@@ -504,7 +504,7 @@ const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("set-disable-deny-scripts", 3, set_disable_deny_scripts),
         ADMIN,
-        "Lets scripts run commands that they may not",
+        "Allows scripts to run commands that are denied to them",
     ),
     row(
         Command::session(
@@ -513,7 +513,7 @@ const SUBCOMMANDS: &[Command] = &[
             set_skip_checksum_validation,
         ),
         ADMIN,
-        "Lets RESTORE take payloads with a wrong checksum",
+        "Makes RESTORE accept payloads with a wrong checksum",
     ),
     row(
         Command::session("sleep", 3, sleep),

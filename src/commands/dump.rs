@@ -201,19 +201,19 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "2.6.0",
-            "Returns a value as a payload that RESTORE takes, here or elsewhere",
+            "Returns a value as a payload for RESTORE, on this or another server",
         ),
     restore_row("restore").doc(
         Group::Generic,
         "2.6.0",
-        "Makes a key of a payload that DUMP returned, here or elsewhere",
+        "Creates a key from a payload of DUMP, of this or another server",
     ),
     restore_row("restore-asking")
         .flags(Flags::DENYOOM.union(Flags::ASKING))
         .doc(
             Group::Server,
             "3.0.0",
-            "RESTORE, as the nodes of a cluster call it",
+            "RESTORE under the name that cluster nodes use",
         ),
 ];
 

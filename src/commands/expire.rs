@@ -221,7 +221,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "1.0.0",
-            "Lets a key expire after some seconds",
+            "Sets when a key expires, in seconds from now",
         ),
     Command::write("pexpire", -3, pexpire)
         .syntax("key milliseconds:int [condition=(NX|XX|GT|LT)@7.0.0]")
@@ -232,7 +232,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "2.6.0",
-            "Lets a key expire after some milliseconds",
+            "Sets when a key expires, in milliseconds from now",
         ),
     Command::write("expireat", -3, expireat)
         .syntax("key unix-time-seconds:time [condition=(NX|XX|GT|LT)@7.0.0]")
@@ -243,7 +243,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "1.2.0",
-            "Lets a key expire at a Unix time in seconds",
+            "Sets when a key expires, as a Unix time in seconds",
         ),
     Command::write("pexpireat", -3, pexpireat)
         .syntax("key unix-time-milliseconds:time [condition=(NX|XX|GT|LT)@7.0.0]")
@@ -254,35 +254,35 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "2.6.0",
-            "Lets a key expire at a Unix time in milliseconds",
+            "Sets when a key expires, as a Unix time in milliseconds",
         ),
     Command::write("persist", 2, persist)
         .syntax("key")
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
-        .doc(Group::Generic, "2.2.0", "Takes a key's expiry away"),
+        .doc(Group::Generic, "2.2.0", "Removes the expiry of a key"),
     Command::read("ttl", 2, ttl)
         .syntax("key")
-        .history(&[("2.8.0", "Answers -2 if there is no key")])
+        .history(&[("2.8.0", "Returns -2 if there is no key")])
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(READ)
         .categories(&["keyspace"])
         .doc(
             Group::Generic,
             "1.0.0",
-            "Says in how many seconds a key expires",
+            "Returns in how many seconds a key expires",
         ),
     Command::read("pttl", 2, pttl)
         .syntax("key")
-        .history(&[("2.8.0", "Answers -2 if there is no key")])
+        .history(&[("2.8.0", "Returns -2 if there is no key")])
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(READ)
         .categories(&["keyspace"])
         .doc(
             Group::Generic,
             "2.6.0",
-            "Says in how many milliseconds a key expires",
+            "Returns in how many milliseconds a key expires",
         ),
     Command::read("expiretime", 2, expiretime)
         .syntax("key")
@@ -292,7 +292,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "7.0.0",
-            "Says when a key expires, as a Unix time in seconds",
+            "Returns when a key expires, as a Unix time in seconds",
         ),
     Command::read("pexpiretime", 2, pexpiretime)
         .syntax("key")
@@ -302,6 +302,6 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "7.0.0",
-            "Says when a key expires, as a Unix time in milliseconds",
+            "Returns when a key expires, as a Unix time in milliseconds",
         ),
 ];

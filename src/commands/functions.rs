@@ -511,7 +511,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
         sub(
             Command::session("stats", 2, stats),
             Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
-            "Says which function runs",
+            "Returns which function runs",
         ),
     ],
 )

@@ -271,13 +271,13 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Hash,
             "2.0.0",
-            "Removes fields; without any left, the hash goes too",
+            "Removes fields, and the key with the last one",
         ),
     Command::read("hexists", 3, hexists)
         .syntax("key field")
         .flags(Flags::FAST)
         .keys(METADATA)
-        .doc(Group::Hash, "2.0.0", "Tells whether a hash has a field"),
+        .doc(Group::Hash, "2.0.0", "Returns whether a hash has a field"),
     Command::read("hget", 3, hget)
         .syntax("key field")
         .flags(Flags::FAST)
@@ -335,7 +335,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Hash,
             "6.2.0",
-            "Draws fields at random, different ones or (count below 0) with repeats",
+            "Returns random fields, different ones or (count below 0) with repeats",
         ),
     Command::read("hscan", -3, hscan)
         .syntax("key cursor:int [MATCH pattern] [COUNT count:int] [NOVALUES@7.4.0]")
@@ -345,7 +345,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Hash,
             "2.8.0",
-            "Walks over fields and values, a part with each call",
+            "Iterates over fields and values, a part with each call",
         ),
     Command::write("hset", -4, hset)
         .syntax("key data=(field value)...")
@@ -370,7 +370,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Hash,
             "3.2.0",
-            "Tells how many bytes the value of a field has",
+            "Returns the length of the value of a field in bytes",
         ),
     Command::read("hvals", 2, hvals)
         .syntax("key")

@@ -223,7 +223,7 @@ const SUBCOMMANDS: &[Command] = &[
             .complexity("O(N), N: events")
             .flags(ADMIN),
         "2.8.13",
-        "Says what the slow events suggest",
+        "Returns advice from the slow events",
     ),
     row(
         Command::session("graph", 3, graph)
@@ -231,7 +231,7 @@ const SUBCOMMANDS: &[Command] = &[
             .complexity("O(N), N: entries of the event, at most 160")
             .flags(ADMIN),
         "2.8.13",
-        "Draws the slow events of a class",
+        "Returns a graph of the slow events of a class",
     ),
     row(
         Command::session("help", 2, help).flags(HELPS),
@@ -267,7 +267,7 @@ const SUBCOMMANDS: &[Command] = &[
             .complexity("O(N), N: events")
             .flags(ADMIN),
         "2.8.13",
-        "Forgets slow events",
+        "Deletes the recorded slow events",
     ),
 ];
 

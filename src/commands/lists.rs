@@ -442,7 +442,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::List,
             "1.0.0",
-            "Pushes items at the head of a list, which is made if need be",
+            "Pushes items at the head of a list, and creates it if absent",
         ),
     Command::write("lpushx", -3, lpushx)
         .syntax("key element...")
@@ -508,7 +508,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::List,
             "1.0.0",
-            "Pushes items at the tail of a list, which is made if need be",
+            "Pushes items at the tail of a list, and creates it if absent",
         ),
     Command::write("rpushx", -3, rpushx)
         .syntax("key element...")

@@ -278,7 +278,7 @@ const fn row(command: Command, summary: &'static str) -> Command {
 const SUBCOMMANDS: &[Command] = &[
     row(
         Command::session("doctor", 2, doctor),
-        "Says what the memory figures suggest",
+        "Returns advice from the memory figures",
     ),
     row(
         Command::session("help", 2, help).flags(Flags::LOADING.union(Flags::STALE)),
@@ -290,11 +290,11 @@ const SUBCOMMANDS: &[Command] = &[
     ),
     row(
         Command::session("purge", 2, purge),
-        "Gives unused pages back to the system",
+        "Returns unused pages to the system",
     ),
     row(
         Command::session("stats", 2, stats),
-        "Returns what the server's memory goes to",
+        "Returns the memory use of the server by purpose",
     ),
     row(
         Command::read("usage", -3, usage)

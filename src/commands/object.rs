@@ -130,7 +130,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .doc(
                 Group::Generic,
                 "2.2.3",
-                "Says what Redis would call the form of a value",
+                "Returns the name of the encoding that Redis would use for the value",
             ),
         Command::read("freq", 3, freq)
             .syntax("key")
@@ -140,7 +140,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .doc(
                 Group::Generic,
                 "4.0.0",
-                "Says how often a key was used lately, as a logarithm",
+                "Returns the logarithmic access frequency of a key",
             ),
         Command::read("idletime", 3, idletime)
             .syntax("key")
@@ -150,7 +150,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .doc(
                 Group::Generic,
                 "2.2.3",
-                "Says for how many seconds a key was not used",
+                "Returns for how many seconds a key was not accessed",
             ),
         Command::read("refcount", 3, refcount)
             .syntax("key")
@@ -160,7 +160,7 @@ pub const COMMANDS: &[Command] = &[Command::container(
             .doc(
                 Group::Generic,
                 "2.2.3",
-                "Says how often Redis would share the value: small numbers without end",
+                "Returns the reference count that Redis would have for the value",
             ),
         Command::session("help", 2, help)
             .flags(Flags::LOADING.union(Flags::STALE))
@@ -171,5 +171,5 @@ pub const COMMANDS: &[Command] = &[Command::container(
 .doc(
     Group::Generic,
     "2.2.3",
-    "How values are kept and how often they are used",
+    "Commands about the encoding and the accesses of values",
 )];

@@ -514,7 +514,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "6.2.0",
-            "Lets a replica that has everything take over as master",
+            "Hands the role of the master over to a replica that has caught up",
         ),
     Command::session("psync", -3, psync)
         .syntax("replicationid offset:int [FAILOVER]")
@@ -529,7 +529,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "2.8.0",
-            "Asks a master to feed this connection from a position on",
+            "Requests the replication stream from a position on",
         ),
     Command::session("replconf", -1, replconf)
         .syntax("[data=(option value)...]")
@@ -537,7 +537,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "3.0.0",
-            "Tells a master about the replica at the other end",
+            "Sets properties of a replica's connection to its master",
         ),
     Command::session("replicaof", 3, replicaof)
         .syntax("args=(host-port=(host port:int)|no-one=(NO ONE))")
@@ -559,7 +559,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "2.8.12",
-            "Says whether the server is a master or a replica, and how replication stands",
+            "Returns the role of the server and the state of its replication",
         ),
     Command::session("sync", 1, sync)
         .complexity("O(B), B: bytes of the snapshot")
@@ -572,7 +572,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "1.0.0",
-            "Asks a master for an RDB file of the data set, and for the stream after it",
+            "Requests an RDB file of the data set, and the stream after it",
         ),
     Command::session("wait", 3, wait)
         .syntax("numreplicas:int timeout:int")
@@ -581,7 +581,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "3.0.0",
-            "Waits until so many replicas have what this client wrote",
+            "Waits until a number of replicas have the writes of this client",
         ),
     Command::session("waitaof", 4, waitaof)
         .syntax("numlocal:int numreplicas:int timeout:int")
@@ -590,8 +590,8 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "7.2.0",
-            "Waits until what this client wrote is on the disk here, or on those of so many \
-             replicas",
+            "Waits until the writes of this client are on the disk of this server, of a number \
+             of replicas, or both",
         ),
     Command::session("slaveof", 3, replicaof)
         .syntax("args=(host-port=(host port:int)|no-one=(NO ONE))")

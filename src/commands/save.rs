@@ -377,7 +377,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "1.0.0",
-            "Makes a copy of the database in the background, with RDB as a file for Redis",
+            "Copies the database in the background, with RDB as a file for Redis",
         ),
     Command::session("lastsave", 1, lastsave)
         .flags(Flags::FAST.union(Flags::LOADING).union(Flags::STALE))
@@ -390,5 +390,5 @@ pub const COMMANDS: &[Command] = &[
     Command::session("save", 1, save)
         .complexity("O(F), F: the files of the DBs")
         .flags(SAVING.union(Flags::NO_MULTI))
-        .doc(Group::Server, "1.0.0", "Makes a copy of the database"),
+        .doc(Group::Server, "1.0.0", "Copies the database"),
 ];

@@ -145,7 +145,7 @@ pub const COMMANDS: &[Command] = &[Command::read("scan", -2, scan)
     .doc(
         Group::Generic,
         "2.8.0",
-        "Walks over the keys, some with every call",
+        "Iterates over the keys, a part with each call",
     )];
 
 #[cfg(test)]

@@ -250,7 +250,7 @@ pub const COMMANDS: &[Command] = &[
                     .complexity("O(N), N: scripts asked for"),
                 Flags::NOSCRIPT,
                 "2.6.0",
-                "Says which scripts are cached",
+                "Returns which scripts are cached",
             ),
             sub(
                 Command::session("flush", -2, flush)
@@ -259,7 +259,7 @@ pub const COMMANDS: &[Command] = &[
                     .history(&[("6.2.0", "Added `ASYNC` and `SYNC`")]),
                 Flags::NOSCRIPT,
                 "2.6.0",
-                "Forgets all cached scripts",
+                "Removes all cached scripts",
             ),
             sub(
                 Command::session("help", 2, help),

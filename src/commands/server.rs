@@ -121,11 +121,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("lolwut", -1, lolwut)
         .syntax("[VERSION version:int]")
         .flags(Flags::FAST)
-        .doc(
-            Group::Server,
-            "5.0.0",
-            "Draws something and names the version",
-        ),
+        .doc(Group::Server, "5.0.0", "Shows computer art and the version"),
     Command::session("monitor", 1, monitor)
         .flags(
             Flags::ADMIN

@@ -328,7 +328,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "1.0.0",
-            "Lists what the first set has and no other",
+            "Returns the members of the first set that no other set has",
         ),
     Command::write("sdiffstore", -3, sdiffstore)
         .syntax("destination:key key...")
@@ -340,7 +340,11 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key...")
         .complexity("O(N K), N: members of the smallest set, K: sets")
         .keys(READ_ALL)
-        .doc(Group::Set, "1.0.0", "Lists what all the sets have"),
+        .doc(
+            Group::Set,
+            "1.0.0",
+            "Returns the members that all the sets have",
+        ),
     Command::read("sintercard", -3, sintercard)
         .syntax("numkeys:int key... [LIMIT limit:int]")
         .complexity("O(N K), N: members of the smallest set, K: sets")
@@ -348,7 +352,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "7.0.0",
-            "Counts what all the sets have, up to a limit",
+            "Counts the members that all the sets have, up to a limit",
         ),
     Command::write("sinterstore", -3, sinterstore)
         .syntax("destination:key key...")
@@ -360,7 +364,7 @@ pub const COMMANDS: &[Command] = &[
         .syntax("key member")
         .flags(Flags::FAST)
         .keys(METADATA)
-        .doc(Group::Set, "1.0.0", "Tells whether a set has a member"),
+        .doc(Group::Set, "1.0.0", "Returns whether a set has a member"),
     Command::read("smembers", 2, smembers)
         .syntax("key")
         .complexity("O(N), N: members of the set")
@@ -374,7 +378,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "6.2.0",
-            "Tells of each of several members whether a set has it",
+            "Returns for each of several members whether a set has it",
         ),
     Command::write("smove", 4, smove)
         .places(3)
@@ -391,7 +395,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "1.0.0",
-            "Draws members at random and removes them",
+            "Removes random members and returns them",
         ),
     Command::read("srandmember", -2, srandmember)
         .syntax("key [count:int@2.6.0]")
@@ -401,7 +405,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "1.0.0",
-            "Draws members at random, different ones or (count below 0) with repeats",
+            "Returns random members, different ones or (count below 0) with repeats",
         ),
     Command::write("srem", -3, srem)
         .syntax("key member...")
@@ -412,7 +416,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "1.0.0",
-            "Removes members; without any left, the set goes too",
+            "Removes members, and the key with the last one",
         ),
     Command::read("sscan", -3, sscan)
         .syntax("key cursor:int [MATCH pattern] [COUNT count:int]")
@@ -421,13 +425,17 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Set,
             "2.8.0",
-            "Walks over the members, a part with each call",
+            "Iterates over the members, a part with each call",
         ),
     Command::read("sunion", -2, sunion)
         .syntax("key...")
         .complexity("O(N), N: members of all sets")
         .keys(READ_ALL)
-        .doc(Group::Set, "1.0.0", "Lists what any of the sets has"),
+        .doc(
+            Group::Set,
+            "1.0.0",
+            "Returns the members that at least one of the sets has",
+        ),
     Command::write("sunionstore", -3, sunionstore)
         .syntax("destination:key key...")
         .complexity("O(N), N: members of all sets")

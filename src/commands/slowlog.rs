@@ -81,7 +81,7 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("get", -2, get)
             .syntax("[count:int]")
             .complexity("O(N), N: entries answered")
-            .history(&[("4.0.0", "Answers the address and name of the client")])
+            .history(&[("4.0.0", "Added the address and name of the client")])
             .flags(ADMIN),
         "2.2.12",
         "Returns the newest entries of the slow log",

@@ -266,7 +266,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Stream,
             "5.0.0",
-            "Adds an entry to a stream, which is made if need be",
+            "Adds an entry to a stream, and creates it if absent",
         ),
     Command::write("xdel", -3, xdel)
         .syntax("key id...")
@@ -291,7 +291,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Stream,
             "5.0.0",
-            "Returns the entries between two ids",
+            "Returns the entries between two IDs",
         ),
     Command::read("xrevrange", -4, xrevrange)
         .syntax("key end start [COUNT count:int]")
@@ -301,7 +301,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Stream,
             "5.0.0",
-            "Returns the entries between two ids, the last one first",
+            "Returns the entries between two IDs, the last one first",
         ),
     Command::write("xsetid", -3, xsetid)
         .syntax(
@@ -314,7 +314,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Stream,
             "5.0.0",
-            "Sets what a stream has for its last id and for its counters",
+            "Sets the last ID and the counters of a stream",
         ),
     Command::write("xtrim", -4, xtrim)
         .syntax(

@@ -482,23 +482,23 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "2.0.0",
-            "Puts bytes behind a string; makes it if it does not exist",
+            "Appends bytes to a string, and creates it if absent",
         ),
     Command::write("decr", 2, decr)
         .syntax("key")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
-        .doc(Group::String, "1.0.0", "Counts a whole number down by one"),
+        .doc(Group::String, "1.0.0", "Decrements an integer by one"),
     Command::write("decrby", 3, decrby)
         .syntax("key decrement:int")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
-        .doc(Group::String, "1.0.0", "Subtracts from a whole number"),
+        .doc(Group::String, "1.0.0", "Subtracts from an integer"),
     Command::read("get", 2, get)
         .syntax("key")
         .flags(Flags::FAST)
         .keys(READ)
-        .doc(Group::String, "1.0.0", "Answers the string at a key"),
+        .doc(Group::String, "1.0.0", "Returns the string at a key"),
     Command::write("getdel", 2, getdel)
         .syntax("key")
         .flags(Flags::FAST)
@@ -509,7 +509,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "6.2.0",
-            "Answers the string at a key and deletes the key",
+            "Returns the string at a key and deletes the key",
         ),
     Command::write("getex", -2, getex)
         .syntax(
@@ -521,7 +521,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "6.2.0",
-            "Answers the string at a key and changes when the key expires",
+            "Returns the string at a key and changes when the key expires",
         ),
     Command::read("getrange", 4, getrange)
         .syntax("key start:int end:int")
@@ -530,7 +530,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "2.4.0",
-            "Answers the part of a string between two positions",
+            "Returns the part of a string between two positions",
         ),
     Command::write("getset", 3, getset)
         .syntax("key value")
@@ -539,23 +539,23 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "1.0.0",
-            "Sets a key and answers the string it held before",
+            "Sets a key and returns the string that it held before",
         ),
     Command::write("incr", 2, incr)
         .syntax("key")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
-        .doc(Group::String, "1.0.0", "Counts a whole number up by one"),
+        .doc(Group::String, "1.0.0", "Increments an integer by one"),
     Command::write("incrby", 3, incrby)
         .syntax("key increment:int")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
-        .doc(Group::String, "1.0.0", "Adds to a whole number"),
+        .doc(Group::String, "1.0.0", "Adds to an integer"),
     Command::write("incrbyfloat", 3, incrbyfloat)
         .syntax("key increment:double")
         .flags(FAST_GROWTH)
         .keys(UPDATE)
-        .doc(Group::String, "2.6.0", "Adds to a number with a fraction"),
+        .doc(Group::String, "2.6.0", "Adds to a floating point number"),
     Command::read("lcs", -3, super::lcs::lcs)
         .syntax(
             "key1:key key2:key#0 [LEN] [IDX] [MINMATCHLEN min-match-len:int] \
@@ -571,7 +571,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "7.0.0",
-            "Finds the longest bytes that two strings have in common, in order",
+            "Finds the longest common subsequence of two strings",
         ),
     Command::read("mget", -2, mget)
         .syntax("key...")
@@ -586,7 +586,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "1.0.0",
-            "Answers the strings at several keys",
+            "Returns the strings at several keys",
         ),
     Command::write("mset", -3, mset)
         .syntax("data=(key value)...")
@@ -680,7 +680,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::String,
             "2.2.0",
-            "Answers how many bytes a string has",
+            "Returns the length of a string in bytes",
         ),
     Command::read("substr", 4, getrange)
         .syntax("key start:int end:int")

@@ -541,7 +541,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::SortedSet,
             "1.2.0",
-            "Adds to the score of a member, which is created if need be",
+            "Adds to the score of a member, and creates it if absent",
         ),
     Command::read("zcard", 2, zcard)
         .syntax("key")
@@ -550,13 +550,13 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::SortedSet,
             "1.2.0",
-            "Tells how many members a sorted set has",
+            "Returns how many members a sorted set has",
         ),
     Command::read("zscore", 3, zscore)
         .syntax("key member")
         .flags(Flags::FAST)
         .keys(READS)
-        .doc(Group::SortedSet, "1.2.0", "Tells the score of a member"),
+        .doc(Group::SortedSet, "1.2.0", "Returns the score of a member"),
     Command::read("zmscore", -3, zmscore)
         .syntax("key member...")
         .complexity("O(N), N: members named")
@@ -565,7 +565,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::SortedSet,
             "6.2.0",
-            "Tells the scores of several members",
+            "Returns the scores of several members",
         ),
     Command::read("zrank", -3, zrank)
         .syntax("key member [WITHSCORE]")
@@ -576,7 +576,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::SortedSet,
             "2.0.0",
-            "Tells how many members have less than a member",
+            "Returns how many members come before a member",
         ),
     Command::read("zrevrank", -3, zrevrank)
         .syntax("key member [WITHSCORE]")
@@ -587,7 +587,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::SortedSet,
             "2.0.0",
-            "Tells how many members have more than a member",
+            "Returns how many members come after a member",
         ),
     Command::write("zrem", -3, zrem)
         .places(3)

@@ -43,11 +43,11 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
     let next = server.engine.binlog.range().next_position;
     let phase = link.phase();
     let up = phase == LinkPhase::Connected;
-    let heard = seconds_since(link.heard_ms.load(Ordering::Relaxed), now_ms);
+    let last_io = seconds_since(link.heard_ms.load(Ordering::Relaxed), now_ms);
     text.field("master_host", &master.host);
     text.field("master_port", master.port);
     text.field("master_link_status", if up { "up" } else { "down" });
-    text.field("master_last_io_seconds_ago", if up { heard } else { -1 });
+    text.field("master_last_io_seconds_ago", if up { last_io } else { -1 });
     let syncing = phase == LinkPhase::Sync;
     text.field("master_sync_in_progress", u8::from(syncing));
     let (next, read) = link.stream().unwrap_or((next, next));
@@ -71,7 +71,7 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: u64) {
         text.field("master_sync_left_bytes", left);
         let percent = percent * 100.0;
         text.field("master_sync_perc", format_args!("{percent:.2}"));
-        text.field("master_sync_last_io_seconds_ago", heard);
+        text.field("master_sync_last_io_seconds_ago", last_io);
         text.field("master_sync_total_keys", keys);
         text.field("master_sync_read_keys", here);
     }

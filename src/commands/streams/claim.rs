@@ -310,13 +310,13 @@ pub const COMMANDS: &[Command] = &[
         .places(6)
         .syntax("key group consumer min-idle-time start [COUNT count:int] [JUSTID]")
         .complexity("O(N), N: pending entries looked at, at most ten times COUNT")
-        .history(&[("7.0.0", "Answers which entries are deleted")])
+        .history(&[("7.0.0", "The reply lists the deleted entries")])
         .flags(Flags::FAST)
         .keys(&[KeySpec::at(1, KeyFlags::RW.union(KeyFlags::DELETE))])
         .doc(
             Docs::Stream,
             "6.2.0",
-            "Gives a consumer what others were given and have left for some time",
+            "Moves entries that are pending for some time to another consumer",
         ),
     Command::write("xclaim", -6, xclaim)
         .places(6)
@@ -331,6 +331,6 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Docs::Stream,
             "5.0.0",
-            "Gives a consumer entries that another was given",
+            "Moves pending entries to another consumer",
         ),
 ];

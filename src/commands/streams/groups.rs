@@ -401,7 +401,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Docs::Stream,
             "5.0.0",
-            "Acknowledges entries that a consumer of a group was given",
+            "Acknowledges entries, so that they are not pending any more",
         ),
     Command::container(
         "xgroup",
@@ -415,7 +415,7 @@ pub const COMMANDS: &[Command] = &[
                 .history(&[("7.0.0", "Added `ENTRIESREAD`")])
                 .flags(Flags::DENYOOM)
                 .keys(INSERT)
-                .doc(Docs::Stream, "5.0.0", "Makes a group of consumers"),
+                .doc(Docs::Stream, "5.0.0", "Creates a consumer group"),
             Command::write("createconsumer", 5, createconsumer)
                 .places(3)
                 .syntax("key group consumer")
@@ -430,7 +430,7 @@ pub const COMMANDS: &[Command] = &[
                 .doc(
                     Docs::Stream,
                     "5.0.0",
-                    "Removes a consumer from a group, and what it was given",
+                    "Removes a consumer from a group, and its pending entries",
                 ),
             Command::write("destroy", 4, destroy)
                 .syntax("key group")
@@ -450,7 +450,7 @@ pub const COMMANDS: &[Command] = &[
                 .doc(
                     Docs::Stream,
                     "5.0.0",
-                    "Sets how far a group is in its stream",
+                    "Sets the last delivered ID of a group",
                 ),
         ],
     )
@@ -466,6 +466,6 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Docs::Stream,
             "5.0.0",
-            "Returns what a group was given and has not acknowledged",
+            "Returns the pending entries of a group",
         ),
 ];

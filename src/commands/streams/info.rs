@@ -258,13 +258,13 @@ pub const COMMANDS: &[Command] = &[Command::container(
         Command::read("consumers", 4, consumers)
             .syntax("key group")
             .complexity("O(N), N: consumers")
-            .history(&[("7.2.0", "Answers `inactive`; `idle` has another meaning")])
+            .history(&[("7.2.0", "Added `inactive`; `idle` has another meaning")])
             .keys(READ)
             .doc(Docs::Stream, "5.0.0", "Returns the consumers of a group"),
         Command::read("groups", 3, groups)
             .syntax("key")
             .complexity("O(N), N: groups")
-            .history(&[("7.0.0", "Answers `entries-read` and `lag`")])
+            .history(&[("7.0.0", "Added `entries-read` and `lag`")])
             .keys(READ)
             .doc(Docs::Stream, "5.0.0", "Returns the groups of a stream"),
         Command::session("help", 2, xinfo_help)
@@ -277,19 +277,19 @@ pub const COMMANDS: &[Command] = &[Command::container(
                 ("6.0.0", "Added `FULL`"),
                 (
                     "7.0.0",
-                    "Answers `max-deleted-entry-id`, `entries-added`, \
+                    "Added `max-deleted-entry-id`, `entries-added`, \
                      `recorded-first-entry-id`, `entries-read` and `lag`",
                 ),
                 (
                     "7.2.0",
-                    "Answers `active-time`; `seen-time` has another meaning",
+                    "Added `active-time`; `seen-time` has another meaning",
                 ),
             ])
             .keys(READ)
             .doc(
                 Docs::Stream,
                 "5.0.0",
-                "Returns what there is to know of a stream",
+                "Returns the state of a stream; with FULL its entries, groups and consumers too",
             ),
     ],
 )

@@ -480,7 +480,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Docs::Stream,
             "5.0.0",
-            "Returns the entries of streams that come after given ids, and may wait for some",
+            "Returns the entries of streams that come after given IDs, and may wait for some",
         ),
     Command::blocking("xreadgroup", -7, xreadgroup)
         .places(6)
@@ -494,7 +494,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Docs::Stream,
             "5.0.0",
-            "Gives new entries of streams to a consumer of a group, or those that it was given \
-             before",
+            "Delivers new entries of streams to a consumer of a group, or returns its pending \
+             ones",
         ),
 ];

@@ -497,6 +497,6 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::SortedSet,
             "6.2.0",
-            "Stores what the first sorted set has and no other",
+            "Stores the members of the first sorted set that no other has",
         ),
 ];
