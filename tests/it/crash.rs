@@ -356,7 +356,7 @@ fn load_and_kill(
             .collect();
         let fleeting = scope.spawn(|| write_fleeting(&address, fleeting_seed));
         scope.spawn(|| watch_counter(&address, &counter, greatest, &stop));
-        wait_for("the moment to kill", || Instant::now() >= until);
+        wait_for("the time of the kill", || Instant::now() >= until);
         server.kill9();
         stop.store(true, Ordering::Relaxed);
         for writer in working {

@@ -489,11 +489,14 @@ fn a_read_that_meets_a_changed_block_is_told_of() {
     assert_eq!(conn.info_text("storage", "storage_corrupt_files"), name);
     assert_eq!(conn.info_text("storage", "storage_status"), "corrupt");
     let log = server.log();
-    let told = log
+    let warnings = log
         .lines()
         .filter(|line| line.contains("the disk does not give back"));
-    let told: Vec<&str> = told.collect();
-    assert!(told.len() == 1 && told[0].contains(&name), "{told:?}");
+    let warnings: Vec<&str> = warnings.collect();
+    assert!(
+        warnings.len() == 1 && warnings[0].contains(&name),
+        "{warnings:?}"
+    );
 }
 
 /// Changes a byte of a block with rows of keys; returns the name of its table.
@@ -564,8 +567,8 @@ fn a_repair_finds_the_manifest_again() {
             None => fs::remove_file(&current).unwrap(),
             Some(text) => fs::write(&current, text).unwrap(),
         }
-        let told = repair(&server);
-        assert!(told.contains("the database is whole"), "{told}");
+        let output = repair(&server);
+        assert!(output.contains("the database is whole"), "{output}");
         server.spawn();
         assert_has_keys(&server, KEYS);
         server.terminate();
@@ -580,10 +583,10 @@ fn a_repair_finds_the_manifest_again() {
         }
     }
     assert!(!manifest.is_empty());
-    let told = repair(&server);
+    let output = repair(&server);
     assert!(
-        told.contains("lost: what the manifest alone knew"),
-        "{told}"
+        output.contains("lost: what the manifest alone knew"),
+        "{output}"
     );
     server.spawn();
     assert_has_keys(&server, KEYS);
@@ -593,9 +596,9 @@ fn a_repair_finds_the_manifest_again() {
 fn a_repair_leaves_out_what_cannot_be_read_and_says_what() {
     let mut server = stopped(&[]);
     let table = rot(&db(&server));
-    let told = repair(&server);
-    assert!(told.contains("lost: DB 0: what stands from"), "{told}");
-    assert!(told.contains(&table), "{told}");
+    let output = repair(&server);
+    assert!(output.contains("lost: DB 0: what stands from"), "{output}");
+    assert!(output.contains(&table), "{output}");
     server.spawn();
     let mut conn = server.connect();
     let keys = conn.must("DBSIZE").int();
@@ -696,8 +699,8 @@ fn a_rotten_table_is_put_aside_and_writes_go_on() {
     assert!((1..1000).contains(&errors), "{errors}");
     conn.must("BGREWRITEAOF");
     server.terminate();
-    let told = repair(&server);
-    assert!(told.contains("lost: DB 0"), "{told}");
+    let output = repair(&server);
+    assert!(output.contains("lost: DB 0"), "{output}");
     server.spawn();
     let mut conn = server.connect();
     // The lost range includes keys that could still be read one by one.

@@ -5,7 +5,7 @@
 //! both is compared. A sequence that shows a difference is shrunk and printed
 //! as lines for redis-cli.
 //!
-//! - `grammar`: the templates' little language
+//! - `grammar`: the language of the templates
 //! - `families`: the templates, one block per family
 //! - `pools`: the values of a template's `$name`
 //! - `compare`: when two replies count as equal, and the accepted differences

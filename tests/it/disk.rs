@@ -218,8 +218,8 @@ fn one_error_is_over_at_once() {
         }
         assert_eq!(conn.must("DBSIZE"), Value::Int(keys), "{name}");
         let log = faulty.server.log();
-        let told = log.matches("Writes are refused (MISCONF)").count();
-        assert!(told <= 2, "{name}: told {told} times");
+        let warnings = log.matches("Writes are refused (MISCONF)").count();
+        assert!(warnings <= 2, "{name}: {warnings} warnings");
     }
 }
 

@@ -265,12 +265,15 @@ fn stop_while_the_disk_is_slow(threads: &str) {
         let pushed = pusher.read().is_ok();
         let published = publisher.read().is_ok();
         let got = waiting.read();
-        let heard = subscriber.read();
+        let received = subscriber.read();
         crate::support::wait_for("the end", || server.exited().is_some());
         server.restart_failing("before-flush:1:slow");
         let left = server.connect().must("LLEN queue").int();
         assert_eq!(got.is_ok(), pushed, "round {round}: {got:?}, {left} left");
         assert_eq!(left, 0, "round {round}: {got:?}");
-        assert!(!published || heard.is_ok(), "round {round}: {heard:?}");
+        assert!(
+            !published || received.is_ok(),
+            "round {round}: {received:?}"
+        );
     }
 }

@@ -160,7 +160,7 @@ fn histories_are_linearizable_across_kill9() {
             let (address, count) = (&address, &count);
             let work = |&seed: &u64| scope.spawn(move || work(address, origin, seed, count));
             let clients: Vec<_> = seeds.iter().map(work).collect();
-            wait_for("the moment to kill", || {
+            wait_for("the time of the kill", || {
                 count.load(Ordering::Relaxed) >= goal
             });
             server.kill9();

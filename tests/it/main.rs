@@ -17,7 +17,7 @@
 //! - `hostile`: input that no client library sends
 //! - `lifecycle`: start, stop, addresses, configuration
 //! - `process`: the background, signals, file descriptors, the log
-//! - `replication`: masters, replicas, and what happens to them
+//! - `replication`: masters and replicas, their links and failures
 //! - `clients`: a client library
 //! - `transactions`: EXEC and WATCH under concurrency and kill -9
 //! - `scripts`: scripts that take long, and their limits
@@ -33,7 +33,7 @@
 //! - `tracking`: client-side caches
 //! - `unread`: replies that their clients do not read
 //! - `workers`: slow commands, beside clients that write
-//! - `tidy`: house rules of the sources
+//! - `tidy`: rules for the sources
 //! - `docs`: documents and their links
 #![allow(clippy::unwrap_used)]
 

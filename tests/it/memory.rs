@@ -159,7 +159,7 @@ fn what_clients_hold_stays_within_the_budget() {
 
 #[test]
 fn replies_that_nobody_reads_stay_within_the_budget() {
-    in_a_container("long values that nobody reads", |server| {
+    in_a_container("unread replies with long values", |server| {
         fill_caches(server);
         let mut good = server.connect();
         good.send_raw(&set("big", 10 << 20)).unwrap();
@@ -173,7 +173,7 @@ fn replies_that_nobody_reads_stay_within_the_budget() {
         // A client that reads gets its reply, maybe after one of the others was closed.
         assert_eq!(good.must("GET big").bytes().len(), 10 << 20);
     });
-    in_a_container("long lists that nobody reads", |server| {
+    in_a_container("unread replies with long lists", |server| {
         let mut conn = server.connect();
         // Otherwise it could be evicted: it is as large as the clients that read nothing.
         conn.must("CLIENT NO-EVICT ON");

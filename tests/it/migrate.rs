@@ -213,9 +213,9 @@ fn no_acknowledged_write_is_lost() {
                 }
             }
         }
-        let told: i64 = writers.into_iter().map(|w| w.join().unwrap()).sum();
+        let acknowledged: i64 = writers.into_iter().map(|w| w.join().unwrap()).sum();
         assert!(arrived > 0);
-        told - arrived
+        acknowledged - arrived
     });
     let left: i64 = servers
         .iter()

@@ -302,16 +302,16 @@ fn listener(server: &Server, classes: &str) -> (Conn, Conn) {
 fn every_command_tells_what_it_tells_in_redis() {
     let (ours, oracle) = (Server::start(&[]), oracle(&[]));
     let mut both = [&ours, &oracle].map(|server| listener(server, "KEAnm"));
-    let mut told = 0;
+    let mut total = 0;
     for line in COMMANDS.lines().filter(|line| !line.is_empty()) {
         let [ours, theirs] = both.each_mut().map(|(listener, client)| {
             client.call(&command(line));
             events(listener, client)
         });
         assert_eq!(ours, theirs, "{line}");
-        told += ours.len();
+        total += ours.len();
     }
-    assert!(told > 300, "{told} events");
+    assert!(total > 300, "{total} events");
 }
 
 #[test]
@@ -339,9 +339,9 @@ fn only_what_happened_and_was_asked_for_is_told() {
     for line in ["RPUSH l a", "SET s x", "LPUSH s x", "LPOP l", "LPUSH l a b"] {
         client.cmd(line);
     }
-    let told = events(&mut listener, &mut client);
-    let told: Vec<&str> = told.iter().map(|(_, event)| event.as_str()).collect();
-    assert_eq!(told, ["rpush", "lpop", "lpush"]);
+    let names = events(&mut listener, &mut client);
+    let names: Vec<&str> = names.iter().map(|(_, event)| event.as_str()).collect();
+    assert_eq!(names, ["rpush", "lpop", "lpush"]);
     client.call(&["CONFIG", "SET", "notify-keyspace-events", ""]);
     let pipeline = ["CONFIG SET notify-keyspace-events Kg", "DEL l", "DEL s"];
     let pipeline: Vec<_> = pipeline.iter().map(|line| args(line)).collect();

@@ -368,11 +368,12 @@ fn a_transaction_that_ends_its_own_subscription_gets_its_messages() {
         "SET after 1",
         "EXEC",
     ];
-    let told = |resp3: bool, lines: &[&str]| {
+    let messages = |resp3: bool, lines: &[&str]| {
         let seen = conversation(&server, resp3, lines);
         // One reply to each command; the messages follow the reply of EXEC.
-        let told = &seen[lines.len()..];
-        told.iter()
+        let messages = &seen[lines.len()..];
+        messages
+            .iter()
             .map(|push| push[2..].to_owned())
             .collect::<Vec<_>>()
     };
@@ -383,7 +384,7 @@ fn a_transaction_that_ends_its_own_subscription_gets_its_messages() {
             assert!(exec.contains(count), "{exec}");
         }
         assert_eq!(
-            told(resp3, &news),
+            messages(resp3, &news),
             [
                 "[$message, $news, $hi]",
                 "[$pmessage, $n*, $news, $hi]",
@@ -391,7 +392,7 @@ fn a_transaction_that_ends_its_own_subscription_gets_its_messages() {
             ]
         );
         assert_eq!(
-            told(resp3, &keys),
+            messages(resp3, &keys),
             [
                 "[$pmessage, $__key*, $__keyspace@0__:a, $set]",
                 "[$pmessage, $__key*, $__keyevent@0__:set, $a]",

@@ -554,12 +554,12 @@ fn scripts_are_whole_after_kill9_and_in_between() {
                 .collect();
             let auditor = scope.spawn(move || audit(address, over));
             let until = Instant::now() + pause;
-            wait_for("the moment to kill", || Instant::now() >= until);
+            wait_for("the time of the kill", || Instant::now() >= until);
             server.kill9();
             let acknowledged = writers.into_iter().map(|w| w.join().unwrap());
             let acknowledged = acknowledged.collect();
             over.store(true, Ordering::Relaxed);
-            assert!(auditor.join().unwrap() > 0, "nobody looked");
+            assert!(auditor.join().unwrap() > 0, "no audit was done");
             acknowledged
         });
         assert!(acknowledged.iter().sum::<i64>() > 0, "nothing was done");

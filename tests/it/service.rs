@@ -11,7 +11,7 @@ use crate::support::{Conn, DEADLINE, Server, Value, oracle, wait_for};
 /// The notification socket of a service manager.
 struct Manager {
     socket: UnixDatagram,
-    heard: Vec<String>,
+    received: Vec<String>,
 }
 
 impl Manager {
@@ -19,7 +19,7 @@ impl Manager {
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         Manager {
             socket,
-            heard: Vec::new(),
+            received: Vec::new(),
         }
     }
 
@@ -28,10 +28,10 @@ impl Manager {
         let mut buffer = [0; 4096];
         loop {
             let read = self.socket.recv(&mut buffer);
-            let read = read.unwrap_or_else(|error| panic!("{line}: {error}: {:?}", self.heard));
+            let read = read.unwrap_or_else(|error| panic!("{line}: {error}: {:?}", self.received));
             let text = String::from_utf8(buffer[..read].to_vec()).unwrap();
-            self.heard.push(text.clone());
-            if text.lines().any(|heard| heard == line) {
+            self.received.push(text.clone());
+            if text.lines().any(|text| text == line) {
                 return text;
             }
         }
@@ -75,7 +75,7 @@ fn systemd_hears_of_start_reload_and_stop() {
         ];
         server.spawn();
         manager.wait_for("READY=1");
-        let opening = manager.heard.first().unwrap();
+        let opening = manager.received.first().unwrap();
         assert!(opening.contains("EXTEND_TIMEOUT_USEC="), "{opening}");
         let mut conn = server.connect();
         assert_eq!(conn.info_text("server", "process_supervised"), "systemd");

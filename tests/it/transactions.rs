@@ -105,10 +105,10 @@ fn transactions_are_whole_after_kill9_and_in_between() {
                 .collect();
             let audits = [(); 2].map(|()| scope.spawn(move || audit(address)));
             let until = Instant::now() + pause;
-            wait_for("the moment to kill", || Instant::now() >= until);
+            wait_for("the time of the kill", || Instant::now() >= until);
             server.kill9();
             let audited: u64 = audits.into_iter().map(|a| a.join().unwrap()).sum();
-            assert!(audited > 0, "nobody audited");
+            assert!(audited > 0, "no audit read anything");
             writers.into_iter().map(|w| w.join().unwrap()).collect()
         });
         server.spawn();
@@ -190,7 +190,7 @@ fn reservations_add_up(flags: &[&str]) {
                 })
                 .collect();
             let until = Instant::now() + Duration::from_millis(1500);
-            wait_for("the moment to kill", || Instant::now() >= until);
+            wait_for("the time of the kill", || Instant::now() >= until);
             server.kill9();
             clients.into_iter().map(|c| c.join().unwrap()).collect()
         });
@@ -206,7 +206,7 @@ fn reservations_add_up(flags: &[&str]) {
             booked[client] = timers;
         }
         let all: u64 = booked.iter().sum();
-        assert!(all > 0, "nobody booked");
+        assert!(all > 0, "no booking was acknowledged");
         let mut sold = 0;
         for flight in 0..FLIGHTS {
             let bits = number(&conn.cmd(&format!("BITCOUNT seats:{flight}")));

@@ -75,8 +75,8 @@ fn a_client_that_never_reads_is_closed_and_named_once_there_is_no_room() {
         assert!(conn.closed_within(Duration::from_secs(60)));
         assert_eq!(other.info_number("stats", "evicted_clients"), evicted + 1);
         let log = server.log();
-        let told = log.lines().filter(|line| line.contains("reads no replies"));
-        assert!(told.count() > 0, "{log}");
+        let warnings = log.lines().filter(|line| line.contains("reads no replies"));
+        assert!(warnings.count() > 0, "{log}");
     });
 }
 

@@ -98,7 +98,7 @@ fn a_full_sync_that_does_not_fit_leaves_nothing_and_comes_later() {
     let hog = disk.leave(14 << 20);
     let free_bytes = |read: &mut Conn| read.info_number("persistence", "disk_free_bytes");
     // The figure is updated by the disk thread.
-    wait_for("the disk to be looked at", || {
+    wait_for("the figure of the free bytes", || {
         free_bytes(&mut read) <= 16 << 20
     });
     let free = free_bytes(&mut read);

@@ -393,7 +393,7 @@ fn on_no_key_other_types_and_without_change() {
         said[2].items().contains(&Value::simple("readonly"))
     });
     let mut is_set_up = false;
-    let (mut lines, mut told) = (0, 0);
+    let (mut lines, mut total) = (0, 0);
     for line in COMMANDS.lines().filter(|line| !line.is_empty()) {
         let keys = if line.contains("{k}") {
             &KEYS[..]
@@ -408,28 +408,28 @@ fn on_no_key_other_types_and_without_change() {
                     events(listener, client);
                 }
                 client.call(&words(&line));
-                let mut heard = events(listener, client);
+                let mut seen = events(listener, client);
                 if line.starts_with("XCLAIM") || line.starts_with("XAUTOCLAIM") {
-                    heard.retain(|(channel, _)| !channel.ends_with(NEWER));
+                    seen.retain(|(channel, _)| !channel.ends_with(NEWER));
                 }
                 if line.starts_with("SORT") {
                     // The order of events follows the order of the set, which differs between
                     // servers.
-                    heard.sort();
+                    seen.sort();
                 }
                 client.must("UNWATCH");
-                heard
+                seen
             });
             let name = line.split(' ').next().unwrap_or_default();
             is_set_up = reads.contains(&name.to_ascii_lowercase());
-            (lines, told) = (lines + 1, told + ours.len());
+            (lines, total) = (lines + 1, total + ours.len());
             if ours != theirs {
                 differences.push(format!("{line}\n  ours   {ours:?}\n  theirs {theirs:?}"));
             }
         }
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
-    assert!(lines > 2500 && told > 800, "{lines} lines, {told} events");
+    assert!(lines > 2500 && total > 800, "{lines} lines, {total} events");
 }
 
 /// The names of the commands whose COMMAND reply fits.

@@ -82,7 +82,7 @@ fn the_replica_dies_at_every_step() {
         replica.connect().must("SET old data");
         follow(&replica, &master);
         assert!(!replica.wait_exit().success());
-        // By itself, before it meets its master again.
+        // Without the master first.
         replica.spawn();
         let old = has_old_data(&replica);
         assert!(old_is_there.is_none_or(|there| old == there), "at {point}");
@@ -134,7 +134,7 @@ fn the_replica_of_a_redis_dies_at_every_step() {
         replica.connect().must("SET old data");
         follow(&replica, &master);
         assert!(!replica.wait_exit().success());
-        // By itself, before it meets its master again.
+        // Without the master first.
         replica.spawn();
         let old = has_old_data(&replica);
         assert!(old_is_there.is_none_or(|there| old == there), "at {point}");

@@ -95,10 +95,10 @@ fn a_crowd_of_replicas_is_served_in_turn() {
     });
     let mut last = ask(&master);
     last.set_read_timeout(Some(DEADLINE)).unwrap();
-    let heard = "+OK\r\n\n\n\n\n";
-    let mut signs = vec![0; heard.len()];
-    last.read_exact(&mut signs).unwrap();
-    assert_eq!(String::from_utf8_lossy(&signs), heard);
+    let expected = "+OK\r\n\n\n\n\n";
+    let mut got = vec![0; expected.len()];
+    last.read_exact(&mut got).unwrap();
+    assert_eq!(String::from_utf8_lossy(&got), expected);
     let waits = replica.connect().must("ROLE").items()[3].text();
     assert_eq!(waits, "handshake");
     assert_eq!(syncs(&master).0 as usize, crowd.len() + 2);
@@ -161,7 +161,7 @@ fn a_replica_that_lags_gets_the_end_of_the_binlog() {
     let before = silent_s();
     wait_for("two seconds of lag", || silent_s() >= before + 2);
     let mut applied = 0;
-    let told = wait_within(Duration::from_secs(20), || {
+    let got_end = wait_within(Duration::from_secs(20), || {
         let frame = lagging.read().unwrap();
         let position = || frame.items()[1].text().parse::<i64>().unwrap();
         match frame.items()[0].text().as_str() {
@@ -171,7 +171,7 @@ fn a_replica_that_lags_gets_the_end_of_the_binlog() {
         }
         false
     });
-    assert!(told, "only rows up to {applied}");
+    assert!(got_end, "only rows up to {applied}");
     assert_same(&master, &replica);
 }
 

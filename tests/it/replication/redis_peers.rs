@@ -189,8 +189,8 @@ fn a_link_ends_before_a_db_that_the_replica_does_not_have() {
         let before = [Value::bulk("value"), Value::bulk("value"), Value::NullBulk];
         assert_eq!(found.items(), before, "{lines:?}");
         assert_eq!(figure(&master, "stats", "sync_full"), 1, "{lines:?}");
-        let told = master.log().matches("too few for DB 20").count();
-        assert!(told <= 2, "told {told} times");
+        let warnings = master.log().matches("too few for DB 20").count();
+        assert!(warnings <= 2, "{warnings} warnings");
     }
 }
 

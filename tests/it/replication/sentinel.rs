@@ -87,11 +87,11 @@ fn sentinel_moves_the_master_and_takes_the_old_one_back() {
         sentinels.iter().all(|s| master_port(s) != old.port())
     });
     let mut next = None;
-    let went_on = wait_within(Duration::from_secs(30), || {
+    let is_writable = wait_within(Duration::from_secs(30), || {
         next = count(&sentinels[0]);
         next.is_some()
     });
-    assert!(went_on, "nobody takes writes");
+    assert!(is_writable, "no server accepts writes");
     println!("writes go on after {:?}", killed.elapsed());
     assert_eq!(next, Some(101), "a write that the replicas had is lost");
     let port = master_port(&sentinels[0]);
@@ -143,11 +143,11 @@ fn sentinel_chooses_the_replica_of_a_redis() {
         sentinels.iter().all(|s| master_port(s) == new.port())
     });
     let mut next = None;
-    let went_on = wait_within(Duration::from_secs(30), || {
+    let is_writable = wait_within(Duration::from_secs(30), || {
         next = count(&sentinels[0]);
         next.is_some()
     });
-    assert!(went_on && next == Some(101), "{next:?}");
+    assert!(is_writable && next == Some(101), "{next:?}");
     // The Redis comes back as its replica.
     old.spawn();
     wait_for("the Redis follows", || numbers(&old) == Value::bulk("101"));

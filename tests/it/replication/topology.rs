@@ -374,7 +374,7 @@ fn a_shutdown_waits_for_replicas() {
     for _ in 0..3 {
         master.connect().must("PING");
     }
-    assert!(master.alive(), "nobody was waited for");
+    assert!(master.alive(), "SHUTDOWN did not wait for the replica");
     replica.signal("CONT");
     assert!(master.wait_exit().success());
     let mut conn = replica.connect();

@@ -28,7 +28,7 @@ fn clients_do_not_pay_for_replicas_that_read_nothing() {
         })
         .collect();
     let waits = || figure(&master, "memory", "mem_clients_slaves");
-    wait_for("data that nobody takes", || waits() > MIB);
+    wait_for("output queued for the replicas", || waits() > MIB);
     for _ in 0..50 {
         assert_eq!(conn.must("GET long").bytes().len(), 1 << 20);
         // A sixteenth of the budget, and one more chunk for each replica that is being sent to.

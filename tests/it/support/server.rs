@@ -365,7 +365,10 @@ impl Server {
             .unwrap();
         assert!(status.success(), "kill -s {name}: {status}");
         if name == "STOP" {
-            assert!(wait_within(DEADLINE, || self.has_stopped()), "it runs on");
+            assert!(
+                wait_within(DEADLINE, || self.has_stopped()),
+                "SIGSTOP had no effect"
+            );
         }
     }
 

@@ -28,8 +28,8 @@ fn next_command(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Op
 pub fn scripted_master(answer: Vec<u8>) -> (u16, Arc<AtomicI64>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let heard = Arc::new(AtomicI64::new(-1));
-    let acked = heard.clone();
+    let acked = Arc::new(AtomicI64::new(-1));
+    let recorded = acked.clone();
     let thread = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
@@ -38,7 +38,7 @@ pub fn scripted_master(answer: Vec<u8>) -> (u16, Arc<AtomicI64>, JoinHandle<()>)
                 ["PING", _] => b"+PONG\r\n".to_vec(),
                 ["REPLCONF", "listening-port"] => b"+OK\r\n".to_vec(),
                 ["REPLCONF", "ACK"] => {
-                    acked.store(words[2].parse().unwrap(), Ordering::Relaxed);
+                    recorded.store(words[2].parse().unwrap(), Ordering::Relaxed);
                     continue;
                 }
                 ["REPLCONF", _] => b"-ERR Unrecognized REPLCONF option\r\n".to_vec(),
@@ -51,7 +51,7 @@ pub fn scripted_master(answer: Vec<u8>) -> (u16, Arc<AtomicI64>, JoinHandle<()>)
             }
         }
     });
-    (port, heard, thread)
+    (port, acked, thread)
 }
 
 const ID: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -175,8 +175,8 @@ fn what_a_stream_says_of_times_of_fields_is_left_out() {
     assert_eq!(conn.must("HGET h f"), Value::bulk("2.5"));
     assert_eq!(conn.must("HLEN h"), Value::Int(2));
     assert_eq!(conn.must("GET n"), Value::bulk("1"));
-    let told = replica.log().matches("times of their own").count();
-    assert_eq!(told, 1, "{}", replica.log());
+    let warnings = replica.log().matches("times of their own").count();
+    assert_eq!(warnings, 1, "{}", replica.log());
     conn.must("REPLICAOF NO ONE");
     drop(replica);
     master.join().unwrap();
