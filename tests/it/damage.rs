@@ -455,7 +455,7 @@ fn a_half_copied_backup_is_refused() {
 
 /// The client gets the error, the log and INFO report it, and the connection stays open.
 #[test]
-fn a_read_that_meets_a_changed_block_is_told_of() {
+fn a_read_of_a_changed_block_is_logged() {
     let mut server = Server::start(&[]);
     let mut conn = server.connect();
     set_keys(&mut conn, 0, KEYS);
@@ -620,7 +620,7 @@ fn a_repair_leaves_out_what_cannot_be_read_and_says_what() {
 }
 
 #[test]
-fn a_repair_goes_on_without_a_table_that_is_missing() {
+fn a_repair_continues_without_a_missing_table() {
     let mut server = stopped(&[]);
     let size = |path: &PathBuf| path.metadata().unwrap().len();
     let table = with_ending(&db(&server), "sst")
@@ -651,7 +651,7 @@ fn a_repair_and_a_server_do_not_meet() {
 
 /// One corrupt block stopped all writes permanently once a compaction read it.
 #[test]
-fn a_rotten_table_is_put_aside_and_writes_go_on() {
+fn a_corrupt_table_is_set_aside_and_writes_continue() {
     let flags = [
         DEBUG,
         &[

@@ -76,7 +76,7 @@ fn a_sync_that_fails_once_is_a_delay() {
 
 /// A failed sync was only a line in the log, and the writes were lost.
 #[test]
-fn a_sync_of_every_second_that_fails_is_told_of_and_made_good() {
+fn a_failed_sync_of_every_second_is_logged_and_repeated() {
     let mut server = Server::start(&["--appendfsync", "everysec"]);
     server.connect().must("SET a 1");
     server.restart_failing("before-sync:1:error");

@@ -393,7 +393,7 @@ impl Drop for Loader {
 
 /// PING got no reply until everything was loaded.
 #[test]
-fn while_data_is_loaded_clients_are_told_so() {
+fn clients_get_loading_while_data_is_loaded() {
     let keys = 400_000;
     let redis = oracle(&DEBUG);
     redis

@@ -200,7 +200,7 @@ fn replies_that_nobody_reads_stay_within_the_budget() {
 
 /// The client was closed because of the memory that its request had while it ran.
 #[test]
-fn a_client_whose_long_value_was_taken_goes_on() {
+fn a_client_stays_connected_after_long_values() {
     let server = Server::start(&["--maxmemory", "2gb"]);
     let mut conn = server.connect();
     let wire = set("key", 100 << 20);

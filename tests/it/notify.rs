@@ -299,7 +299,7 @@ fn listener(server: &Server, classes: &str) -> (Conn, Conn) {
 }
 
 #[test]
-fn every_command_tells_what_it_tells_in_redis() {
+fn every_command_has_the_events_of_redis() {
     let (ours, oracle) = (Server::start(&[]), oracle(&[]));
     let mut both = [&ours, &oracle].map(|server| listener(server, "KEAnm"));
     let mut total = 0;
@@ -333,7 +333,7 @@ fn keys_tell_that_they_expired_whoever_finds_out() {
 
 /// There are no events of failed commands, and only those of the chosen classes.
 #[test]
-fn only_what_happened_and_was_asked_for_is_told() {
+fn only_enabled_events_of_real_changes_are_published() {
     let server = Server::start(&[]);
     let (mut listener, mut client) = listener(&server, "Kl");
     for line in ["RPUSH l a", "SET s x", "LPUSH s x", "LPOP l", "LPUSH l a b"] {

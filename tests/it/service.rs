@@ -47,7 +47,7 @@ impl Manager {
 
 /// Without notifications a unit of Type=notify never started.
 #[test]
-fn systemd_hears_of_start_reload_and_stop() {
+fn systemd_is_notified_of_start_reload_and_stop() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let name = format!("kedis-test-{}", std::process::id());
@@ -113,7 +113,7 @@ fn a_server_that_is_not_supervised_sends_no_notifications() {
 
 /// The server continued to write to the moved file.
 #[test]
-fn a_log_file_that_is_moved_away_is_made_anew() {
+fn a_log_file_that_is_moved_away_is_created_again() {
     let flags = ["--logfile", "k.log", "--loglevel", "verbose"];
     let server = Server::start(&flags);
     let path = |name: &str| server.data_dir().join(name);

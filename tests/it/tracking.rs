@@ -223,7 +223,7 @@ fn tracking_is_that_of_redis() {
 }
 
 #[test]
-fn a_lost_redirection_is_told_and_shown() {
+fn a_lost_redirection_is_announced_and_shown() {
     let server = Server::start(&["--io-threads", "2"]);
     let (mut reader, mut writer) = (server.connect(), server.connect());
     let mut target = server.connect();
@@ -417,7 +417,7 @@ fn what_a_worker_reads_is_invalidated_after_its_reply() {
 /// A client that stops tracking in the transaction that changes a key it has read gets that
 /// invalidation, once.
 #[test]
-fn a_transaction_that_ends_tracking_tells_what_it_changed() {
+fn a_transaction_that_ends_tracking_sends_its_invalidations() {
     let lines = [
         (0, "CLIENT TRACKING ON", [1, 0, 0]),
         (0, "GET a", [1, 0, 0]),

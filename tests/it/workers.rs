@@ -134,7 +134,7 @@ fn long_requests_keep_their_place_in_a_pipeline() {
 /// Invalidations and events of a write arrive before any reply to a request that was sent after
 /// the reply to the write, also if a worker ran it.
 #[test]
-fn what_a_worker_has_done_is_told_before_its_reply() {
+fn events_of_a_worker_are_published_before_its_reply() {
     let server = Server::start(&["--notify-keyspace-events", "KEA"]);
     let mut writer = server.connect();
     writer.call(&add_large());

@@ -210,7 +210,7 @@ fn what_memtables_hold_has_room_on_the_disk() {
 
 /// Such a value was accepted and could not be flushed, so no flush succeeded until a restart.
 #[test]
-fn what_is_larger_than_the_room_is_refused_as_a_whole() {
+fn writes_larger_than_the_free_space_are_refused_as_a_whole() {
     let Some(disk) = SmallDisk::mount(200) else {
         return;
     };

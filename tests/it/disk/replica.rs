@@ -46,7 +46,7 @@ fn a_moment_without_space_costs_a_replica_one_sync() {
 }
 
 #[test]
-fn a_full_replica_waits_and_goes_on_by_itself() {
+fn a_full_replica_waits_and_resumes_by_itself() {
     let Some(disk) = SmallDisk::mount(60) else {
         return;
     };

@@ -376,7 +376,7 @@ fn a_big_value_goes_in_and_out() {
 }
 
 #[test]
-fn random_bytes_harm_nobody() {
+fn random_bytes_harm_no_other_client() {
     let server = Server::start(&[]);
     let mut rng = fastrand::Rng::with_seed(seed("KEDIS_HOSTILE_SEED"));
     let mut good = server.connect();

@@ -110,7 +110,7 @@ fn a_crowd_of_replicas_is_served_in_turn() {
 
 /// It used to stay subscribed permanently.
 #[test]
-fn a_client_that_becomes_a_replica_hears_no_messages_any_more() {
+fn a_client_that_becomes_a_replica_gets_no_messages_any_more() {
     let master = server(&[]);
     let mut conn = master.connect();
     conn.must("HELLO 3");
@@ -177,7 +177,7 @@ fn a_replica_that_lags_gets_the_end_of_the_binlog() {
 
 /// The errors of REPLCONF and FAILOVER are Redis'.
 #[test]
-fn mistakes_are_told_as_redis_tells_them() {
+fn errors_are_those_of_redis() {
     let server = server(&[]);
     let mut conn = server.connect();
     let long = format!("REPLCONF ip-address {}", "x".repeat(300));

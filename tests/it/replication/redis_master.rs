@@ -190,7 +190,7 @@ fn a_full_sync_that_stalls_leaves_the_old_data() {
 }
 
 #[test]
-fn a_cut_link_goes_on_where_it_was() {
+fn a_cut_link_resumes_at_its_position() {
     let master = redis(&[]);
     let proxy = Proxy::to(master.address(), 2);
     let replica = server(&[]);
@@ -270,7 +270,7 @@ fn what_was_written_in_between_costs_a_full_sync() {
 }
 
 #[test]
-fn without_the_masters_backlog_it_begins_anew() {
+fn without_the_masters_backlog_there_is_a_full_sync() {
     let master = redis(&["--repl-backlog-size", "16kb"]);
     let proxy = Proxy::to(master.address(), 3);
     let replica = server(&[]);

@@ -53,7 +53,7 @@ fn a_replica_gets_everything_and_then_the_stream_under_load() {
 }
 
 #[test]
-fn a_broken_link_goes_on_where_it_was_in_whatever_db() {
+fn a_broken_link_resumes_at_its_position_in_any_db() {
     let master = server(&[]);
     let replica = server(&[]);
     follow(&replica, &master);
@@ -252,7 +252,7 @@ fn who_falls_behind_the_trim_gets_everything_again() {
 
 /// The replica is stopped during the sync: rows that it needs later must not be trimmed.
 #[test]
-fn a_full_sync_longer_than_the_retention_goes_on_with_the_stream() {
+fn a_full_sync_longer_than_the_retention_continues_with_the_stream() {
     let master = server(&["--binlog-capacity", "100"]);
     fill(&master);
     let replica = server(&[]);

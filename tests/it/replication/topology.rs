@@ -82,7 +82,7 @@ fn a_chain_carries_everything_on() {
 /// The master dies and a replica is promoted. The other replica and the old master follow it
 /// with partial syncs.
 #[test]
-fn after_a_promotion_nobody_begins_anew() {
+fn after_a_promotion_there_is_no_full_sync() {
     let mut master = server(&[]);
     let heir = server(&[]);
     let other = server(&[]);
@@ -260,7 +260,7 @@ fn a_failover_changes_the_roles_and_loses_no_write() {
 
 /// With a replica that does not respond, the failover and the writes wait.
 #[test]
-fn a_failover_ends_at_its_timeout_or_when_told_to() {
+fn a_failover_ends_at_its_timeout_or_by_abort() {
     let master = server(&[]);
     let replica = server(&[]);
     linked(&master, &replica);
