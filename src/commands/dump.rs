@@ -36,7 +36,7 @@ fn dump(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// What RESTORE was asked for besides key, time and payload.
+/// The options of RESTORE.
 #[derive(Debug, Default)]
 struct RestoreOptions {
     replace: bool,
@@ -74,7 +74,7 @@ const BAD_FREQ: Error = Error::text("ERR Invalid FREQ value, must be >= 0 and <=
 const BAD_TTL: Error = Error::text("ERR Invalid TTL value, must be >= 0");
 const BUSY: Error = Error::text("BUSYKEY Target key name already exists.");
 
-/// Whether checksums of payloads are looked at (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
+/// Whether checksums of payloads are verified (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
 pub(super) fn checksum(server: &Server) -> Checksum {
     match server.skip_checksums.load(Ordering::Relaxed) {
         true => Checksum::Ignored,
@@ -111,7 +111,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     };
     let payload =
         payload::open_with(bytes, checksum(ctx.server)).map_err(|error| refusal(error.into()))?;
-    // What a client may send at once bounds what it may unpack to.
+    // The limit for one argument also bounds the decompressed value.
     let config = ctx.server.config.load();
     let max_bytes = config
         .proto_max_bulk_len_bytes
@@ -126,7 +126,7 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
         ctx.server.stats.lost_field_times(taken.timed_fields);
     }
     if past || taken.elements == 0 {
-        // It was read all the same: a bad payload is an error in any case.
+        // The payload is parsed first, so that an invalid one is always an error.
         ctx.txn.rollback(&before);
         ctx.txn.start_command();
         if let Some(old) = &old {
@@ -152,10 +152,9 @@ fn restore(ctx: &mut WriteCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// The effect: the same value whatever the key holds elsewhere, at the same time, in
-/// this server's own encoding. The payload that came may be of a version that a replica
-/// does not read, or hold what means another value at another time: fields of hashes
-/// that expire.
+/// States the effect: RESTORE with REPLACE and an absolute expiry, with a payload in this
+/// server's own encoding. The client's payload may have a version that a replica cannot
+/// read, or hold hash fields with expiry times, whose meaning depends on the time.
 fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: UnixMs) -> CmdResult {
     if !ctx.txn.is_logged() {
         ctx.txn.no_effect();
@@ -175,7 +174,7 @@ fn log(ctx: &mut WriteCtx<'_>, key: &[u8], expire_ms: UnixMs) -> CmdResult {
 
 const RESTORED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::OW.union(KeyFlags::UPDATE))];
 
-/// RESTORE under a name.
+/// The row of RESTORE under this name.
 const fn restore_row(name: &'static str) -> Command {
     Command::write(name, -4, restore)
         .syntax(
@@ -203,19 +202,19 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "2.6.0",
-            "Returns a value as a payload that RESTORE takes, here or elsewhere",
+            "Returns a value as a payload for RESTORE, on this or another server",
         ),
     restore_row("restore").doc(
         Group::Generic,
         "2.6.0",
-        "Makes a key of a payload that DUMP returned, here or elsewhere",
+        "Creates a key from a payload of DUMP, of this or another server",
     ),
     restore_row("restore-asking")
         .flags(Flags::DENYOOM.union(Flags::ASKING))
         .doc(
             Group::Server,
             "3.0.0",
-            "RESTORE, as the nodes of a cluster call it",
+            "RESTORE under the name that cluster nodes use",
         ),
 ];
 

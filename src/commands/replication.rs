@@ -1,8 +1,8 @@
-//! REPLICAOF, FAILOVER, ROLE, and what a replica says to its master: REPLCONF,
-//! PSYNC, SYNC; WAIT and WAITAOF.
+//! REPLICAOF, FAILOVER, ROLE, WAIT and WAITAOF, and the commands that a replica sends to its
+//! master: REPLCONF, PSYNC, SYNC.
 //!
-//! The handlers state what is wanted and show how things stand; the link to a
-//! master and the feeding of replicas are the work of threads above.
+//! The handlers set the desired state and report the current one. The threads of
+//! `replication` follow the master and feed the replicas.
 
 use super::args::{self, Options};
 use super::blocking::timeout_in_ms;
@@ -24,8 +24,8 @@ use crate::types::OpError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The word of `REPLCONF capa` by which a replica says that it reads rows of
-/// this format version.
+/// The value of `REPLCONF capa` with which a replica announces that it reads rows of this
+/// format version.
 pub fn dialect() -> String {
     format!("{DIALECT}{ROWS_VERSION}")
 }
@@ -39,12 +39,12 @@ const MAX_ANNOUNCED_IP: usize = 255;
 /// Longest run id that a replica may announce.
 const MAX_ANNOUNCED_ID: usize = 64;
 
-/// Follows another master, or none, and notes that in the configuration.
+/// Follows another master, or none, and stores that in the configuration.
 pub fn follow(server: &Server, master: Option<MasterAddr>) -> Result<(), StorageError> {
     let noted = master.clone();
     server.replication.follow(master, || match &noted {
         Some(_) => Ok(()),
-        // A history of its own, before the first write of it.
+        // The new history begins before the first write.
         None => server.engine.begin_history(),
     })?;
     if noted.is_some() {
@@ -54,7 +54,7 @@ pub fn follow(server: &Server, master: Option<MasterAddr>) -> Result<(), Storage
     Ok(())
 }
 
-/// Notes in the configuration whom this server follows.
+/// Stores in the configuration which master this server follows.
 pub fn note_master(server: &Server, master: Option<MasterAddr>) {
     let done = server.config.update(|config| {
         Ok::<_, std::convert::Infallible>(Config {
@@ -156,9 +156,9 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
                 announced.format = Some(format);
             }
         }
-        // Only a replica that is fed says this, to its feeder.
+        // Only an attached replica sends this, and its feeder reads it.
         b"ack" | b"fack" => return Ok(false),
-        // Only a master asks this, over its link.
+        // Only a master sends this, and the link thread reads it.
         b"getack" => return Ok(false),
         b"rdb-only" => {
             announced.rdb_only = match args::int(value)? {
@@ -188,12 +188,13 @@ fn replconf_option(ctx: &mut SessionCtx<'_>, option: &[u8], value: &[u8]) -> Res
     Ok(true)
 }
 
-/// The master hands over to this server: from here on it is one.
+/// PSYNC FAILOVER: the master hands over to this server, which becomes a master.
 fn take_over(server: &Server, id: &[u8]) -> CmdResult {
     if !server.replication.is_replica() {
         return Err(Error::text("ERR PSYNC FAILOVER can't be sent to a master."));
     }
-    // A Redis master knows its own history, not the one that is kept of it here.
+    // A Redis master sends its own replication id, not the id of the history that Kedis
+    // keeps for its stream.
     let upstream = server.engine.upstream();
     let is_masters = upstream.is_some_and(|upstream| upstream.id.as_bytes() == id);
     if server.engine.replication_id().as_bytes() != id && !is_masters {
@@ -206,11 +207,11 @@ fn take_over(server: &Server, id: &[u8]) -> CmdResult {
     Ok(())
 }
 
-/// Asks for the data set, and then the stream, as replicas before Redis 2.8 do,
-/// and tools that want a file of the data set.
+/// SYNC: requests the data set and then the stream, as replicas before Redis 2.8 and tools
+/// that fetch an RDB file do.
 fn sync(ctx: &mut SessionCtx<'_>, _: &[&[u8]]) -> CmdResult {
     let announced = ctx.session.announced.take().unwrap_or_default();
-    ask_to_be_fed(
+    request_sync(
         ctx,
         Psync {
             id: "?".into(),
@@ -241,7 +242,7 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
             "ERR the replica reads rows of format version {other}, this server has version {ROWS_VERSION}"
         )));
     }
-    ask_to_be_fed(
+    request_sync(
         ctx,
         Psync {
             id: String::from_utf8_lossy(args[1]).into_owned(),
@@ -252,13 +253,13 @@ fn psync(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     )
 }
 
-fn ask_to_be_fed(ctx: &mut SessionCtx<'_>, mut psync: Psync) -> CmdResult {
+fn request_sync(ctx: &mut SessionCtx<'_>, mut psync: Psync) -> CmdResult {
     let announced = &mut psync.announced;
     if announced.filter.is_some() {
         if !announced.eof {
             return Err(Error::text("ERR Filtered replica requires EOF capability"));
         }
-        // Parts of a data set are parts of a file.
+        // A filtered data set is sent as an RDB file, not as rows.
         announced.format = None;
     }
     let replication = &ctx.server.replication;
@@ -356,7 +357,7 @@ fn failover(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Ends a failover that is not done: this server is the master again.
+/// Aborts a failover: this server is the master again.
 pub fn end_failover(server: &Server) -> Result<(), StorageError> {
     let failover = server.replication.desired().failover.clone();
     if failover.is_some_and(|failover| failover.in_progress) {
@@ -367,7 +368,6 @@ pub fn end_failover(server: &Server) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// WAIT's timeout, in ms.
 fn wait(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     if ctx.server.replication.is_replica() {
         return Err(Error::text(
@@ -400,8 +400,8 @@ fn waitaof(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Answers at once if enough replicas have what the client wrote; otherwise the
-/// client waits for them.
+/// Replies immediately if enough replicas have acknowledged the client's writes; otherwise
+/// blocks the client.
 fn wait_for_acks(
     ctx: &mut SessionCtx<'_>,
     args: &[&[u8]],
@@ -411,7 +411,7 @@ fn wait_for_acks(
 ) {
     let server = ctx.server;
     let session = &mut *ctx.session;
-    // A script asks for what its client wrote before.
+    // In a script, WAIT is about the writes of the client before the script.
     let moved = match session.is_script {
         true => session.client_wrote && session.written_to != Position::MAX,
         false => session.wrote.take(),
@@ -440,7 +440,7 @@ fn wait_for_acks(
     let waiter = server.waiters.enter(info, client, request, wanted, now_ms);
     ctx.session.waiting = Some(waiter);
     server.replication.look_after(ctx.session.info.id, &wait);
-    // What came before the replicas were asked is not told again.
+    // Acknowledgements that arrived before the waiter was entered do not wake it: check again.
     server.end_ack_waits();
 }
 
@@ -509,7 +509,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "6.2.0",
-            "Lets a replica that has everything take over as master",
+            "Hands the role of the master over to a replica that has caught up",
         ),
     Command::session("psync", -3, psync)
         .syntax("replicationid offset:int [FAILOVER]")
@@ -524,7 +524,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "2.8.0",
-            "Asks a master to feed this connection from a position on",
+            "Requests the replication stream from a position on",
         ),
     Command::session("replconf", -1, replconf)
         .syntax("[data=(option value)...]")
@@ -532,7 +532,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "3.0.0",
-            "Tells a master about the replica at the other end",
+            "Sets properties of a replica's connection to its master",
         ),
     Command::session("replicaof", 3, replicaof)
         .syntax("args=(host-port=(host port:int)|no-one=(NO ONE))")
@@ -554,7 +554,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "2.8.12",
-            "Says whether the server is a master or a replica, and how replication stands",
+            "Returns the role of the server and the state of its replication",
         ),
     Command::session("sync", 1, sync)
         .complexity("O(B), B: bytes of the snapshot")
@@ -567,7 +567,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Server,
             "1.0.0",
-            "Asks a master for an RDB file of the data set, and for the stream after it",
+            "Requests an RDB file of the data set, and the stream after it",
         ),
     Command::session("wait", 3, wait)
         .syntax("numreplicas:int timeout:int")
@@ -576,7 +576,7 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "3.0.0",
-            "Waits until so many replicas have what this client wrote",
+            "Waits until a number of replicas have the writes of this client",
         ),
     Command::session("waitaof", 4, waitaof)
         .syntax("numlocal:int numreplicas:int timeout:int")
@@ -585,8 +585,8 @@ pub const COMMANDS: &[Command] = &[
         .doc(
             Group::Generic,
             "7.2.0",
-            "Waits until what this client wrote is on the disk here, or on those of so many \
-             replicas",
+            "Waits until the writes of this client are on the disk of this server, of a number \
+             of replicas, or both",
         ),
     Command::session("slaveof", 3, replicaof)
         .syntax("args=(host-port=(host port:int)|no-one=(NO ONE))")

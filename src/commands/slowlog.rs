@@ -5,7 +5,7 @@ use crate::base::num;
 use crate::commands::table::help;
 use crate::commands::table::spec::Group;
 
-/// How many entries GET returns unless told.
+/// Default number of entries that GET returns.
 const DEFAULT_COUNT: usize = 10;
 
 fn get(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
@@ -81,7 +81,7 @@ const SUBCOMMANDS: &[Command] = &[
         Command::session("get", -2, get)
             .syntax("[count:int]")
             .complexity("O(N), N: entries answered")
-            .history(&[("4.0.0", "Answers the address and name of the client")])
+            .history(&[("4.0.0", "Added the address and name of the client")])
             .flags(ADMIN),
         "2.2.12",
         "Returns the newest entries of the slow log",

@@ -10,7 +10,7 @@ use crate::state::ClientId;
 use crate::state::{ClientInfo, Message};
 use crate::sys::clock;
 
-/// Which clients are meant: those that fit all that is said.
+/// Which clients to close: those that match all given options.
 #[derive(Debug, Default)]
 struct Filter<'a> {
     id: Option<ClientId>,
@@ -92,7 +92,7 @@ fn positive(value: &[u8], refusal: &'static str) -> Result<u64, Error> {
 }
 
 pub(super) fn kill(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
-    // `CLIENT KILL ip:port`, of old, does not spare the caller.
+    // The old form, `CLIENT KILL ip:port`, does not skip the caller.
     let old_form = args.len() == 3;
     let filter = match old_form {
         true => Filter {
@@ -111,7 +111,7 @@ pub(super) fn kill(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
         } else {
             ctx.server.post(client.id, Message::Kill(client.id));
         }
-        // Its thread will close it in a moment; nobody sees it any more.
+        // Its thread closes it a little later; CLIENT LIST must not show it from now on.
         ctx.server.clients.remove(client.id);
     }
     match (old_form, clients.len()) {

@@ -66,7 +66,7 @@ fn command_names() -> Vec<&'static str> {
     registry().names()
 }
 
-/// Letters of the flags, as they stand in a line.
+/// Letters of the flags, in the order of Redis.
 const FLAG_LETTERS: [(ClientFlags, char); 12] = [
     (ClientFlags::REPLICA, 'S'),
     (ClientFlags::MASTER, 'M'),
@@ -95,16 +95,16 @@ fn flag_letters(client: &ClientInfo) -> String {
     text
 }
 
-/// What waits for a client, in the terms of Redis: so much in a buffer of its own,
-/// the rest in a list of replies. Here it is one buffer, but whoever watches over
-/// clients looks at `omem`, which `client-output-buffer-limit` is about.
+/// The pending output of a client in the terms of Redis: a fixed buffer per client, and a
+/// list of replies for the rest. Kedis has one buffer, but monitoring tools read `omem`,
+/// to which `client-output-buffer-limit` applies.
 #[derive(Debug, PartialEq, Eq)]
 struct Output {
     /// Size of the buffer, in bytes.
     rbs: usize,
-    /// The most that was in it lately.
+    /// Recent peak of its use, in bytes.
     rbp: usize,
-    /// What is in it.
+    /// Bytes in it now.
     obl: usize,
     /// Entries of the list.
     oll: usize,
@@ -193,7 +193,7 @@ mod tests {
         };
         assert_eq!(output(0, 0), (0, 0, 0, 0, 0));
         assert_eq!(output(100, 4096), (4096, 100, 100, 0, 0));
-        // Room that is left of a longer reply is no reply that waits.
+        // Free capacity that a longer reply has left behind is not pending output.
         assert_eq!(output(100, 65536), (16384, 100, 100, 0, 0));
         assert_eq!(output(16384, 16384), (16384, 16384, 16384, 0, 0));
         assert_eq!(output(16385, 16385), (16384, 16384, 16384, 1, 1));

@@ -1,16 +1,15 @@
-//! What COMMAND DOCS says of how a command stands: that there is a better one, or that
-//! it is not for people.
+//! Commands that COMMAND DOCS marks as deprecated or as internal.
 
-/// A command for which there is a better one.
+/// The deprecation of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Deprecated {
-    /// The Redis version since which it is so.
+    /// The Redis version that deprecated it.
     pub since: &'static str,
-    /// What to call instead.
+    /// The replacement.
     pub instead: &'static str,
 }
 
-/// Whether, and since when, there is a better one than the command of this full name.
+/// The deprecation of the command with this full name, if it is deprecated.
 pub(super) fn deprecated(name: &str) -> Option<Deprecated> {
     let (since, instead) = match name {
         "substr" => ("2.0.0", "`GETRANGE`"),
@@ -35,7 +34,7 @@ pub(super) fn deprecated(name: &str) -> Option<Deprecated> {
     Some(Deprecated { since, instead })
 }
 
-/// Whether the command of this full name is for servers and their developers only.
+/// Whether the command with this full name is for servers and developers only.
 pub(super) fn is_internal(name: &str) -> bool {
     [
         "debug",

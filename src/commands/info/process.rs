@@ -8,7 +8,7 @@ use crate::sys::clock;
 use crate::sys::supervisor::Supervisor;
 use std::sync::atomic::Ordering;
 
-/// Bits of Redis' access clock, in seconds.
+/// Width of Redis' LRU clock, which counts seconds, in bits.
 const LRU_CLOCK_BITS: u32 = 24;
 
 pub(super) fn server(text: &mut Text, server: &Server) {
@@ -166,7 +166,7 @@ fn scripts(text: &mut Text, server: &Server) {
     let libraries = scripts.libraries();
     let (cached, cached_bytes) = scripts.cached();
     let (cached_bytes, library_bytes) = (cached_bytes as u64, libraries.memory() as u64);
-    // One interpreter per thread runs both.
+    // One interpreter per thread runs both scripts and functions.
     let interpreters = scripts.interpreters() as u64;
     let for_functions = (scripts.loaded_libraries() as u64).min(interpreters);
     let for_eval = interpreters - for_functions;

@@ -1,4 +1,4 @@
-//! The INFO section about replication: Redis' fields, and how far each side is.
+//! The INFO section about replication: Redis' fields and the progress of both sides.
 
 use super::Text;
 use crate::base::time::UnixMs;
@@ -29,7 +29,7 @@ pub(super) fn replication(text: &mut Text, server: &Server) {
     history(text, server);
 }
 
-/// Seconds from a time to another, −1 if the first never was.
+/// Seconds from `then_ms` to `now_ms`; −1 if `then_ms` is 0 (never).
 fn seconds_since(then_ms: UnixMs, now_ms: UnixMs) -> i64 {
     match then_ms {
         UnixMs::NONE => -1,
@@ -43,11 +43,11 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: UnixMs) {
     let next = server.engine.binlog.range().next_position;
     let phase = link.phase();
     let up = phase == LinkPhase::Connected;
-    let heard = seconds_since(link.heard_ms.load(Ordering::Relaxed), now_ms);
+    let last_io = seconds_since(link.heard_ms.load(Ordering::Relaxed), now_ms);
     text.field("master_host", &master.host);
     text.field("master_port", master.port);
     text.field("master_link_status", if up { "up" } else { "down" });
-    text.field("master_last_io_seconds_ago", if up { heard } else { -1 });
+    text.field("master_last_io_seconds_ago", if up { last_io } else { -1 });
     let syncing = phase == LinkPhase::Sync;
     text.field("master_sync_in_progress", u8::from(syncing));
     let (next, read) = link.stream().unwrap_or((next, next));
@@ -57,7 +57,8 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: UnixMs) {
         let keys = link.sync_keys.load(Ordering::Relaxed);
         let here = link.sync_keys_here.load(Ordering::Relaxed);
         let read = link.sync_bytes_here.load(Ordering::Relaxed);
-        // How many bytes a Kedis sends is known at the end, and how many keys a Redis.
+        // A Kedis master announces the number of keys, a Redis master the number of bytes;
+        // the other total is unknown until the end.
         let (total, left, percent) = match link.sync_bytes.load(Ordering::Relaxed) {
             0 => (-1, -1, here as f64 / keys.max(1) as f64),
             total => {
@@ -70,7 +71,7 @@ fn link(text: &mut Text, server: &Server, master: &MasterAddr, now_ms: UnixMs) {
         text.field("master_sync_left_bytes", left);
         let percent = percent * 100.0;
         text.field("master_sync_perc", format_args!("{percent:.2}"));
-        text.field("master_sync_last_io_seconds_ago", heard);
+        text.field("master_sync_last_io_seconds_ago", last_io);
         text.field("master_sync_total_keys", keys);
         text.field("master_sync_read_keys", here);
     }
