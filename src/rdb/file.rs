@@ -274,7 +274,7 @@ pub struct FileWriter<W> {
     crc: u64,
     /// What is to be written next.
     pub buffer: Vec<u8>,
-    /// Writes values into the buffer; see [`Outlet::pass_on`].
+    /// Writes values into the buffer; see [`Outlet::flush`].
     pub encoder: Encoder,
     written: u64,
 }
@@ -360,7 +360,7 @@ pub struct Outlet<'w, W> {
 
 impl<W: Write> Outlet<'_, W> {
     /// Writes what is in the buffer if it is full.
-    pub fn pass_on(&mut self, buffer: &mut Vec<u8>) -> std::io::Result<()> {
+    pub fn flush(&mut self, buffer: &mut Vec<u8>) -> std::io::Result<()> {
         if buffer.len() < BUFFER_BYTES {
             return Ok(());
         }

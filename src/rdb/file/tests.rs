@@ -163,7 +163,7 @@ fn what_is_written_is_read() {
             encoder
                 .element(Element::Member(member.as_bytes()), buffer)
                 .expect("room");
-            outlet.pass_on(buffer).expect("a Vec takes all");
+            outlet.flush(buffer).expect("a Vec takes all");
             assert!(buffer.len() < 2 * BUFFER_BYTES);
         }
         encoder.end(buffer).expect("all of them");
