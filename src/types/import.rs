@@ -107,7 +107,7 @@ impl Loaded {
         let times = Some(self.field_times).filter(|times| *times != FieldTimes::default());
         counted
             .map(|(count, what)| format!("{count} {what}"))
-            .chain(times.map(move |times| times.told(follows)))
+            .chain(times.map(move |times| times.describe(follows)))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::base::num;
 use crate::encoding::meta::{Counted, StringForm};
 use crate::encoding::{CollectionId, Corrupt, keys, tag};
 use crate::rdb::Element;
-use crate::rdb::encode::HELD_BYTES;
+use crate::rdb::encode::MAX_BUFFERED_BYTES;
 use crate::storage::{DbIndex, KeyMeta, Txn, View};
 use crate::types::definition::{
     Added, Build, Definition, Each, Hash, Limits, Output, ROW_OVERHEAD, Stored, of_another_type,
@@ -61,7 +61,7 @@ impl Definition for StringType {
         }
         let Counted { id, count: len } = Counted::decode(stored.body)?;
         source.will_make(len)?;
-        if len <= HELD_BYTES as u64 {
+        if len <= MAX_BUFFERED_BYTES as u64 {
             let mut whole = Vec::new();
             each_piece(source, db, id, len, &mut |piece| {
                 whole.extend_from_slice(piece);
