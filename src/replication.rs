@@ -59,7 +59,7 @@ impl Threads {
             match started {
                 Ok(feeder) => list.push(feeder),
                 Err(error) => {
-                    log::error!("no thread to feed replica {}: {error}", client.0);
+                    log::error!("cannot start a thread for replica {}: {error}", client.0);
                     server.clients.remove(client);
                 }
             }
@@ -81,7 +81,7 @@ impl Threads {
         let feeders = std::mem::take(&mut *self.feeders.lock());
         for thread in feeders.into_iter().chain([self.link]) {
             if thread.join().is_err() {
-                log::error!("a replication thread had panicked");
+                log::error!("a replication thread panicked");
             }
         }
     }

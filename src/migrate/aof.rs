@@ -113,7 +113,7 @@ impl Feed for AofFeed {
             let Some(next) = self.files.pop_front() else {
                 if !self.input.waiting().is_empty() {
                     log::warn!(
-                        "the last {} bytes are no whole command and were left out",
+                        "the last {} bytes are an incomplete command and were left out",
                         self.input.waiting().len()
                     );
                 }

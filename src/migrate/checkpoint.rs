@@ -268,7 +268,7 @@ impl Checkpoint {
             self.remove_marker(&mut target)?;
             if !self.has_file() {
                 log::warn!(
-                    "what was copied stays at the target: empty it before you begin again, or keep a checkpoint with --resume"
+                    "what was copied stays at the target: empty it before the next attempt, or keep a checkpoint with --resume"
                 );
             }
             Ok(())

@@ -58,7 +58,7 @@ pub fn is_pause(error: &io::Error) -> bool {
 
 /// The error for a server that has sent nothing for this time.
 pub fn silent(time: Duration) -> io::Error {
-    let text = format!("it has said nothing for {} s", time.as_secs());
+    let text = format!("it has sent nothing for {} s", time.as_secs());
     io::Error::new(ErrorKind::TimedOut, text)
 }
 

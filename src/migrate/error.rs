@@ -18,7 +18,7 @@ pub enum Error {
     #[error("{0}")]
     NotReady(String),
     /// The source has no longer the stream from this offset.
-    #[error("the source cannot go on at offset {0}: copying anew")]
+    #[error("the source no longer has the stream from offset {0}: copying again")]
     Lost(u64),
     /// A connection could not be made.
     #[error("cannot connect to the {endpoint}: {error}")]

@@ -219,7 +219,7 @@ impl<'f, F: Feed + ?Sized> Follower<'f, F> {
                     // The rest of a transaction follows, unless the source never wrote
                     // it.
                     if !self.fill()? {
-                        log::warn!("a transaction without an end was left out");
+                        log::warn!("an incomplete transaction at the end was left out");
                         let (bytes, commands) = batch.before_unit;
                         batch.bytes.truncate(bytes);
                         batch.commands = commands;

@@ -532,7 +532,7 @@ impl<'j> Job<'j> {
             self.checkpoint.set_marker(target, &progress)?;
         } else if is_again {
             log::warn!(
-                "keys that were copied before and are gone from the source since will stay: the target had keys of its own at the beginning"
+                "keys that were copied before and have since been deleted at the source will stay: the target had keys of its own at the beginning"
             );
         }
         Ok(())

@@ -89,7 +89,7 @@ impl Lane {
         self.batches = None;
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(Err(error))) => error,
-            Some(Err(_)) => Error::Refused("a writing thread had panicked".into()),
+            Some(Err(_)) => Error::Refused("a writing thread panicked".into()),
             _ => Error::Stopped,
         }
     }
@@ -176,7 +176,7 @@ impl Lane {
     pub fn join(&mut self) -> Result<()> {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(done)) => done,
-            _ => Err(Error::Refused("a writing thread had panicked".into())),
+            _ => Err(Error::Refused("a writing thread panicked".into())),
         }
     }
 }

@@ -112,7 +112,7 @@ pub fn scan(
 /// One SCAN step in the connection's DB: the next cursor, and the keys that begin with
 /// `prefix`.
 pub fn scan_step(conn: &mut Conn, cursor: u64, prefix: &[u8]) -> Result<(u64, Vec<Vec<u8>>)> {
-    let malformed = || Error::Refused("SCAN was answered with something else".into());
+    let malformed = || Error::Refused("unexpected reply to SCAN".into());
     let (cursor, matching) = (cursor.to_string(), pattern(prefix));
     let args: [&[u8]; 6] = [
         b"SCAN",

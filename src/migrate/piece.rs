@@ -10,7 +10,7 @@ pub const PIECE_BYTES: i64 = 1 << 20;
 
 /// The error for a reply of an unexpected type.
 pub fn unexpected_reply(what: &str) -> Error {
-    Error::Refused(format!("{what} was answered with something else"))
+    Error::Refused(format!("unexpected reply to {what}"))
 }
 
 /// Size of the next piece of a collection. Elements may be long, so the first piece is

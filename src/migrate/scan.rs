@@ -427,7 +427,7 @@ impl<'s> Scan<'s> {
         }
         for (db, key) in std::mem::take(&mut self.again) {
             let shown = super::error::shown(&key);
-            log::error!("DB {db} key {shown:?}: it changed whenever it was read");
+            log::error!("DB {db} key {shown:?}: it changed during each read");
             self.stats.errors.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -597,7 +597,7 @@ impl<'s> Scan<'s> {
             log::warn!("--scan: {limit}");
         }
         log::warn!(
-            "--scan: once nobody writes to the source, --verify says whether both are equal"
+            "--scan: once the source gets no more writes, --verify checks whether both are equal"
         );
     }
 }

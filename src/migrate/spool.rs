@@ -604,7 +604,7 @@ impl SpoolFeed {
     /// Takes over the connection at the end of the file.
     fn go_live(&mut self) -> Result<()> {
         let Some(mut stream) = self.receiver.end() else {
-            let gone = || Error::NotReady("the source has just gone".into());
+            let gone = || Error::NotReady("the source has just disconnected".into());
             return Err(self.receiver.failure().unwrap_or_else(gone));
         };
         let (came, latest) = {

@@ -228,7 +228,7 @@ impl<'s> Feeder<'s> {
             .filter(|start| range.first_position <= *start && (*start == next || self.is_redis()));
         let (true, Some(row)) = (known, row) else {
             log::info!(
-                "replica {}: cannot go on at {next} of {}: {}",
+                "replica {}: no partial sync from {next} of {}: {}",
                 self.replica.client.addr,
                 self.psync.id,
                 match known {
@@ -251,7 +251,10 @@ impl<'s> Feeder<'s> {
             return Err(self.refuse(missing));
         }
         stats.sync_partial_ok.add(1);
-        log::info!("replica {}: goes on at {next}", self.replica.client.addr);
+        log::info!(
+            "replica {}: partial sync from {next}",
+            self.replica.client.addr
+        );
         self.queue(format!("+CONTINUE {}\r\n", history.id).as_bytes());
         self.history_id = history.id;
         self.next = row;
@@ -299,7 +302,7 @@ impl<'s> Feeder<'s> {
         hold.advance(set.position);
         let offset = set.position.saturating_sub(1);
         log::info!(
-            "replica {}: gets {} keys as of {}",
+            "replica {}: full sync of {} keys as of {}",
             self.replica.client.addr,
             snapshot.keys,
             set.position

@@ -377,7 +377,7 @@ impl<'s> Follower<'s> {
                     let id = wire::history_id(id.as_bytes()).ok_or(End::Malformed)?;
                     self.server.engine.adopt_history(self.following, &id)?;
                 }
-                log::info!("link to {}: goes on", self.session.info.addr);
+                log::info!("link to {}: partial sync", self.session.info.addr);
                 self.enter(LinkPhase::Connected);
                 self.receive(peer, Inbound::Rows(None))
             }
@@ -501,7 +501,7 @@ impl<'s> Follower<'s> {
             let answer = self.replconf(peer, &words)?;
             if answer.starts_with('-') {
                 // Old masters answer so, and can be followed all the same.
-                log::debug!("the master does not take REPLCONF: {answer}");
+                log::debug!("the master refused REPLCONF: {answer}");
             }
         }
         // Only Kedis knows this option.
@@ -598,7 +598,7 @@ impl<'s> Follower<'s> {
                     "link to {addr}: the disk here has no room for what the master sends, which \
                      waits until there is some"
                 ),
-                false => log::info!("link to {addr}: what the master sends is taken again"),
+                false => log::info!("link to {addr}: data from the master are written again"),
             }
         }
     }

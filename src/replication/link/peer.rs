@@ -36,7 +36,7 @@ pub(super) enum End {
     Silent,
     #[error("the master refused {0}: {1}")]
     Refused(&'static str, String),
-    #[error("the master sent a command that a master does not send")]
+    #[error("the master said what no master says")]
     Malformed,
     #[error("a library of functions of the master does not load here: {0}")]
     Library(crate::commands::Error),

@@ -149,7 +149,7 @@ impl Follower<'_> {
                 }
                 self.session.select(DbIndex(here.db));
                 let addr = &self.session.info.addr;
-                log::info!("link to {addr}: the stream goes on at offset {next}");
+                log::info!("link to {addr}: partial sync from offset {next}");
                 (Some(id), here.next)
             }
             ["+FULLRESYNC", id, offset] => {
@@ -405,8 +405,8 @@ impl Follower<'_> {
         };
         if timeless.fields > 0 && !std::mem::replace(lost_times, true) {
             log::warn!(
-                "link to {}: fields of hashes come with times of their own, which are not kept here: \
-                 they go when the master removes them",
+                "link to {}: fields of hashes have times of their own, which are not kept here: \
+                 such a field stays until the master removes it",
                 self.session.info.addr
             );
         }
