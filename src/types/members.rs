@@ -73,7 +73,7 @@ struct Entry<'a> {
     value: &'a [u8],
     /// Its bytes in the body, including lengths.
     range: Range<usize>,
-    /// Where the value begins, including its length.
+    /// Where the length of the value begins.
     value_at: usize,
 }
 

@@ -14,9 +14,9 @@
 //! Deleted keys leave tombstones. Reading a window stops after many of them, and that
 //! end is then unknown. If nearly everything is tombstones (a million keys were just
 //! deleted), a whole search finds nothing. Then a landmark is taken, a key that existed
-//! at an earlier search ([`View::landmarks`]), if it still exists. Only if none does,
-//! the search walks over the tombstones to the next key, and records the keys after it
-//! as landmarks.
+//! when landmarks were last recorded ([`View::landmarks`]), if it still exists. Only if
+//! none does, the search walks over the tombstones to the next key, and records the keys
+//! after it as landmarks.
 
 use super::OpResult;
 use crate::encoding::keys;
@@ -40,7 +40,7 @@ const STEPS: u32 = 128;
 const TRIES: usize = 16;
 /// Landmarks tried.
 const LANDMARKS: usize = 16;
-/// Most keys read after that.
+/// Most keys read by the final walk over tombstones.
 const SWEEP_ROWS: usize = 100_000;
 
 struct Candidate {
