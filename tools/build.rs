@@ -23,7 +23,7 @@ fn main() {
     for name in ["ROCKSDB_LIB_DIR", "ROCKSDB_COMPILE"] {
         println!("cargo:rerun-if-env-changed={name}");
     }
-// The classes of another build could differ from these headers.
+    // The classes of another build could differ from these headers.
     let compile = env::var("ROCKSDB_COMPILE").unwrap_or_default();
     assert!(
         env::var_os("ROCKSDB_LIB_DIR").is_none() || ["1", "true"].contains(&compile.as_str()),
@@ -43,13 +43,13 @@ fn main() {
         .std("c++20")
         .include(rocksdb.join("include"))
         .include(&rocksdb)
-// The same definitions as for RocksDB itself, since its classes depend on them.
+        // The same definitions as for RocksDB itself, since its classes depend on them.
         .define("NDEBUG", None)
         .define("ROCKSDB_PLATFORM_POSIX", None)
         .define(platform, None)
         .flag("-include")
         .flag("cstdint")
-// For overridden methods with unused parameters.
+        // For overridden methods with unused parameters.
         .flag_if_supported("-Wno-unused-parameter")
         .files(SOURCES)
         .compile("kedis_rocksdb");

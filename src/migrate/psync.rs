@@ -103,17 +103,17 @@ impl Stream {
             input: Input::default(),
             received_at: Instant::now(),
         };
-        let mut said: Vec<Vec<&str>> = Vec::new();
+        let mut requests: Vec<Vec<&str>> = Vec::new();
         if let Some(password) = &endpoint.password {
             let mut auth = vec!["AUTH"];
             auth.extend(endpoint.user.as_deref());
             auth.push(password);
-            said.push(auth);
+            requests.push(auth);
         }
         // No listening-port: the tool does not listen, and a source may connect to a
         // replica that announces a port.
-        said.push(vec!["REPLCONF", "capa", "eof", "capa", "psync2"]);
-        for args in said {
+        requests.push(vec!["REPLCONF", "capa", "eof", "capa", "psync2"]);
+        for args in requests {
             let answer = stream.ask(&args)?;
             if let Some(error) = answer.strip_prefix('-') {
                 let error = refusal(endpoint, &args, error.to_owned());

@@ -665,7 +665,7 @@ impl<'s> Feeder<'s> {
                     }
                     if let Some(ack) = ack {
                         self.acks += 1;
-                        // An acknowledgement missing what was sent is invalid.
+                        // An acknowledgement beyond what was sent is invalid.
                         let sent = (self.next + self.skip).max(1);
                         if ack.applied.max(ack.synced.unwrap_or(0)) > sent {
                             return Err(End::Malformed);

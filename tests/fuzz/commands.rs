@@ -12,12 +12,12 @@ const PLAIN: u64 = 8;
 /// A piece of a stream.
 #[derive(Clone)]
 pub enum Item {
-/// A line, with its end.
+    /// A line, with its end.
     Line(Vec<u8>),
-/// `$`, a length, and that many bytes, without CRLF: a file that a master sends.
+    /// `$`, a length, and that many bytes, without CRLF: a file that a master sends.
     File(Vec<u8>),
     Command(Vec<Vec<u8>>),
-/// Other bytes.
+    /// Other bytes.
     Rest(Vec<u8>),
 }
 
@@ -74,7 +74,7 @@ fn first(rest: &[u8]) -> Option<(Item, usize)> {
                     let file = rest.get(line..line.checked_add(len)?)?;
                     Some((Item::File(file.to_vec()), line + len))
                 }
-// `$EOF:` and an end mark.
+                // `$EOF:` and an end mark.
                 Err(_) => Some((Item::Line(rest[..line].to_vec()), line)),
             }
         }
@@ -95,7 +95,7 @@ pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize
         1 => items.insert(one, items[other].clone()),
         2 => items.swap(one, other),
         3 => {
-// Inserts an argument of another command.
+            // Inserts an argument of another command.
             if let Item::Command(from) = &items[other]
                 && let Some(arg) = rng.choice(from).cloned()
                 && let Item::Command(args) = &mut items[one]
@@ -120,13 +120,13 @@ fn change(item: &mut Item, max_size: usize, rng: &mut fastrand::Rng) {
     match item {
         Item::Line(bytes) | Item::File(bytes) | Item::Rest(bytes) => change_bytes(bytes, max_size),
         Item::Command(args) => {
-// The first argument is the command's name, and changes less often.
+            // The first argument is the command's name, and changes less often.
             let at = match rng.u32(..10) {
                 0 => 0,
                 _ => rng.usize(..args.len()),
             };
             change_bytes(&mut args[at], max_size);
-// A chunk of a data set: its checksum is updated.
+            // A chunk of a data set: its checksum is updated.
             if let [name, _, rows, checksum] = args.as_mut_slice()
                 && name == b"REPL_SNAPSHOT_ROWS"
             {

@@ -25,7 +25,7 @@ use std::sync::LazyLock;
 /// A target.
 struct Target {
     name: &'static str,
-/// Checks one input; panics if a property does not hold.
+    /// Checks one input; panics if a property does not hold.
     check: fn(&[u8]),
     /// Whether the input is a stream of commands, which is mutated command by command.
     is_commands: bool,

@@ -31,12 +31,12 @@ impl Instance {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut storage = StorageConfig::new(dir.path().join("db"));
         storage.memory_budget = MEMORY;
-// Small limits, so that small inputs reach both forms of collections and strings.
+        // Small limits, so that small inputs reach both forms of collections and strings.
         storage.packed_max_entries = 4;
         storage.string_inline_max = 64;
         let engine = Engine::open(storage).expect("a new database");
         let commands = registry().len();
-// For DEBUG DIGEST.
+        // For DEBUG DIGEST.
         let config = Config::from_text(b"enable-debug-command yes", Path::new("fuzz.conf"));
         let config = config.expect("a configuration");
         let server = Server::new(engine, config, None, "0".repeat(40), commands);
@@ -58,7 +58,7 @@ impl Instance {
         }
     }
 
-/// A directory for files.
+    /// A directory for files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -83,17 +83,17 @@ impl Instance {
         reply
     }
 
-/// The number of keys in all DBs.
+    /// The number of keys in all DBs.
     pub fn keys(&self) -> u64 {
         let keyspaces = self.server.engine.all_keyspaces();
         keyspaces.iter().map(|(_, ks)| ks.counts().keys).sum()
     }
 
-/// Checks that the database is consistent: it accepts writes, and counts equal the rows.
+    /// Checks that the database is consistent: it accepts writes, and counts equal the rows.
     pub fn check(&self) {
         let engine = &self.server.engine;
         assert!(!engine.has_failed(), "the engine takes no more writes");
-// Another thread may still have a commit pending. An exclusive transaction waits for
+        // Another thread may still have a commit pending. An exclusive transaction waits for
         // it, so the check does not see a part of it.
         let mut alone = Txn::new(engine.clone());
         alone.begin_exclusive(0).expect("a turn alone");
@@ -102,7 +102,7 @@ impl Instance {
         assert!(report.faults.is_empty(), "{:#?}", report.faults);
     }
 
-/// Removes all data.
+    /// Removes all data.
     pub fn clear(&mut self) {
         self.must(&[b"FLUSHALL", b"SYNC"]);
         self.must(&[b"FUNCTION", b"FLUSH", b"SYNC"]);
@@ -121,7 +121,7 @@ pub fn with_kept<T>(
 ) {
     kept.with_borrow_mut(|kept| {
         if kept.as_ref().is_some_and(|(_, served)| *served >= INPUTS) {
-// The old instance ends before the new one begins.
+            // The old instance ends before the new one begins.
             *kept = None;
         }
         let (instance, served) = kept.get_or_insert_with(|| (open(), 0));

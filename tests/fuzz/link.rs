@@ -28,7 +28,7 @@ impl Replica {
         let instance = Instance::new();
         let threads = Threads::start(&instance.server).expect("threads");
         let master = TcpListener::bind("127.0.0.1:0").expect("a port");
-// The timeout of `accept`.
+        // The timeout of `accept`.
         let listening = SockRef::from(&master);
         listening
             .set_read_timeout(Some(PATIENCE))
@@ -110,7 +110,7 @@ fn speak(mut socket: TcpStream, is_kedis: bool, data: &[u8]) {
             Ok(_) if is_said => {}
             Ok(n) => heard.extend_from_slice(&buffer[..n]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
-// Interrupted by libFuzzer's timer.
+            // Interrupted by libFuzzer's timer.
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => panic!("the replica neither speaks nor hangs up: {error}"),
         }
@@ -130,7 +130,7 @@ fn speak(mut socket: TcpStream, is_kedis: bool, data: &[u8]) {
                     data
                 }
             };
-// The replica may have disconnected already.
+            // The replica may have disconnected already.
             if socket.write_all(answer).is_err() || is_said {
                 let _ = socket.shutdown(Shutdown::Write);
                 break;

@@ -92,7 +92,7 @@ fn run(script: &[u8], data: &[u8]) {
                 let refused = said.as_bytes() == Some(b"refused");
                 assert!(refused || said == Value::Int(1), "{said:?}");
             }
-// The script has reached its memory limit.
+            // The script has reached its memory limit.
             Err(Failure::Error { text, .. }) if text == b"ERR not enough memory" => {}
             Err(failure) => panic!("{failure:?}"),
         }

@@ -49,7 +49,7 @@ fn restore(instance: &mut Instance, body: &[u8], version: u16) {
         );
         return;
     }
-// A hash of which all fields have expired is accepted, and creates no key.
+    // A hash of which all fields have expired is accepted, and creates no key.
     if instance.keys() > 0 {
         let dump = instance.must(&[b"DUMP", b"k"]);
         let dump = dump.as_bytes().expect("a payload");
@@ -77,7 +77,7 @@ pub fn owned(element: Element<'_>) -> Owned {
             assert!(!score.is_nan(), "a score that is no number");
             (3, score.to_bits(), member.to_vec(), Vec::new())
         }
-// The encoder does not write field expiry.
+        // The encoder does not write field expiry.
         Element::Field { field, value, .. } => (4, 0, field.to_vec(), value.to_vec()),
         Element::Stream(part) => (5, 0, shown(part).into_bytes(), Vec::new()),
     }
@@ -169,7 +169,7 @@ fn check_value(number: u8, value: &[u8], dialect: Dialect) {
     } else if number == kind::STRING {
         encoder.value_string(None, &elements[0].2, &mut out);
     } else {
-// The receiver of the elements refuses repeated ones.
+        // The receiver of the elements refuses repeated ones.
         if elements[0].0 != 1 {
             elements.sort();
             elements.dedup_by(|a, b| a.2 == b.2);

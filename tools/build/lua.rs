@@ -21,12 +21,12 @@ pub fn build() {
     for patch in files(Path::new(PATCHES), "patch") {
         apply(&patch, &sources);
     }
-// The whole archive, since mlua's objects may follow it on the linker's command line.
+    // The whole archive, since mlua's objects may follow it on the linker's command line.
     cc::Build::new()
         .include(&sources)
         .define("LUA_USE_POSIX", None)
         .flag_if_supported("-fno-common")
-// Optimised, whatever the profile of the package.
+        // Optimised, whatever the profile of the package.
         .opt_level(3)
         .warnings(false)
         .files(files(&sources, "c"))
@@ -67,7 +67,7 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap_or_else(|error| panic!("{to:?}: {error}"));
     for source in [files(from, "c"), files(from, "h")].concat() {
         let name = source.file_name().expect("a file has a name");
-// Files in the registry may be read-only, but the copies are patched.
+        // Files in the registry may be read-only, but the copies are patched.
         let text = fs::read(&source).unwrap_or_else(|error| panic!("{source:?}: {error}"));
         fs::write(to.join(name), text).unwrap_or_else(|error| panic!("{to:?}: {error}"));
     }
