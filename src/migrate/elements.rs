@@ -10,34 +10,34 @@ use streams::StreamMaker;
 
 /// Elements in one command at the most.
 const MAX_ELEMENTS: usize = 512;
-/// Bytes of elements in one command, but for its last one.
+/// Bytes of elements in one command, not counting the last element.
 const MAX_BYTES: usize = 64 << 10;
 
 /// What the target can do.
 #[derive(Debug, Clone, Copy)]
 pub struct Abilities {
-    /// `SET key value PXAT ms`: since Redis 6.2.
+    /// `SET key value PXAT ms`, since Redis 6.2.
     pub set_pxat: bool,
-    /// Groups of consumers with counters: since Redis 7.0.
+    /// Consumer groups with counters, since Redis 7.0.
     pub stream_counters: bool,
-    /// Times of fields of hashes: since Redis 7.4.
+    /// Expiry of hash fields, since Redis 7.4.
     pub field_times: bool,
 }
 
-/// What becomes of fields that have a time of their own.
+/// Treatment of hash fields with an expiry of their own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FieldRule {
-    /// Those whose time is not after this are left out.
+    /// Fields that expire at or before this time are left out.
     pub over_ms: UnixMs,
-    /// The others do not expire at the target before this.
+    /// Other fields do not expire at the target before this time.
     pub not_before_ms: UnixMs,
 }
 
-/// Makes one key out of its elements.
+/// Turns the elements of a key into commands.
 pub struct Maker {
-    /// The commands.
+    /// The commands, encoded.
     pub out: Vec<u8>,
-    /// How many they are.
+    /// Number of commands in `out`.
     pub commands: usize,
     key: Vec<u8>,
     expire_ms: UnixMs,
@@ -46,9 +46,9 @@ pub struct Maker {
     name: &'static [u8],
     args: Vec<u8>,
     elements: usize,
-    /// Fields that expire, and when.
+    /// Fields with an expiry, and when they expire, in ms.
     timed: Vec<(Vec<u8>, UnixMs)>,
-    /// Fields of this key with a time of their own.
+    /// Number of fields of this key with an expiry of their own.
     timed_fields: u64,
     rule: FieldRule,
     is_set: bool,
@@ -61,7 +61,7 @@ impl Maker {
         self.abilities
     }
 
-    /// A maker for a target that can do that.
+    /// A maker for a target with these abilities.
     pub fn new(abilities: Abilities) -> Maker {
         Maker {
             out: Vec::new(),
@@ -86,14 +86,14 @@ impl Maker {
         self.commands += 1;
     }
 
-    /// Exchanges the commands so far, and how many they are, for others.
+    /// Swaps the commands collected so far, and their number, with `others`.
     pub(super) fn swap_commands(&mut self, others: &mut (Vec<u8>, usize)) {
         std::mem::swap(&mut self.out, &mut others.0);
         std::mem::swap(&mut self.commands, &mut others.1);
     }
 
-    /// Begins a key that expires then, or never. With `replace` another value of
-    /// it may be there.
+    /// Begins a key. `expire_ms` is 0 for a key without expiry. With `replace`, an old
+    /// value is deleted first.
     pub fn begin(&mut self, key: &[u8], expire_ms: UnixMs, replace: bool, rule: FieldRule) {
         self.rule = rule;
         self.timed_fields = 0;
@@ -108,7 +108,7 @@ impl Maker {
         }
     }
 
-    /// Fields of the key whose times the target does not keep.
+    /// Number of fields of the key whose expiry the target does not support.
     pub fn lost_times(&self) -> u64 {
         match self.abilities.field_times {
             true => 0,
@@ -116,7 +116,7 @@ impl Maker {
         }
     }
 
-    /// Whether a field's time is over; notes a time that it has.
+    /// Whether a field is left out as expired; records its expiry if not.
     fn is_over(&mut self, field: &[u8], expire_ms: UnixMs) -> bool {
         if !expire_ms.is_some() {
             return false;

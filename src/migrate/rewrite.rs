@@ -1,9 +1,9 @@
-//! What a command of the stream is at the target: under other names, in another
-//! DB, or nothing at all.
+//! Translation of the stream's commands for the target: other key names, another DB, or
+//! nothing.
 //!
-//! Times to live become absolute, and times that are nearly over are put off
-//! (see [`kept_until`]): a key must not expire at the target before the stream
-//! is through with it. The source says when a key is over.
+//! Relative expiry becomes absolute, and expiry in the near future is postponed (see
+//! [`kept_until`]): a key must not expire at the target while the stream may still
+//! contain commands for it. The source deletes expired keys.
 
 use super::copy::{MAX_STRING, kept_fields, kept_until};
 use super::elements::{Abilities, Maker};
@@ -21,20 +21,20 @@ use crate::resp::encode::command;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What a command is at the target.
+/// The translation of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Rewritten<'a> {
-    /// Nothing.
+    /// The command is dropped.
     Nothing,
-    /// The same, in this DB.
+    /// The same command in this DB.
     Same(u64),
     /// Another command in this DB.
     Command(u64, Vec<Cow<'a, [u8]>>),
-    /// So many commands in this DB, as they are sent.
+    /// Several commands in this DB, encoded, and their number.
     Commands(u64, Vec<u8>, usize),
-    /// All keys that are copied go away in these DBs.
+    /// All copied keys in these DBs are deleted; an empty list: in all DBs.
     Clear(Vec<u64>),
-    /// All keys of two DBs change places.
+    /// Two DBs are swapped.
     Swap(u64, u64),
 }
 
@@ -47,24 +47,25 @@ const UNKNOWN: Why = "which of its arguments are keys is not known here";
 const FIELD_TIMES: Why = "the target keeps no times of fields; --keep-going leaves such times out";
 const MALFORMED: Why = "it is malformed";
 
-/// Makes of a command of the source's stream what the target is to run.
+/// Translates commands of the source's stream for the target.
 #[derive(Debug, Clone)]
 pub struct Rewriter {
-    /// What goes where.
+    /// Names of DBs and keys.
     pub mapping: Mapping,
-    /// What the target can do.
+    /// Abilities of the target.
     pub abilities: Abilities,
-    /// Whether what the target does not keep is left out, and no error.
+    /// Whether field expiry that the target does not support is dropped instead of being
+    /// an error.
     pub keep_going: bool,
-    /// Where that is counted.
+    /// Where dropped expiry is counted.
     pub stats: Arc<Stats>,
 }
 
 impl Rewriter {
-    /// What the command, which was run in `db`, is at the target.
+    /// Translates a command that the source ran in `db`.
     ///
     /// # Errors
-    /// It cannot be carried over.
+    /// The command cannot be translated.
     pub fn rewrite<'a>(
         &self,
         db: u64,
@@ -77,7 +78,8 @@ impl Rewriter {
         match name.as_slice() {
             b"ping" | b"replconf" => return Ok(Rewritten::Nothing),
             b"publish" | b"spublish" => return Ok(Rewritten::Same(self.mapping.home())),
-            // Functions and scripts belong to all DBs: they go along with all.
+            // Functions and scripts belong to no DB: they are forwarded only if
+            // everything is copied.
             b"function" | b"script" => {
                 return Ok(match is_everything {
                     true => Rewritten::Same(db),
@@ -117,7 +119,7 @@ impl Rewriter {
             _ => self.with_time(&name, args, now_ms)?,
         };
         let args: Vec<&[u8]> = match &timed {
-            // Keys keep their places.
+            // The keys are at the same indices.
             Some(timed) => timed.iter().map(AsRef::as_ref).collect(),
             None => args.to_vec(),
         };
@@ -133,7 +135,7 @@ impl Rewriter {
         })
     }
 
-    /// A command that gives fields times, without them.
+    /// A command that sets field expiry, without the expiry.
     fn timeless<'a>(
         &self,
         to: u64,
@@ -167,7 +169,7 @@ impl Rewriter {
             None if self.mapping.has_all_keys() => {
                 Rewritten::Command(db, vec![Cow::Borrowed(b"FLUSHALL")])
             }
-            // Which DBs there are nobody knows: all that have keys.
+            // The DBs of the source are unknown here: all DBs with keys.
             None => Rewritten::Clear(Vec::new()),
             Some(dbs) => Rewritten::Clear(dbs.values().copied().collect()),
         }
@@ -241,7 +243,7 @@ impl Rewriter {
         Ok(Rewritten::Command(db, args))
     }
 
-    /// The command with its time made absolute and put off; nothing if it has none.
+    /// The command with its expiry absolute and postponed; `None` if it has no expiry.
     fn with_time<'a>(
         &self,
         name: &[u8],
@@ -296,7 +298,7 @@ impl Rewriter {
         Ok(Some(vec![word(b"PEXPIREAT"), arg(1)?.into(), at_ms]))
     }
 
-    /// A SET as a target of any age takes it.
+    /// A SET in a form that targets of any version accept.
     fn plain_set<'a>(&self, to: u64, args: Vec<Cow<'a, [u8]>>) -> Rewritten<'a> {
         let timed = args.len().checked_sub(2).filter(|at| *at >= 3);
         let Some(at) = timed.filter(|at| {
@@ -312,8 +314,8 @@ impl Rewriter {
         Rewritten::Commands(to, out, 2)
     }
 
-    /// A payload as the commands that make its value, which servers of all
-    /// versions understand; nothing if it is of a type not known here.
+    /// A payload as commands that create its value, which servers of all versions
+    /// accept; `None` if its type is unknown here.
     fn restore<'a>(
         &self,
         to: u64,
@@ -367,7 +369,7 @@ impl Rewriter {
         Ok(Some(Rewritten::Commands(to, maker.out, maker.commands)))
     }
 
-    /// The command with the names that keys have at the target.
+    /// The command with the keys' names at the target.
     fn rename<'a>(&self, name: &[u8], to: u64, args: &[&'a [u8]]) -> Result<Rewritten<'a>, Why> {
         if self.mapping.is_whole() {
             let is_marker = args
@@ -420,7 +422,7 @@ impl Rewriter {
         }
     }
 
-    /// What a command with some of its keys does to those alone.
+    /// A command of which only some keys are copied, reduced to those.
     fn part<'a>(
         &self,
         name: &[u8],
@@ -437,7 +439,7 @@ impl Rewriter {
                 out.extend(kept.filter_map(|(at, _)| arg(*at)));
                 Some(out)
             }
-            // It was logged because it did what it says.
+            // The source logged it because it took effect.
             (b"mset" | b"msetnx", _) => {
                 let mut out = vec![word(b"MSET")];
                 for (at, _) in kept {
@@ -549,7 +551,7 @@ mod tests {
         );
     }
 
-    /// The tool ended at the first such command.
+    /// The tool used to end at the first such command.
     #[test]
     fn times_of_fields_are_left_out_and_counted() {
         let keep: &[&str] = &["--keep-going"];

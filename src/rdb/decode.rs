@@ -1,4 +1,4 @@
-//! Values of every type and encoding, read element by element.
+//! Reads values of every type and encoding, element by element.
 
 use super::input::Input;
 use super::reader::{Reader, parse_score};
@@ -7,10 +7,10 @@ use crate::base::num;
 use crate::base::time::UnixMs;
 use crate::encoding::ValueType;
 
-/// The type that a number stands for.
+/// The value type of a type number.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for types that this build knows by name only.
+/// [`Error::Unsupported`] for types that are known but not supported.
 pub fn kind_of(number: u8) -> Result<ValueType> {
     Ok(match number {
         kind::STRING => ValueType::String,
@@ -37,16 +37,16 @@ pub fn kind_of(number: u8) -> Result<ValueType> {
     })
 }
 
-/// A node of a list that is one item.
+/// A list node with a single item.
 const PLAIN_NODE: u64 = 1;
-/// A node of a list that is a listpack.
+/// A list node with a listpack.
 const PACKED_NODE: u64 = 2;
 
-/// Reads a value of the type with this number and calls `each` with all its
-/// elements. Returns how many there are: at least one.
+/// Reads a value with this type number and calls `each` with its elements. Returns their
+/// number, which is at least one.
 ///
 /// # Errors
-/// [`Error::Empty`] for a collection without elements; it is read to its end.
+/// [`Error::Empty`] for a collection without elements; its bytes are consumed.
 pub fn read_value<I: Input, E: From<Error>>(
     reader: &mut Reader<I>,
     number: u8,
@@ -100,7 +100,7 @@ pub fn read_value<I: Input, E: From<Error>>(
         }
         _ => {
             if number == kind::HASH_LISTPACK_EX {
-                // When the first field expires: the fields say it themselves.
+                // The earliest expiry of all fields, which is redundant.
                 reader.time_ms()?;
             }
             reader.string(&mut a)?;
@@ -113,7 +113,7 @@ pub fn read_value<I: Input, E: From<Error>>(
     }
 }
 
-/// A value that is one string with all elements in it.
+/// Reads a value that is one packed string.
 fn packed<E: From<Error>>(
     number: u8,
     bytes: &[u8],
@@ -167,7 +167,7 @@ fn packed<E: From<Error>>(
     }
 }
 
-/// Collects `N` elements that belong together.
+/// Collects `N` elements that form one.
 struct Group<const N: usize> {
     held: [Vec<u8>; N],
     len: usize,
@@ -183,7 +183,7 @@ impl<const N: usize> Default for Group<N> {
 }
 
 impl<const N: usize> Group<N> {
-    /// The group, if this element completes it.
+    /// Adds an element; returns the group if it is complete.
     fn take(&mut self, element: &[u8]) -> Option<[&[u8]; N]> {
         let place = self.held.get_mut(self.len)?;
         place.clear();
@@ -192,7 +192,7 @@ impl<const N: usize> Group<N> {
         (self.len == 0).then(|| self.held.each_ref().map(Vec::as_slice))
     }
 
-    /// How many groups that many elements are.
+    /// The number of groups in that many elements.
     fn count(&self, elements: u64) -> Result<u64> {
         match self.len {
             0 => Ok(elements / N as u64),
@@ -203,7 +203,7 @@ impl<const N: usize> Group<N> {
 
 const FIELD_TIME: Error = Error::Corrupt("the time of a field");
 
-/// The last ms that Redis takes as the time of a field.
+/// Redis' maximum of a field's expiry, in ms.
 const FIELD_TIME_MAX: UnixMs = UnixMs((1 << 48) - 1);
 
 fn checked_time(expire_ms: UnixMs) -> Result<UnixMs> {
@@ -260,8 +260,8 @@ fn quicklist<I: Input, E: From<Error>>(
     Ok(count)
 }
 
-/// A hash of Redis 7.4 whose fields expire. With `first_ms` times are relative
-/// to that, plus one.
+/// A hash of Redis 7.4 with field expiry. With `first_ms`, expiry times are relative to
+/// that, plus one.
 fn expiring_hash<I: Input, E: From<Error>>(
     reader: &mut Reader<I>,
     first_ms: Option<UnixMs>,
@@ -284,7 +284,7 @@ fn expiring_hash<I: Input, E: From<Error>>(
     Ok(count)
 }
 
-/// A hash of Valkey 9 whose fields expire.
+/// A hash of Valkey 9 with field expiry.
 fn valkey_hash<I: Input, E: From<Error>>(
     reader: &mut Reader<I>,
     each: &mut impl FnMut(Element<'_>) -> std::result::Result<(), E>,
@@ -296,7 +296,7 @@ fn valkey_hash<I: Input, E: From<Error>>(
         reader.string(&mut value)?;
         let expire_ms = match reader.time_ms()? {
             UnixMs::MAX => UnixMs::NONE,
-            // A field whose time was over already when it was written.
+            // The field had already expired when it was written.
             UnixMs::NONE => UnixMs(1),
             time => checked_time(time)?,
         };

@@ -1,29 +1,28 @@
-//! What goes over a link between a master and a replica.
+//! The protocol between a master and a replica.
 //!
-//! All of it is commands in RESP, so that either end can be watched with a
-//! plain client. After `+FULLRESYNC id offset` or `+CONTINUE id` the master says
+//! It consists of commands in RESP, so both ends can be examined with a plain client.
+//! After `+FULLRESYNC id offset` or `+CONTINUE id` the master sends
 //!
 //! ```text
 //! REPL_SNAPSHOT_BEGIN    id position entry next-id keys hash-key      only after FULLRESYNC:
-//! REPL_SNAPSHOT_LIBRARY  text                                         the libraries of functions
+//! REPL_SNAPSHOT_LIBRARY  text                                         a function library
 //! REPL_SNAPSHOT_ROWS     db rows checksum                             the data set, in chunks
-//! REPL_SNAPSHOT_COMPLETE id keys position                             all of it is there
+//! REPL_SNAPSHOT_COMPLETE id keys position                             end of the data set
 //! REPL_ROW               position row                                 one row of the binlog
-//! REPL_HISTORY           id                                           from here on this is its name
-//! REPL_PUBLISH           shard channel message                        for whoever listens there
-//! REPL_PING              position unix-ms                             so far the binlog goes
-//! REPLCONF GETACK *                                                   say at once how far you are
+//! REPL_HISTORY           id                                           new id of the history from here on
+//! REPL_PUBLISH           shard channel message                        for subscribers of the replica
+//! REPL_PING              position unix-ms                             end of the master's binlog
+//! REPLCONF GETACK *                                                   asks for an acknowledgement
 //! ```
 //!
-//! and the replica says `REPLCONF ACK offset FACK offset`, at least once a
-//! second: what it has applied, and what it has synced to its disk. It says
-//! `REPLCONF relays yes` once a Redis is behind it, which hears of its master by
-//! what is logged alone, and `REPLCONF relays no` when there is none any more.
+//! and the replica sends `REPLCONF ACK offset FACK offset` at least once a second: what
+//! it has applied, and what it has synced to its disk. It sends `REPLCONF relays yes`
+//! once it has a Redis replica itself, which recognises a live master only by the
+//! stream, and `REPLCONF relays no` when it has none any more.
 //!
-//! `rows` are as [`crate::storage::full_sync::snapshot`] draws them, `row` is a row of the
-//! binlog as it stands on disk, and `checksum` is the CRC-64 of `rows`. Position
-//! and offset differ by one: an offset counts bytes, a position is where the
-//! next one goes.
+//! The format of `rows` is in [`crate::storage::full_sync::snapshot`], `row` is a row of
+//! the binlog as on disk, and `checksum` is the CRC-64 of `rows`. Position and offset
+//! differ by one: an offset counts bytes, a position is where the next byte goes.
 
 use crate::base::hash::crc64;
 use crate::base::num;
@@ -78,7 +77,7 @@ pub(super) fn snapshot_begin(out: &mut Vec<u8>, set: &DataSet, keys: u64) {
     );
 }
 
-/// Appends a library of functions of a data set.
+/// Appends a function library of a data set.
 pub(super) fn snapshot_library(out: &mut Vec<u8>, text: &[u8]) {
     command(out, &[b"REPL_SNAPSHOT_LIBRARY", text]);
 }
@@ -106,7 +105,7 @@ pub(super) fn snapshot_complete(out: &mut Vec<u8>, set: &DataSet, keys: u64) {
     );
 }
 
-/// What a master says.
+/// A command of a master.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FromMaster<'a> {
     Begin {
@@ -150,7 +149,7 @@ fn position(arg: &[u8]) -> Option<Position> {
     number(arg).map(Position)
 }
 
-/// Reads a command of a master; `None` if it is none that a master says.
+/// Parses a command of a master; `None` if it is not one.
 pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
     Some(match args {
         [b"REPL_ROW", position, value] => FromMaster::Row {
@@ -209,14 +208,14 @@ pub(super) fn from_master<'a>(args: &[&'a [u8]]) -> Option<FromMaster<'a>> {
     })
 }
 
-/// A replication id, if it is one.
+/// Checks and returns a replication id.
 pub(super) fn history_id(id: &[u8]) -> Option<String> {
     let right = id.len() == crate::encoding::system::REPLICATION_ID_LEN
         && id.iter().all(u8::is_ascii_hexdigit);
     right.then(|| String::from_utf8_lossy(id).into_owned())
 }
 
-/// What a replica acknowledges.
+/// An acknowledgement of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ack {
     /// Position up to which it has applied.
@@ -241,13 +240,13 @@ pub(super) fn ack(out: &mut Vec<u8>, ack: &Ack) {
     );
 }
 
-/// Appends whether a Redis is behind this replica.
+/// Appends whether this replica has a Redis replica itself.
 pub(super) fn relays(out: &mut Vec<u8>, so: bool) {
     let word: &[u8] = if so { b"yes" } else { b"no" };
     command(out, &[&b"REPLCONF"[..], b"relays", word]);
 }
 
-/// Reads whether a Redis is behind a replica.
+/// Parses whether a replica has a Redis replica itself.
 pub(super) fn relays_of_replica(args: &[&[u8]]) -> Option<bool> {
     match args {
         [b"REPLCONF", b"relays", word] => Some(*word == &b"yes"[..]),
@@ -255,7 +254,7 @@ pub(super) fn relays_of_replica(args: &[&[u8]]) -> Option<bool> {
     }
 }
 
-/// Reads an acknowledgement.
+/// Parses an acknowledgement.
 pub(super) fn from_replica(args: &[&[u8]]) -> Option<Ack> {
     let [name, ack, applied, rest @ ..] = args else {
         return None;
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn commands_are_parsed_as_written() {
         let set = DataSet {
             history_id: "0123456789".repeat(4),
             position: Position(7),

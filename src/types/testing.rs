@@ -1,4 +1,4 @@
-//! A database with many deleted keys, for tests of those who read over their tombstones.
+//! A database with many deleted keys, for tests of reads that meet tombstones.
 
 use crate::base::time::UnixMs;
 use crate::encoding::{Meta, ValueType};
@@ -6,7 +6,7 @@ use crate::storage::{DbIndex, Engine, StorageConfig, Txn};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A database with keys that were deleted, whose tombstones are still there.
+/// A database with deleted keys, whose tombstones are not compacted yet.
 pub struct Deleted {
     pub txn: Txn,
     pub engine: Arc<Engine>,
@@ -18,7 +18,7 @@ fn key(n: usize) -> Vec<u8> {
 }
 
 impl Deleted {
-    /// Ways in which `alive` of `all` keys may be left, each in order.
+    /// Different choices of `alive` of `all` keys, each in order.
     pub fn patterns(all: usize, alive: usize) -> [Vec<Vec<u8>>; 4] {
         [
             (0..all).step_by(all / alive).map(key).collect(),
@@ -28,7 +28,7 @@ impl Deleted {
         ]
     }
 
-    /// A store that had `all` keys, of which all but the survivors were deleted.
+    /// A store that had `all` keys, of which all except the survivors were deleted.
     pub fn store(all: usize, survivors: &[Vec<u8>]) -> Deleted {
         let dir = tempfile::tempdir().unwrap();
         let mut config = StorageConfig::new(dir.path().to_owned());

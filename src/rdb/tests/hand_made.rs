@@ -1,9 +1,9 @@
-//! Payloads of older and newer versions, made by hand.
+//! Hand-made payloads of older and newer versions.
 
 use super::*;
 use crate::base::time::UnixMs;
 
-/// The string that a value of one string is.
+/// The packed string of a value, or the value itself if it is none.
 pub(super) fn unpacked(value: &[u8]) -> Vec<u8> {
     let mut string = Vec::new();
     let mut reader = Reader::new(value, MAX);
@@ -13,7 +13,7 @@ pub(super) fn unpacked(value: &[u8]) -> Vec<u8> {
     string
 }
 
-/// A ziplist, made by hand.
+/// Builds a ziplist.
 pub(super) fn ziplist(elements: &[&[u8]]) -> Vec<u8> {
     let mut body = Vec::new();
     let (mut before, mut last) = (0usize, 10);
@@ -107,7 +107,7 @@ pub(super) fn one_string(number: u8, bytes: &[u8]) -> Vec<u8> {
 
 pub(super) const LONG: &[u8] = &[b'x'; 20_000];
 
-/// Payloads of versions that are not installed here, with what they hold.
+/// Payloads of versions that are not installed here, with their expected elements.
 pub(super) fn hand_made() -> Vec<(Vec<u8>, u16, Vec<String>)> {
     let mut all = Vec::new();
     let items: &[&[u8]] = &[
@@ -228,8 +228,8 @@ pub(super) fn hand_made() -> Vec<(Vec<u8>, u16, Vec<String>)> {
     all
 }
 
-/// A hash of each type whose fields have times of their own, without its type's
-/// number: three fields, of which the second has no time.
+/// A hash of each type with field expiry, without the type number: three fields, of
+/// which the second does not expire.
 pub(crate) fn timed_hashes(
     names: [&[u8]; 3],
     first_ms: UnixMs,

@@ -1,4 +1,4 @@
-//! Files into an empty database.
+//! Loading files into an empty database.
 
 use super::*;
 use crate::base::time::UnixMs;
@@ -8,7 +8,7 @@ use crate::rdb::file::FileWriter;
 use crate::rdb::timed_hashes;
 use crate::resp::Value;
 
-/// Counts reports; libraries have their texts for names.
+/// Counts reports; a library's text is its name.
 #[derive(Default)]
 struct Reports(usize);
 
@@ -44,7 +44,7 @@ fn put(writer: &mut FileWriter<Vec<u8>>, key: &[u8], elements: &[Element<'_>]) {
     encoder.begin(kind, elements.len() as u64, Some(key));
     for element in elements {
         encoder.element(*element, buffer).expect("room");
-        outlet.pass_on(buffer).expect("a Vec takes all");
+        outlet.flush(buffer).expect("a Vec takes all");
     }
     encoder.end(buffer).expect("all of them");
 }
@@ -99,8 +99,8 @@ fn keys_of_all_types_arrive() {
     client.check();
 }
 
-/// Collections that take several commits, and what is left of one that never
-/// gets to its end.
+/// Collections that take several commits, and the remains of one that is never
+/// completed.
 #[test]
 fn collections_larger_than_a_commit() {
     let client = Client::new();
@@ -146,7 +146,7 @@ fn collections_larger_than_a_commit() {
     );
     client.check();
 
-    // An element twice, far apart: no commit sees both.
+    // The same element twice, in different commits.
     for kind in ["member", "field", "scored"] {
         let mut client = Client::new();
         let mut twice = match kind {

@@ -1,5 +1,5 @@
-//! Lists against a `VecDeque` that does the same, over both forms, several
-//! changes in one batch and many commits.
+//! Lists compared with a `VecDeque`, in both forms, with several changes in one batch
+//! and many commits.
 
 use super::*;
 use crate::base::time::UnixMs;
@@ -49,7 +49,7 @@ impl Bench {
         self.txn.start_command();
     }
 
-    /// Like a commit, but finds the faults of the database.
+    /// Commits, and checks the consistency of the database.
     fn check(&mut self) {
         self.commit();
         let report = self.engine.check().unwrap();
@@ -82,7 +82,7 @@ impl Bench {
         list.is_packed()
     }
 
-    /// How many rows the last change wrote or deleted.
+    /// The number of rows that the last change wrote or deleted.
     fn touched(&mut self) -> u64 {
         let dirty = self.txn.dirty();
         self.txn.start_command();
@@ -150,7 +150,7 @@ fn push_to(model: &mut Model, end: End, item: Vec<u8>) {
     }
 }
 
-/// The range as its definition says it, item by item.
+/// The range by its definition, item by item.
 fn range_of(model: &Model, start: i64, stop: i64) -> Vec<Vec<u8>> {
     let len = model.len() as i64;
     let absolute = |i: i64| if i < 0 { i + len } else { i };
@@ -279,7 +279,7 @@ proptest! {
             match op {
                 Op::Commit => bench.commit(),
                 Op::Undo => {
-                    // An operation that is taken back leaves no trace.
+                    // A rolled back operation has no effect.
                     apply(&mut bench, &mut models, &Op::Remove(End::Head, 3, 1));
                     apply(&mut bench, &mut models, &Op::Trim(1, -2));
                     bench.txn.rollback(&before.0);

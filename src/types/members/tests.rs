@@ -1,4 +1,4 @@
-//! Members against a model, scan cursors under writes, samples by their frequencies.
+//! Members compared with a model, scan cursors under writes, frequencies of samples.
 
 use super::Members;
 use crate::base::time::UnixMs;
@@ -15,7 +15,7 @@ const DB: DbIndex = DbIndex(0);
 struct Store {
     txn: Txn,
     engine: Arc<Engine>,
-    /// Removed last.
+    /// Dropped last, after the engine.
     _dir: tempfile::TempDir,
 }
 
@@ -276,8 +276,8 @@ fn walks_in_chunks_see_everything_once() {
     assert_eq!(all.into_iter().collect::<BTreeSet<_>>().len(), 5000);
 }
 
-/// Whether `counts` of draws, all equally likely, are within reason: chi-square
-/// within six standard deviations of its mean.
+/// Checks that draws with equal probabilities have plausible `counts`: chi-square within
+/// six standard deviations of its mean.
 fn assert_uniform(counts: &BTreeMap<Vec<u8>, u64>, members: usize) {
     let draws: u64 = counts.values().sum();
     let expected = draws as f64 / members as f64;

@@ -61,7 +61,7 @@ fn id(ms: u64, seq: u64) -> StreamId {
     StreamId { ms, seq }
 }
 
-/// The ids that there are, and the last one ever given.
+/// The ids of the existing entries, and the last id ever used.
 #[derive(Debug, Clone, Default)]
 struct Model {
     ids: Vec<StreamId>,
@@ -196,7 +196,7 @@ fn groups_behave_like_a_map_of_pending_entries() {
                     model.insert(at, (owner, deliveries));
                 }
                 4..=6 => {
-                    // The oldest goes as often as any other.
+                    // The oldest is removed as often as any other.
                     let oldest = group.row().oldest;
                     let gone = if rng.bool() { oldest } else { at };
                     if let Some(old) = group.pending(txn, gone).unwrap() {
@@ -298,7 +298,7 @@ fn reads_pass_no_tombstones_of_what_was_trimmed() {
     assert!(scan.passed() < 30, "{} tombstones", scan.passed());
 }
 
-/// Dropping many entries is one range deletion, and leaves the rest.
+/// Dropping many entries is one range deletion, and keeps the rest.
 #[test]
 fn many_entries_go_at_once() {
     let mut fixture = Fixture::new();

@@ -1,5 +1,4 @@
-//! Strings against a `Vec<u8>` that does the same, over both forms and many
-//! commits.
+//! Strings compared with a `Vec<u8>`, in both forms and over many commits.
 
 use super::*;
 use crate::base::time::UnixMs;
@@ -204,7 +203,7 @@ fn what_changes_nothing_writes_nothing() {
         update_byte(&mut bench.txn, DB, key, 1, LIMIT, |_| ()).unwrap();
     }
     assert_eq!(bench.txn.dirty(), 0);
-    // To append nothing is a change, as in Redis.
+    // Appending nothing is a change, as in Redis.
     for (key, len) in [(&b"k"[..], 5_000), (b"s", 3), (b"none", 0)] {
         bench.txn.start_command();
         let appended = append(&mut bench.txn, DB, key, b"", LIMIT);
@@ -225,14 +224,14 @@ fn too_long_changes_nothing() {
         set_range(txn, DB, b"k", 128, b"x", 128),
         set_range(txn, DB, b"k", u64::MAX, b"x", 128),
         set_range(txn, DB, b"none", 128, b"x", 128),
-        // Also within the value.
+        // The limit holds within the value, too.
         set_range(txn, DB, b"k", 10, b"x", 10),
         update_byte(txn, DB, b"k", u64::MAX, 128, |_| 0),
     ] {
         assert!(matches!(result, Err(OpError::TooLong)), "{result:?}");
     }
     assert_eq!(txn.dirty(), 0);
-    // A value longer than a bound that came later can still be worked on.
+    // A value longer than a limit that was lowered later can still be changed.
     assert_eq!(set_range(txn, DB, b"k", 9, b"x", 10).unwrap(), 100);
     assert_eq!(update_byte(txn, DB, b"k", 99, 10, |byte| *byte).unwrap(), 1);
 }
