@@ -529,12 +529,7 @@ impl<'s> Follower<'s> {
     }
 
     /// Sends PSYNC with a position of a history. Returns the answer.
-    fn send_psync(
-        &mut self,
-        peer: &mut Peer<'_>,
-        id: &str,
-        next: Position,
-    ) -> Result<String, End> {
+    fn send_psync(&mut self, peer: &mut Peer<'_>, id: &str, next: Position) -> Result<String, End> {
         let next = next.to_string();
         let mut psync: Vec<&[u8]> = vec![b"PSYNC", id.as_bytes(), next.as_bytes()];
         let failing_over = self.server.replication.desired().failover.is_some();
