@@ -73,7 +73,7 @@ use crate::storage::txn::events::Class;
 use crate::storage::{DbIndex, Txn, View};
 
 /// The tables of all families.
-pub const FAMILIES: &[&[Command]] = &[
+const FAMILIES: &[&[Command]] = &[
     acl::COMMANDS,
     bitfield::COMMANDS,
     bits::COMMANDS,

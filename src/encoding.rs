@@ -86,7 +86,7 @@ impl ValueType {
     ];
 
     /// The type with this number.
-    pub fn from_byte(byte: u8) -> Option<ValueType> {
+    fn from_byte(byte: u8) -> Option<ValueType> {
         ValueType::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 

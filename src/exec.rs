@@ -207,8 +207,9 @@ impl Executor {
         self.tick.now_ms
     }
 
-    /// Fixes the clock (tests).
-    pub fn fix_clock(&mut self, now_ms: UnixMs) {
+    /// Fixes the clock.
+    #[cfg(test)]
+    fn fix_clock(&mut self, now_ms: UnixMs) {
         self.thread.fixed_now_ms = Some(now_ms);
     }
 

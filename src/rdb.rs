@@ -46,13 +46,13 @@ mod tests;
 pub(crate) use tests::{mutate, timed_hashes};
 
 /// The version that is written: that of Redis 7.0, which all later versions can read.
-pub const VERSION_WRITTEN: u16 = 10;
+const VERSION_WRITTEN: u16 = 10;
 
 /// The highest version of Redis that can be read: that of Redis 7.4.
-pub const VERSION_READ: u16 = 12;
+const VERSION_READ: u16 = 12;
 
 /// The version of Valkey 9. From here on Valkey has type numbers of its own.
-pub const VERSION_VALKEY: u16 = 80;
+const VERSION_VALKEY: u16 = 80;
 
 /// The numbers of value types and encodings.
 pub mod kind {

@@ -15,7 +15,7 @@ pub fn float(arg: &[u8]) -> Result<f64, Error> {
 }
 
 /// An integer of at least `min`; below, the error text `refusal`.
-pub fn int_from(arg: &[u8], min: i64, refusal: &'static str) -> Result<i64, Error> {
+pub(super) fn int_from(arg: &[u8], min: i64, refusal: &'static str) -> Result<i64, Error> {
     match num::parse_i64(arg) {
         Some(n) if n >= min => Ok(n),
         _ => Err(Error::text(refusal)),

@@ -31,7 +31,7 @@ fn timeout_ms(arg: &[u8]) -> Result<u64, Error> {
 }
 
 /// Parses a timeout in whole milliseconds. 0 is no timeout.
-pub fn timeout_in_ms(arg: &[u8]) -> Result<u64, Error> {
+pub(super) fn timeout_in_ms(arg: &[u8]) -> Result<u64, Error> {
     let ms =
         num::parse_i64(arg).ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
     checked_timeout(ms)

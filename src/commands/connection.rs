@@ -12,7 +12,7 @@ use crate::state::session::ReplyMode;
 use crate::storage::DbIndex;
 
 /// The only user: there are no ACLs.
-pub const DEFAULT_USER: &str = "default";
+pub(super) const DEFAULT_USER: &str = "default";
 
 const WRONG_PASSWORD: Error =
     Error::text("WRONGPASS invalid username-password pair or user is disabled.");

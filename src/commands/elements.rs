@@ -84,14 +84,14 @@ impl<'a> ScanRequest<'a> {
 }
 
 /// The reply of a scan of a missing key.
-pub fn reply_end_of_scan(reply: &mut Reply) {
+pub(super) fn reply_end_of_scan(reply: &mut Reply) {
     reply.array(2);
     reply.bulk(b"0");
     reply.array(0);
 }
 
 /// The count of HRANDFIELD and SRANDMEMBER: an integer that can be negated.
-pub fn sample_count(arg: &[u8]) -> Result<i64, Error> {
+pub(super) fn sample_count(arg: &[u8]) -> Result<i64, Error> {
     let count = num::parse_i64(arg).ok_or(OpError::NotInteger)?;
     if count == i64::MIN {
         return Err(Error::text(
@@ -103,7 +103,7 @@ pub fn sample_count(arg: &[u8]) -> Result<i64, Error> {
 
 /// Replies with up to `count` distinct members, or, for a negative `count`, with `-count`
 /// members and repeats.
-pub fn reply_samples(
+pub(super) fn reply_samples(
     ctx: &mut ReadCtx<'_>,
     members: &Members,
     count: i64,

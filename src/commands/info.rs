@@ -21,13 +21,11 @@ use crate::commands::table::spec::Group;
 use crate::state::Server;
 use std::fmt::{Display, Write};
 
-pub use counters::percentile_us;
-
 /// The Redis version whose behaviour this server has.
 pub const REDIS_VERSION: &str = "7.4.2";
 
 /// This server's own version.
-pub const KEDIS_VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(super) const KEDIS_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The text under construction.
 #[derive(Default)]
@@ -75,7 +73,7 @@ impl Text {
 }
 
 /// A size in human-readable form: `1.50K`.
-pub fn human_bytes(bytes: u64) -> String {
+pub(super) fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
     if bytes < 1024 {
         return format!("{bytes}B");

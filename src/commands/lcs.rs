@@ -47,7 +47,7 @@ impl Wanted {
 }
 
 /// The handler of LCS.
-pub fn lcs(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
+pub(super) fn lcs(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     // The lengths are checked first, so that no value is read for which the table would
     // be too large.
     let mut len = |key| match ctx.view.quietly(|view| string::len(view, ctx.db, key)) {

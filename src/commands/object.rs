@@ -41,7 +41,7 @@ fn limits(config: &Config) -> Limits {
 }
 
 /// The encoding that Redis would report for a value.
-pub fn encoding_of(ctx: &mut ReadCtx<'_>, found: &KeyMeta) -> Result<&'static str, Error> {
+pub(super) fn encoding_of(ctx: &mut ReadCtx<'_>, found: &KeyMeta) -> Result<&'static str, Error> {
     let limits = limits(&ctx.server.config.load());
     Ok(definition(found.meta.kind).encoding(ctx.view, ctx.db, found, &limits)?)
 }

@@ -24,7 +24,7 @@ const ROWS_DEFAULT: u64 = 10;
 /// Parses a cursor as Redis does: an integer within 64 bits, with an optional sign. A
 /// negative number in non-canonical form (`-007`) wraps around, as with C's `strtoul`;
 /// `-1` is an error.
-pub fn parse_cursor(arg: &[u8]) -> Result<u64, Error> {
+pub(super) fn parse_cursor(arg: &[u8]) -> Result<u64, Error> {
     const INVALID: Error = Error::text("ERR invalid cursor");
     if let Some(cursor) = num::parse_i64(arg) {
         return u64::try_from(cursor).map_err(|_| INVALID);

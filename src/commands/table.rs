@@ -11,7 +11,8 @@
 //! | [`manual`] | the command list of the manual |
 
 pub mod help;
-pub mod manual;
+#[cfg(test)]
+mod manual;
 pub mod names;
 pub mod registry;
 pub mod secrets;

@@ -88,7 +88,7 @@ pub fn len_prefix(len: usize, buffer: &mut [u8; 5]) -> &[u8] {
 }
 
 /// Appends a length, see [`len_prefix`].
-pub fn put_len(out: &mut Vec<u8>, len: usize) {
+fn put_len(out: &mut Vec<u8>, len: usize) {
     out.extend_from_slice(len_prefix(len, &mut [0; 5]));
 }
 

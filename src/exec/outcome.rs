@@ -39,7 +39,7 @@ pub enum Stop {
 impl Stop {
     /// The error reply, for callers that cannot run the request again. Callers that began a unit
     /// run it again after a conflict, so the text for that is never sent.
-    pub fn into_error(self) -> Error {
+    pub(super) fn into_error(self) -> Error {
         match self {
             Stop::Failed(error) | Stop::Counted(error) => error,
             Stop::Conflict | Stop::Slow => {

@@ -121,7 +121,7 @@ impl Record {
 
     /// Whether the record was flushed since `mark`, so that its commands cannot be taken back
     /// any more.
-    pub fn was_flushed_since(&self, mark: &Mark) -> bool {
+    pub(super) fn was_flushed_since(&self, mark: &Mark) -> bool {
         mark.flushes != self.flushes
     }
 
@@ -162,7 +162,7 @@ impl Record {
     }
 
     /// Whether there are lines for MONITOR clients.
-    pub fn has_lines(&self) -> bool {
+    pub(super) fn has_lines(&self) -> bool {
         !self.lines.is_empty()
     }
 

@@ -110,7 +110,7 @@ impl Executor {
     ///
     /// # Errors
     /// That commit failed, or a script that runs for long holds a key. No unit has begun then.
-    pub fn begin_unit(&mut self, scope: &Scope<'_>) -> Result<(), Stop> {
+    pub(super) fn begin_unit(&mut self, scope: &Scope<'_>) -> Result<(), Stop> {
         if let Some(unit) = &mut self.unit {
             unit.depth += 1;
             return Ok(());
@@ -174,7 +174,7 @@ impl Executor {
     /// The command that `args` name, if it passes admission: `session` may run it now.
     /// # Errors
     /// The error reply.
-    pub fn find_command(
+    pub(super) fn find_command(
         &self,
         session: &Session,
         args: &[&[u8]],
@@ -221,7 +221,7 @@ impl Executor {
     ///
     /// # Errors
     /// The unit was exclusive and therefore committed at once, and that commit failed.
-    pub fn end_unit(&mut self) -> CmdResult {
+    pub(super) fn end_unit(&mut self) -> CmdResult {
         let Some(unit) = self.leave_unit() else {
             return Ok(());
         };
@@ -245,7 +245,7 @@ impl Executor {
     ///
     /// # Errors
     /// The commit that releases all keys failed; the unit is taken back nevertheless.
-    pub fn roll_back_unit(&mut self) -> CmdResult {
+    pub(super) fn roll_back_unit(&mut self) -> CmdResult {
         let Some(unit) = self.leave_unit() else {
             if let Some(outer) = &mut self.unit {
                 outer.conflict = true;

@@ -61,7 +61,7 @@ impl Api {
     }
 
     /// The table for EVAL scripts.
-    pub fn for_scripts(&self, version: &str) -> mlua::Result<Table> {
+    pub(super) fn for_scripts(&self, version: &str) -> mlua::Result<Table> {
         let (lua, table) = (&self.lua, self.for_functions(version)?);
         let yes = function(lua, "replicate_commands", |_| Ok(true))?;
         table.raw_set("replicate_commands", yes)?;
@@ -109,7 +109,7 @@ impl Api {
     }
 
     /// The table for libraries that are being loaded.
-    pub fn for_loading(&self, version: &str) -> mlua::Result<Table> {
+    pub(super) fn for_loading(&self, version: &str) -> mlua::Result<Table> {
         let table = self.basic(version)?;
         let (loading, callbacks) = (self.loading.clone(), self.callbacks.clone());
         let register = function(&self.lua, "register_function", move |args| {
@@ -134,19 +134,19 @@ impl Api {
     }
 
     /// Begins the registration of functions.
-    pub fn start_loading(&self) -> mlua::Result<()> {
+    pub(super) fn start_loading(&self) -> mlua::Result<()> {
         *self.callbacks.borrow_mut() = self.lua.create_table()?;
         *self.loading.borrow_mut() = Some(Vec::new());
         Ok(())
     }
 
     /// The Lua functions registered by the last library, by name.
-    pub fn callbacks(&self) -> Table {
+    pub(super) fn callbacks(&self) -> Table {
         self.callbacks.borrow().clone()
     }
 
     /// Ends the registration and returns the registered functions.
-    pub fn finish_loading(&self) -> Vec<Loaded> {
+    pub(super) fn finish_loading(&self) -> Vec<Loaded> {
         self.loading.borrow_mut().take().unwrap_or_default()
     }
 }
@@ -160,7 +160,7 @@ fn refuse(lua: &Lua, text: &str) -> Raise {
 }
 
 /// The host's function: runs a command for the script.
-pub fn call_host(
+pub(super) fn call_host(
     lua: &Lua,
     values: MultiValue,
     host: &RefCell<&mut dyn Host>,

@@ -9,7 +9,7 @@ use mlua::{Lua, Table, Value};
 const MAX_DEPTH: usize = 1000;
 
 /// The table for an error reply; `text` begins with the error code.
-pub fn error_table(lua: &Lua, text: &[u8], counted: bool) -> mlua::Result<Table> {
+pub(super) fn error_table(lua: &Lua, text: &[u8], counted: bool) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     table.raw_set("err", lua.create_string(text)?)?;
     if counted {
@@ -19,7 +19,7 @@ pub fn error_table(lua: &Lua, text: &[u8], counted: bool) -> mlua::Result<Table>
 }
 
 /// The Lua value of a reply of this server.
-pub fn from_reply(lua: &Lua, bytes: &[u8]) -> mlua::Result<Value> {
+pub(super) fn from_reply(lua: &Lua, bytes: &[u8]) -> mlua::Result<Value> {
     let (at, work) = (0, Work::new(lua));
     let mut input = Input {
         lua,
@@ -161,7 +161,7 @@ impl Fields {
 ///
 /// # Errors
 /// The reply exceeds `max` bytes, or Lua failed.
-pub fn to_reply(
+pub(super) fn to_reply(
     lua: &Lua,
     value: &Value,
     fields: &Fields,

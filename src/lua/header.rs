@@ -74,7 +74,7 @@ pub fn script_flags(body: &[u8]) -> Result<Option<ScriptFlags>, Vec<u8>> {
 
 /// The body of a script without the shebang; an empty line takes its place, so that line
 /// numbers stay.
-pub fn without_header(body: &[u8]) -> &[u8] {
+pub(super) fn without_header(body: &[u8]) -> &[u8] {
     match body.starts_with(b"#!") {
         true => &body[memchr::memchr(b'\n', body).unwrap_or(body.len())..],
         false => body,

@@ -33,11 +33,11 @@ impl From<mlua::Error> for Raise {
 const MAX_ENCODED: usize = 256 << 20;
 /// Most values in an encoded value or a reply: a table that contains the same table
 /// twice, and so on, would grow exponentially.
-pub const MAX_VALUES: u32 = 16 << 20;
+pub(super) const MAX_VALUES: u32 = 16 << 20;
 /// Most values that a function returns: Rust can hold only a few thousand Lua values.
 const MAX_RESULTS: usize = 4000;
 /// The count of a table in addition to its elements.
-pub const TABLE_COST: u32 = 8;
+pub(super) const TABLE_COST: u32 = 8;
 
 /// A value that is being encoded.
 pub struct Encoded<'a> {
@@ -87,7 +87,7 @@ impl std::ops::DerefMut for Encoded<'_> {
 }
 
 /// Adds a value to a function's results.
-pub fn add_result(results: &mut Vec<Value>, value: Value) -> Returned<()> {
+pub(super) fn add_result(results: &mut Vec<Value>, value: Value) -> Returned<()> {
     if results.len() >= MAX_RESULTS {
         return Err(Raise::at("too many results to unpack"));
     }
@@ -199,7 +199,7 @@ impl Args<'_> {
     }
 
     /// An integer, or `default` if the argument is missing.
-    pub fn integer_or(&self, i: usize, default: i64) -> Returned<i64> {
+    pub(super) fn integer_or(&self, i: usize, default: i64) -> Returned<i64> {
         match self.get(i) {
             Value::Nil => Ok(default),
             _ => self.integer(i),
@@ -208,7 +208,7 @@ impl Args<'_> {
 }
 
 /// Lua's name for the type of a value.
-pub fn type_name(value: &Value) -> &'static str {
+pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Integer(_) => "number",
         Value::LightUserData(_) | Value::UserData(_) | Value::Error(_) => "userdata",
@@ -217,7 +217,7 @@ pub fn type_name(value: &Value) -> &'static str {
 }
 
 /// A number as `f64`; `None` for other types.
-pub fn as_number(value: &Value) -> Option<f64> {
+pub(super) fn as_number(value: &Value) -> Option<f64> {
     match value {
         Value::Integer(n) => Some(*n as f64),
         Value::Number(n) => Some(*n),

@@ -2,7 +2,7 @@
 
 /// Appends a number with at most `precision` significant digits, in the shorter of
 /// decimal and exponential form, without trailing zeros.
-pub fn write_g(out: &mut Vec<u8>, value: f64, precision: usize) {
+pub(super) fn write_g(out: &mut Vec<u8>, value: f64, precision: usize) {
     if !value.is_finite() {
         let sign = if value.is_sign_negative() { "-" } else { "" };
         let name = if value.is_nan() { "nan" } else { "inf" };

@@ -77,18 +77,18 @@ impl<'a, L: FnMut() -> bool> Matcher<'a, L> {
     }
 
     /// The end of a match that begins at `start`.
-    pub fn match_at(&mut self, start: usize) -> Matched<Option<usize>> {
+    fn match_at(&mut self, start: usize) -> Matched<Option<usize>> {
         self.level = 0;
         self.run(start, 0)
     }
 
     /// The number of captures of the last match.
-    pub fn captures(&self) -> usize {
+    pub(super) fn captures(&self) -> usize {
         self.level
     }
 
     /// Position and bytes of a capture; no bytes for a position capture.
-    pub fn capture(&self, i: usize) -> Matched<(usize, Option<&'a [u8]>)> {
+    pub(super) fn capture(&self, i: usize) -> Matched<(usize, Option<&'a [u8]>)> {
         let Some(capture) = self.captures[..self.level].get(i) else {
             return Err(Fault::Malformed(c"invalid capture index"));
         };

@@ -27,7 +27,7 @@ thread_local! {
 }
 
 /// A Lua function that runs `function` with these upvalues.
-pub fn closure(
+pub(super) fn closure(
     lua: &Lua,
     function: lua_CFunction,
     upvalues: impl IntoLuaMulti,

@@ -158,7 +158,7 @@ impl Sandbox {
     }
 
     /// A proxy that reads from `real` and refuses writes.
-    pub fn protect(&self, real: &Table) -> mlua::Result<Table> {
+    pub(super) fn protect(&self, real: &Table) -> mlua::Result<Table> {
         let proxy = self.lua.create_table()?;
         let metatable = self.lua.create_table()?;
         metatable.raw_set("__index", real)?;
@@ -169,14 +169,14 @@ impl Sandbox {
     }
 
     /// Makes reading a missing field an error, as for globals.
-    pub fn refuse_unknown(&self, real: &Table) -> mlua::Result<()> {
+    pub(super) fn refuse_unknown(&self, real: &Table) -> mlua::Result<()> {
         let metatable = self.lua.create_table()?;
         metatable.raw_set("__index", &self.no_such_global)?;
         real.set_metatable(Some(metatable))
     }
 
     /// Globals with this `redis`: the proxy and the table behind it.
-    pub fn globals(&self, redis: &Table) -> mlua::Result<(Table, Table)> {
+    pub(super) fn globals(&self, redis: &Table) -> mlua::Result<(Table, Table)> {
         let real = self.lua.create_table()?;
         self.common
             .for_each(|key: Value, value: Value| real.raw_set(key, value))?;

@@ -159,12 +159,12 @@ impl Watch {
     }
 
     /// Why the script was stopped, if it was.
-    pub fn tripped(&self) -> Option<Trip> {
+    pub(super) fn tripped(&self) -> Option<Trip> {
         self.tripped.get()
     }
 
     /// Stops the script because a command could not run. Returns the error to raise.
-    pub fn halt(self: &Rc<Watch>, lua: &Lua, _: Halted) -> mlua::Error {
+    pub(super) fn halt(self: &Rc<Watch>, lua: &Lua, _: Halted) -> mlua::Error {
         self.trip(Trip::Halted);
         match self.check_every_line(lua) {
             Ok(()) => mlua::Error::runtime("the script was stopped"),

@@ -48,7 +48,7 @@ pub fn identity(files: &[PathBuf]) -> Result<(String, u64)> {
 }
 
 /// Whether a file begins with an RDB file.
-pub fn begins_with_rdb(path: &Path) -> Result<bool> {
+pub(super) fn begins_with_rdb(path: &Path) -> Result<bool> {
     let mut file = open(path)?;
     let head = file.fill_buf().map_err(|e| Error::file(path, e))?;
     Ok(append_only::begins_as_rdb(head))

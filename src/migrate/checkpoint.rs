@@ -30,10 +30,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a marker stays without renewal.
-pub const MARKER_TTL: Duration = Duration::from_secs(7 * 86_400);
+const MARKER_TTL: Duration = Duration::from_secs(7 * 86_400);
 
 /// Age at which a running tool renews its marker.
-pub const MARKER_RENEWAL: Duration = Duration::from_secs(3600);
+pub(super) const MARKER_RENEWAL: Duration = Duration::from_secs(3600);
 
 /// The first line of a file.
 const TITLE: &str = "Kedis migration checkpoint 1";
@@ -196,7 +196,7 @@ impl Checkpoint {
     }
 
     /// Reads the marker.
-    pub fn read_marker(&self, target: &mut Conn) -> Result<Option<Progress>> {
+    fn read_marker(&self, target: &mut Conn) -> Result<Option<Progress>> {
         target.ask(&["SELECT", &self.home.to_string()])?;
         let found = target.ask(&[b"GET".as_slice(), &self.key])?;
         let text = found.as_bytes().map(String::from_utf8_lossy);
@@ -204,14 +204,14 @@ impl Checkpoint {
     }
 
     /// Sets the marker.
-    pub fn set_marker(&self, target: &mut Conn, progress: &Progress) -> Result<()> {
+    pub(super) fn set_marker(&self, target: &mut Conn, progress: &Progress) -> Result<()> {
         target.ask(&["SELECT", &self.home.to_string()])?;
         target.ask(&self.marking(progress))?;
         Ok(())
     }
 
     /// The command that sets the marker, in its DB.
-    pub fn marking(&self, progress: &Progress) -> [Vec<u8>; 5] {
+    pub(super) fn marking(&self, progress: &Progress) -> [Vec<u8>; 5] {
         [
             b"SET".to_vec(),
             self.key.clone(),
@@ -222,7 +222,7 @@ impl Checkpoint {
     }
 
     /// Removes the marker.
-    pub fn remove_marker(&self, target: &mut Conn) -> Result<()> {
+    fn remove_marker(&self, target: &mut Conn) -> Result<()> {
         target.ask(&["SELECT", &self.home.to_string()])?;
         target.ask(&[b"DEL".as_slice(), &self.key])?;
         Ok(())
@@ -233,7 +233,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file belongs to another migration, or cannot be read.
-    pub fn recall(&self, target: &mut Conn, is_first: bool) -> Result<Option<Progress>> {
+    pub(super) fn recall(&self, target: &mut Conn, is_first: bool) -> Result<Option<Progress>> {
         let marker = self.read_marker(target)?;
         let known = match marker {
             None if is_first => self.read_file()?,
@@ -259,7 +259,7 @@ impl Checkpoint {
 
     /// Ends with an error: moves the marker's progress to the file and removes the
     /// marker.
-    pub fn break_off(&self, target: &Endpoint, stop: &Stop) {
+    pub(super) fn break_off(&self, target: &Endpoint, stop: &Stop) {
         let done = Conn::new(target, stop).and_then(|mut target| {
             let Some(progress) = self.read_marker(&mut target)? else {
                 return Ok(());
@@ -284,7 +284,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file belongs to another migration, or cannot be read.
-    pub fn read_file(&self) -> Result<Option<Progress>> {
+    pub(super) fn read_file(&self) -> Result<Option<Progress>> {
         let Some(path) = &self.file else {
             return Ok(None);
         };
@@ -309,7 +309,7 @@ impl Checkpoint {
     }
 
     /// Whether the migration has a checkpoint file (`--resume`).
-    pub fn has_file(&self) -> bool {
+    pub(super) fn has_file(&self) -> bool {
         self.file.is_some()
     }
 
@@ -325,7 +325,7 @@ impl Checkpoint {
     }
 
     /// Writes the file: the progress, or "running" while the marker has it.
-    pub fn write_file(&self, progress: Option<&Progress>) -> Result<()> {
+    fn write_file(&self, progress: Option<&Progress>) -> Result<()> {
         let Some(path) = &self.file else {
             return Ok(());
         };
@@ -339,7 +339,7 @@ impl Checkpoint {
 }
 
 /// Replaces a file atomically; `prepare` is called with the new file before the rename.
-pub fn write_whole(
+pub(super) fn write_whole(
     path: &Path,
     bytes: &[u8],
     prepare: impl FnOnce(&File) -> std::io::Result<()>,

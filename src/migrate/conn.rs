@@ -49,7 +49,7 @@ pub fn open(endpoint: &Endpoint) -> Result<TcpStream> {
 }
 
 /// Whether a read or write merely timed out ([`NAP`]), so that the caller may try again.
-pub fn is_pause(error: &io::Error) -> bool {
+pub(super) fn is_pause(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
@@ -105,7 +105,7 @@ impl Conn {
     }
 
     /// Limits the rate of reads from now on.
-    pub fn limit_reading(&mut self, mb_per_s: Option<f64>) {
+    pub(super) fn limit_reading(&mut self, mb_per_s: Option<f64>) {
         self.reading = mb_per_s.map(Throttle::new);
     }
 
@@ -252,7 +252,7 @@ impl Conn {
     }
 
     /// Sends a command that a server may not know or may refuse: `None` then.
-    pub fn ask_maybe<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Option<Value>> {
+    pub(super) fn ask_maybe<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Option<Value>> {
         match self.ask(args) {
             Ok(value) => Ok(Some(value)),
             Err(Error::Refused(error)) => {

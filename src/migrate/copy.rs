@@ -51,10 +51,10 @@ pub enum Oldest {
 
 /// An expired key lives at the target until the source deletes it, or for this long, in
 /// ms.
-pub const GRACE_MS: u64 = 60_000;
+pub(super) const GRACE_MS: u64 = 60_000;
 
 /// When a key expires at the target, in ms: not before the stream deletes it.
-pub fn kept_until(expire_ms: UnixMs, now_ms: UnixMs) -> UnixMs {
+pub(super) fn kept_until(expire_ms: UnixMs, now_ms: UnixMs) -> UnixMs {
     match expire_ms {
         UnixMs::NONE => UnixMs::NONE,
         at_ms => at_ms.max(now_ms + GRACE_MS),
@@ -62,7 +62,7 @@ pub fn kept_until(expire_ms: UnixMs, now_ms: UnixMs) -> UnixMs {
 }
 
 /// The same for fields of hashes: the stream deletes expired fields, too.
-pub fn kept_fields(now_ms: UnixMs) -> FieldRule {
+pub(super) fn kept_fields(now_ms: UnixMs) -> FieldRule {
     FieldRule {
         over_ms: now_ms.before(GRACE_MS),
         not_before_ms: now_ms + GRACE_MS,
@@ -70,7 +70,7 @@ pub fn kept_fields(now_ms: UnixMs) -> FieldRule {
 }
 
 /// The error for a hash with field expiry if the target does not support it.
-pub fn field_times_refused(key: &[u8]) -> Error {
+pub(super) fn field_times_refused(key: &[u8]) -> Error {
     Error::Refused(format!(
         "key {:?}: fields of this hash have times of their own, which the target does not keep; --keep-going takes such hashes without these times",
         shown(key)

@@ -83,7 +83,7 @@ impl Error {
     }
 
     /// Whether the same attempt may succeed later.
-    pub fn is_passing(&self) -> bool {
+    pub(super) fn is_passing(&self) -> bool {
         matches!(
             self,
             Error::Source(_)
@@ -130,7 +130,7 @@ pub fn shown(bytes: &[u8]) -> String {
 }
 
 /// A command for display, escaped and shortened.
-pub fn shown_command<A: AsRef<[u8]>>(args: &[A]) -> String {
+pub(super) fn shown_command<A: AsRef<[u8]>>(args: &[A]) -> String {
     let words = args.iter().take(SHOWN_ARGS);
     let mut words: Vec<String> = words.map(|arg| shown(arg.as_ref())).collect();
     if args.len() > SHOWN_ARGS {

@@ -112,7 +112,7 @@ impl Lane {
     }
 
     /// Sends pending commands in the middle of a value, if they fill a batch.
-    pub fn flush_long(&mut self) -> Result<()> {
+    pub(super) fn flush_long(&mut self) -> Result<()> {
         match self.maker.out.len() >= BATCH_BYTES {
             true => self.flush(),
             false => Ok(()),
@@ -120,7 +120,7 @@ impl Lane {
     }
 
     /// Sends pending commands if they fill a batch.
-    pub fn flush_full(&mut self) -> Result<()> {
+    pub(super) fn flush_full(&mut self) -> Result<()> {
         match self.maker.commands >= self.pipeline {
             true => self.flush(),
             false => self.flush_long(),
@@ -319,7 +319,7 @@ pub fn is_refused(dbs: &mut Dbs, db: u64, keep_going: bool, stats: &Stats) -> Re
 }
 
 /// The nth command in these bytes, for display.
-pub fn nth_command(bytes: &[u8], n: usize) -> String {
+pub(super) fn nth_command(bytes: &[u8], n: usize) -> String {
     let limits = Limits {
         max_bulk_len: usize::MAX,
         authenticated: true,

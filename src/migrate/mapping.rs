@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Prefix of all markers.
-pub const MARKER_PREFIX: &[u8] = b"kedis:migration:";
+pub(super) const MARKER_PREFIX: &[u8] = b"kedis:migration:";
 
 /// Which DBs and keys are copied, and under which names.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ impl Mapping {
 
     /// Whether a key keeps its name although `--rename-prefix` may give another key the
     /// same.
-    pub fn is_ambiguous(&self, key: &[u8]) -> bool {
+    pub(super) fn is_ambiguous(&self, key: &[u8]) -> bool {
         self.rename.as_ref().is_some_and(|rename| {
             !key.starts_with(&rename.old)
                 && key.starts_with(&rename.new)
@@ -95,7 +95,7 @@ impl Mapping {
 
     /// The key at the source with this name at the target; `None` if no copied key has
     /// it.
-    pub fn source_key(&self, name: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn source_key(&self, name: &[u8]) -> Option<Vec<u8>> {
         let renamed = self.rename.as_ref().and_then(|rename| {
             let rest = name.strip_prefix(rename.new.as_slice())?;
             Some([rename.old.as_slice(), rest].concat())
@@ -111,7 +111,7 @@ impl Mapping {
     }
 
     /// Whether all keys of a copied DB are copied.
-    pub fn has_all_keys(&self) -> bool {
+    pub(super) fn has_all_keys(&self) -> bool {
         self.prefix.is_empty()
     }
 
@@ -121,7 +121,7 @@ impl Mapping {
     }
 
     /// Prefixes of which each copied key has one at the target.
-    pub fn target_prefixes(&self) -> Vec<Vec<u8>> {
+    pub(super) fn target_prefixes(&self) -> Vec<Vec<u8>> {
         let Some(Rename { old, new }) = &self.rename else {
             return vec![self.prefix.clone()];
         };

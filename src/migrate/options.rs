@@ -132,7 +132,7 @@ pub struct Options {
 
 impl Options {
     /// Whether the source is a file.
-    pub fn is_offline(&self) -> bool {
+    pub(super) fn is_offline(&self) -> bool {
         self.rdb_file.is_some() || self.aof_file.is_some()
     }
 

@@ -14,7 +14,7 @@ use crate::resp::Value;
 const SCAN_COUNT: &str = "1000";
 
 /// INFO of a server, if it is of the wanted kind.
-pub fn check_server(conn: &mut Conn, endpoint: &Endpoint, wanted: Server) -> Result<Info> {
+pub(super) fn check_server(conn: &mut Conn, endpoint: &Endpoint, wanted: Server) -> Result<Info> {
     let about = conn.info("all")?;
     let kind = match (about.get("kedis_version"), about.get("redis_version")) {
         (Some(_), _) => Server::Kedis,
@@ -34,7 +34,7 @@ pub fn check_server(conn: &mut Conn, endpoint: &Endpoint, wanted: Server) -> Res
 }
 
 /// Abilities of a target.
-pub fn abilities(target: &mut Conn, about: &Info) -> Result<Abilities> {
+pub(super) fn abilities(target: &mut Conn, about: &Info) -> Result<Abilities> {
     let version = about.get("redis_version").unwrap_or_default();
     let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -46,7 +46,7 @@ pub fn abilities(target: &mut Conn, about: &Info) -> Result<Abilities> {
 }
 
 /// Whether a server has a command; false if it refuses COMMAND INFO.
-pub fn has_command(conn: &mut Conn, name: &str) -> Result<bool> {
+pub(super) fn has_command(conn: &mut Conn, name: &str) -> Result<bool> {
     let info = conn.ask_maybe(&["COMMAND", "INFO", name])?;
     let info = info.as_ref().and_then(Value::as_slice);
     Ok(info.is_some_and(|info| !matches!(info, [Value::Null] | [])))
@@ -111,7 +111,11 @@ pub fn scan(
 
 /// One SCAN step in the connection's DB: the next cursor, and the keys that begin with
 /// `prefix`.
-pub fn scan_step(conn: &mut Conn, cursor: u64, prefix: &[u8]) -> Result<(u64, Vec<Vec<u8>>)> {
+pub(super) fn scan_step(
+    conn: &mut Conn,
+    cursor: u64,
+    prefix: &[u8],
+) -> Result<(u64, Vec<Vec<u8>>)> {
     let malformed = || Error::Refused("unexpected reply to SCAN".into());
     let (cursor, matching) = (cursor.to_string(), pattern(prefix));
     let args: [&[u8]; 6] = [
@@ -164,7 +168,7 @@ fn target_dbs(target: &mut Conn, mapping: &Mapping) -> Result<Vec<u64>> {
 
 /// Removes all keys from the target that the copy could have written, in these DBs or in
 /// all.
-pub fn clear_keys(
+pub(super) fn clear_keys(
     target: &mut Conn,
     mapping: &Mapping,
     dbs: Option<&[u64]>,

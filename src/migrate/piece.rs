@@ -6,10 +6,10 @@ use crate::resp::Value;
 /// Most elements in a piece of a collection.
 const PIECE_ELEMENTS: i64 = 1000;
 /// Approximate bytes of a piece.
-pub const PIECE_BYTES: i64 = 1 << 20;
+pub(super) const PIECE_BYTES: i64 = 1 << 20;
 
 /// The error for a reply of an unexpected type.
-pub fn unexpected_reply(what: &str) -> Error {
+pub(super) fn unexpected_reply(what: &str) -> Error {
     Error::Refused(format!("unexpected reply to {what}"))
 }
 
@@ -29,7 +29,7 @@ impl Default for Piece {
 impl Piece {
     /// Sizes the next piece to about [`PIECE_BYTES`], assuming elements like those of
     /// this one.
-    pub fn adapt(&mut self, items: &[Value]) {
+    pub(super) fn adapt(&mut self, items: &[Value]) {
         let bytes = items.iter().map(bytes_of).sum::<usize>().max(1) as i64;
         let fitting = PIECE_BYTES.saturating_mul(self.elements) / bytes;
         self.elements = fitting.clamp(1, PIECE_ELEMENTS).min(self.elements * 10);

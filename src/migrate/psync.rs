@@ -198,7 +198,7 @@ impl Stream {
     }
 
     /// Reads the end mark of a file of which `read` bytes were read.
-    pub fn end_transfer(&mut self, transfer: Transfer, read: u64) -> Result<()> {
+    pub(super) fn end_transfer(&mut self, transfer: Transfer, read: u64) -> Result<()> {
         match transfer {
             Transfer::Length(length) => check_len(length, read),
             Transfer::Mark(mark) => {
@@ -215,13 +215,13 @@ impl Stream {
     }
 
     /// Returns bytes that were read and come before everything read from now on.
-    pub fn put_back(&mut self, input: Input) {
+    pub(super) fn put_back(&mut self, input: Input) {
         debug_assert!(self.input.waiting().is_empty());
         self.input = input;
     }
 
     /// Converts a read error.
-    pub fn classify(&self, error: io::Error) -> Error {
+    fn classify(&self, error: io::Error) -> Error {
         match self.stop.is_wanted() {
             true => Error::Stopped,
             false => Error::Source(error),
@@ -256,7 +256,7 @@ impl Stream {
 }
 
 /// Checks that the whole file was read.
-pub fn check_len(length: u64, read: u64) -> Result<()> {
+pub(super) fn check_len(length: u64, read: u64) -> Result<()> {
     match length == read {
         true => Ok(()),
         false => Err(Error::Refused(format!(
@@ -395,7 +395,7 @@ impl Feed for Acknowledged {
 }
 
 /// The offset up to which the source has written its stream.
-pub fn source_offset(conn: &mut Conn) -> Result<u64> {
+pub(super) fn source_offset(conn: &mut Conn) -> Result<u64> {
     let info = conn.info("replication")?;
     let names = ["master_repl_offset", "slave_repl_offset"];
     let offsets = names.iter().filter_map(|name| info.number(name));

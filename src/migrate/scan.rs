@@ -558,7 +558,7 @@ impl<'s> Scan<'s> {
     }
 
     /// Logs what such a copy cannot guarantee.
-    pub fn log_limits(&self) {
+    pub(super) fn log_limits(&self) {
         let mut limits = vec![
             "values were read one after the other: there was no moment at which the source had all of them".to_owned(),
         ];

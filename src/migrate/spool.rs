@@ -152,7 +152,7 @@ impl Spool {
     }
 
     /// Removes the data set once the target has it.
-    pub fn remove_rdb(&self) -> Result<()> {
+    pub(super) fn remove_rdb(&self) -> Result<()> {
         remove(&self.rdb)
     }
 
@@ -307,7 +307,7 @@ impl Receiver {
     }
 
     /// Whether the thread is running.
-    pub fn is_running(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         !self.shared.state.lock().is_over
     }
 
@@ -328,7 +328,7 @@ impl Receiver {
     }
 
     /// Waits for the end of the data set and checks that it has `read` bytes.
-    pub fn check_rdb(&self, read: u64) -> Result<()> {
+    pub(super) fn check_rdb(&self, read: u64) -> Result<()> {
         let mut state = self.shared.state.lock();
         while !state.is_rdb_whole {
             if state.is_over {

@@ -202,7 +202,7 @@ impl<'s> Survey<'s> {
 }
 
 /// Warns if the source has more DBs than the target.
-pub fn compare_databases(source: &mut Conn, target: &mut Conn) -> Result<()> {
+pub(super) fn compare_databases(source: &mut Conn, target: &mut Conn) -> Result<()> {
     let databases = |conn: &mut Conn| -> Result<Option<u64>> {
         let answer = conn.ask_maybe(&["CONFIG", "GET", "databases"])?;
         let answer = answer.as_ref().and_then(|answer| answer.as_slice());

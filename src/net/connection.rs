@@ -160,7 +160,7 @@ impl Connection {
     }
 
     /// Removes the socket from the poll.
-    pub fn deregister(&mut self, registry: &Registry) {
+    pub(super) fn deregister(&mut self, registry: &Registry) {
         let done = match &mut self.socket {
             Socket::Tcp(s) => registry.deregister(s),
             Socket::Unix(s) => registry.deregister(s),
@@ -171,19 +171,19 @@ impl Connection {
     }
 
     /// Records that the socket is readable; `closed`: the peer has closed its end.
-    pub fn set_readable(&mut self, closed: bool) {
+    pub(super) fn set_readable(&mut self, closed: bool) {
         self.readable = true;
         self.read_closed |= closed;
     }
 
     /// Records that its requests wait for the end of a pause, or no longer do.
-    pub fn set_paused(&mut self, paused: bool) {
+    pub(super) fn set_paused(&mut self, paused: bool) {
         self.in_paused = paused;
         self.session.info.set_flag(ClientFlags::BLOCKED, paused);
     }
 
     /// Frees the memory of empty buffers.
-    pub fn free_buffers(&mut self) {
+    pub(super) fn free_buffers(&mut self) {
         let info = &self.session.info;
         if self.input.is_empty() {
             // Between requests the parser has no state, but memory.
@@ -217,12 +217,12 @@ impl Connection {
     }
 
     /// Whether it is to be closed when its replies are sent.
-    pub fn is_ending(&self) -> bool {
+    pub(super) fn is_ending(&self) -> bool {
         self.ended || self.session.close_after_reply
     }
 
     /// Whether it goes to a replication feeder when its replies are sent.
-    pub fn is_leaving(&self) -> bool {
+    pub(super) fn is_leaving(&self) -> bool {
         self.session.psync.is_some()
     }
 
@@ -237,12 +237,12 @@ impl Connection {
     }
 
     /// Whether it has output for the end of this tick.
-    pub fn is_of_tick(&self) -> bool {
+    pub(super) fn is_of_tick(&self) -> bool {
         self.must_wait || self.tick_replies > 0 || self.unsent() > 0
     }
 
     /// Reads ahead of the next turn, unless the connection waits or a large read is expected.
-    pub fn read_ahead(&mut self, into: &mut [u8]) -> Option<io::Result<usize>> {
+    pub(super) fn read_ahead(&mut self, into: &mut [u8]) -> Option<io::Result<usize>> {
         let waits = self.session.waiting.is_some()
             || self.is_held_back()
             || self.no_room_since_ms.is_some();
@@ -252,7 +252,7 @@ impl Connection {
     }
 
     /// The first key of the bytes that were read ahead.
-    pub fn first_key<'b>(&self, ahead: &'b [u8]) -> Option<(DbIndex, &'b [u8])> {
+    pub(super) fn first_key<'b>(&self, ahead: &'b [u8]) -> Option<(DbIndex, &'b [u8])> {
         next_key(ahead).map(|(key, _)| (self.session.db(), key))
     }
 
@@ -687,7 +687,7 @@ impl Connection {
     }
 
     /// Takes session and reply back from the worker that has run the request.
-    pub fn finish_job(&mut self, done: Done, executor: &Executor) {
+    pub(super) fn finish_job(&mut self, done: Done, executor: &Executor) {
         self.session = done.session;
         self.session.info.set_flag(ClientFlags::BLOCKED, false);
         self.spent_loans.extend(self.loan.take());

@@ -79,7 +79,7 @@ impl TickGathering {
 
     /// Counts a client with requests in this tick; `window` belongs to the client, and is 0 at
     /// first.
-    pub fn note_client(&mut self, window: &mut u32) {
+    pub(super) fn note_client(&mut self, window: &mut u32) {
         if *window != self.window {
             *window = self.window;
             self.clients += 1;
@@ -87,7 +87,7 @@ impl TickGathering {
     }
 
     /// Counts a tick with so many requests, before its commit.
-    pub fn note_tick(&mut self, requests: u32, writes: bool) {
+    pub(super) fn note_tick(&mut self, requests: u32, writes: bool) {
         if requests == 0 {
             return;
         }

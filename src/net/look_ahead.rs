@@ -70,7 +70,7 @@ impl<E: Copy> LookAhead<E> {
 }
 
 /// The second argument of the next request, if it may be a key, and the length of the request.
-pub fn next_key(input: &[u8]) -> Option<(&[u8], usize)> {
+pub(super) fn next_key(input: &[u8]) -> Option<(&[u8], usize)> {
     let input = &input[..input.len().min(REQUEST_MAX)];
     glance(input).filter(|(key, _)| key.len() <= KEY_MAX)
 }

@@ -97,7 +97,7 @@ impl<I: Input> Reader<I> {
     }
 
     /// A double as text, as in sorted sets up to Redis 3.2.
-    pub fn text_double(&mut self) -> Result<f64> {
+    pub(super) fn text_double(&mut self) -> Result<f64> {
         match self.input.byte()? {
             255 => Ok(f64::NEG_INFINITY),
             254 => Ok(f64::INFINITY),

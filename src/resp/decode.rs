@@ -12,7 +12,7 @@ use crate::base::num::parse_i64;
 /// Deepest nesting of arrays, maps, sets and pushes.
 pub const MAX_DEPTH: usize = 64;
 /// Longest line of a reply, in bytes. Only statuses, errors and numbers are lines.
-pub const MAX_LINE_LEN: usize = 1024 * 1024;
+pub(super) const MAX_LINE_LEN: usize = 1024 * 1024;
 /// Capacity reserved at most before the elements arrive.
 const MAX_RESERVE: usize = 64;
 

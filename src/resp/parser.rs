@@ -19,7 +19,7 @@ use thiserror::Error;
 use crate::base::num::parse_i64;
 
 /// Longest inline request and longest count line, in bytes.
-pub const MAX_LINE_LEN: usize = 64 * 1024;
+pub(super) const MAX_LINE_LEN: usize = 64 * 1024;
 /// Most arguments of a request before authentication.
 const UNAUTH_MAX_ARGS: usize = 10;
 /// Longest argument of a request before authentication, in bytes.

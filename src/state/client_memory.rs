@@ -55,7 +55,7 @@ impl ClientMemory {
     }
 
     /// Whether free memory may be lent to this client's long request: no earlier one waits.
-    pub fn is_turn_of(&self, client: ClientId) -> bool {
+    pub(super) fn is_turn_of(&self, client: ClientId) -> bool {
         self.queued.load(Ordering::Relaxed) == 0
             || self
                 .queue
@@ -76,7 +76,7 @@ impl ClientMemory {
     }
 
     /// Appends a client with a long request to the queue, unless it is in it.
-    pub fn queue_up(&self, client: ClientId) {
+    pub(super) fn queue_up(&self, client: ClientId) {
         let mut queue = self.queue.lock();
         if !queue.contains(&client) {
             queue.push_back(client);
@@ -94,7 +94,7 @@ impl ClientMemory {
     }
 
     /// Lends `bytes`, unless the sums would exceed `limit`.
-    pub fn try_lend(&self, limit: u64, bytes: u64) -> bool {
+    pub(super) fn try_lend(&self, limit: u64, bytes: u64) -> bool {
         let left = limit.saturating_sub(self.held.load(Ordering::Relaxed));
         let lend = |lent: u64| lent.checked_add(bytes).filter(|lent| *lent <= left);
         let relaxed = Ordering::Relaxed;

@@ -37,9 +37,10 @@ pub use docs::{help_text, markdown_table};
 pub use events::NotifyEvents;
 pub use file::{ConfigError, Origin, Places, Reason};
 pub use kind::ParamKind;
-pub use lex::{LexError, quote, quote_always, split};
+pub use lex::{LexError, quote, split};
 pub use memory::memory_budget;
-pub use params::{Config, Flag, PARAMS, Param};
+use params::PARAMS;
+pub use params::{Config, Flag, Param};
 pub use shared::SharedConfig;
 pub use types::{
     AllowAccess, AppendFsync, BufferLimit, BufferLimits, BusyScope, Compression, Directory,

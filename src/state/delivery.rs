@@ -189,7 +189,7 @@ impl Deliveries {
     }
 
     /// Takes all messages for one client, wherever they are in the queue.
-    pub fn take_for(&self, client: ClientId) -> Vec<Delivery> {
+    pub(super) fn take_for(&self, client: ClientId) -> Vec<Delivery> {
         let mut taken = Vec::new();
         if !self.is_empty() {
             let mut queue = self.queue.lock();

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Most samples of a class.
-pub const MAX_SAMPLES: usize = 160;
+const MAX_SAMPLES: usize = 160;
 
 /// The slowest event of one second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use std::sync::Arc;
 
 /// Messages that a mailbox holds.
-pub const CAPACITY: usize = 16 * 1024;
+const CAPACITY: usize = 16 * 1024;
 
 /// An accepted socket, on its way to the thread that will own it.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Mailbox {
     }
 
     /// Sends a message unless the mailbox is full; returns it then.
-    pub fn try_send(&self, message: Message) -> Result<(), Message> {
+    pub(super) fn try_send(&self, message: Message) -> Result<(), Message> {
         match self.sender.try_send(message) {
             Ok(()) => {
                 self.wake();

@@ -59,7 +59,7 @@ impl MemoryProbe {
 
     /// Figures of this moment, or `None` if the snapshot is recent: other figures of the
     /// process that are read now would not match it.
-    pub fn figures_of_now(&self) -> Option<Figures> {
+    pub(super) fn figures_of_now(&self) -> Option<Figures> {
         let (figures, are_new) = self.figures_within(FRESH_US / 2);
         are_new.then_some(figures)
     }

@@ -50,7 +50,7 @@ fn parse_cpu_times(stat: &str) -> Option<CpuTimes> {
 }
 
 /// Resident memory of the process, in bytes.
-pub fn rss_bytes() -> Option<u64> {
+pub(super) fn rss_bytes() -> Option<u64> {
     let status = read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;

@@ -580,7 +580,7 @@ impl Replication {
     }
 
     /// How many replicas there are.
-    pub fn replica_count(&self) -> usize {
+    pub(super) fn replica_count(&self) -> usize {
         self.replicas.read().len()
     }
 

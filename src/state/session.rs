@@ -30,7 +30,7 @@ pub struct TrackingOptions {
 
 impl TrackingOptions {
     /// Whether the reads of the running command are tracked.
-    pub fn takes_reads(&self) -> bool {
+    fn takes_reads(&self) -> bool {
         !(self.optin && !self.caching || self.optout && self.caching)
     }
 }
@@ -206,7 +206,7 @@ impl Session {
     }
 
     /// Moves all messages for it in its thread's queue before the reply of the running command.
-    pub fn move_before_reply(&mut self, server: &Server) {
+    pub(super) fn move_before_reply(&mut self, server: &Server) {
         for delivery in self.take_deliveries(server) {
             delivery.write(self.resp3, &mut self.output_before_reply);
         }

@@ -21,11 +21,6 @@ impl Counter {
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
-
-    /// Raises it to `n` if it is lower.
-    pub fn raise_to(&self, n: u64) {
-        self.0.fetch_max(n, Ordering::Relaxed);
-    }
 }
 
 /// How many buckets a latency histogram has: powers of two of microseconds.

@@ -15,7 +15,7 @@ pub enum SubscriptionKind {
 }
 
 /// All kinds; the number of a kind is its index.
-pub const KINDS: [SubscriptionKind; 3] = [
+pub(super) const KINDS: [SubscriptionKind; 3] = [
     SubscriptionKind::Channel,
     SubscriptionKind::Pattern,
     SubscriptionKind::Shard,

@@ -48,7 +48,7 @@ pub fn tables_aside() -> Vec<PathBuf> {
 }
 
 /// The right to request a compaction in a database; `None` while a table is put aside.
-pub fn compaction_of(dir: &Path) -> Option<RwLockReadGuard<'static, BTreeSet<PathBuf>>> {
+pub(super) fn compaction_of(dir: &Path) -> Option<RwLockReadGuard<'static, BTreeSet<PathBuf>>> {
     let aside = ASIDE.read();
     let is_there = |table: &PathBuf| table.parent() == Some(dir) && table.exists();
     (!aside.iter().any(is_there)).then_some(aside)

@@ -87,7 +87,7 @@ pub fn count_ones(bytes: &[u8]) -> u64 {
 }
 
 /// The number of set bits in `range`; bits outside `bytes` are 0.
-pub fn count_ones_in(bytes: &[u8], range: Range<u64>) -> u64 {
+fn count_ones_in(bytes: &[u8], range: Range<u64>) -> u64 {
     let end = range.end.min(bytes.len() as u64 * 8);
     if range.start >= end {
         return 0;
@@ -134,7 +134,7 @@ pub fn find_in(bytes: &[u8], range: Range<u64>, bit: bool) -> Option<u64> {
 }
 
 /// The bit at `offset` of `bytes`; false behind their end.
-pub fn get_in(bytes: &[u8], offset: u64) -> bool {
+fn get_in(bytes: &[u8], offset: u64) -> bool {
     let byte = usize::try_from(offset / 8).ok().and_then(|i| bytes.get(i));
     byte.is_some_and(|b| b & (0x80 >> (offset % 8)) != 0)
 }

@@ -11,7 +11,7 @@ use sha1::{Digest, Sha1};
 use std::ops::ControlFlow;
 
 /// Overhead of an element row in bytes, besides the element.
-pub const ROW_OVERHEAD: u64 = 24;
+pub(super) const ROW_OVERHEAD: u64 = 24;
 
 /// A value as stored in its meta row.
 #[derive(Debug, Clone, Copy)]
@@ -204,7 +204,7 @@ pub trait Build {
 
 /// Calls `each` with the items of a packed body, until it breaks; returns whether it
 /// did.
-pub fn each_packed<T>(
+pub(super) fn each_packed<T>(
     packed: impl Iterator<Item = Result<T, Corrupt>>,
     mut each: impl FnMut(T) -> OpResult<ControlFlow<()>>,
 ) -> OpResult<ControlFlow<()>> {
@@ -218,7 +218,7 @@ pub fn each_packed<T>(
 }
 
 /// The number of items of a packed body.
-pub fn count_packed<T>(packed: impl Iterator<Item = Result<T, Corrupt>>) -> OpResult<u64> {
+pub(super) fn count_packed<T>(packed: impl Iterator<Item = Result<T, Corrupt>>) -> OpResult<u64> {
     let mut count = 0;
     for item in packed {
         item?;
@@ -228,12 +228,12 @@ pub fn count_packed<T>(packed: impl Iterator<Item = Result<T, Corrupt>>) -> OpRe
 }
 
 /// The error for an element of the wrong type, for [`Build::add`].
-pub fn of_another_type() -> RestoreError {
+pub(super) fn of_another_type() -> RestoreError {
     rdb::Error::Corrupt("an element of another type").into()
 }
 
 /// The error for a collection that differs from its stored count.
-pub fn miscounted(_: rdb::Error) -> super::OpError {
+pub(super) fn miscounted(_: rdb::Error) -> super::OpError {
     Corrupt("collection count").into()
 }
 
@@ -248,7 +248,7 @@ pub fn sha1(parts: &[&[u8]]) -> Hash {
 }
 
 /// Adds a hash to a sum that is independent of the order.
-pub fn mix(into: &mut Hash, other: &Hash) {
+pub(super) fn mix(into: &mut Hash, other: &Hash) {
     for (a, b) in into.iter_mut().zip(other) {
         *a ^= b;
     }
@@ -280,7 +280,7 @@ fn texts<'a>(element: &Element<'a>) -> [Option<&'a [u8]>; 2] {
 
 /// Whether a collection has at most `most` elements, and all their byte strings pass a
 /// test.
-pub fn all_elements(
+pub(super) fn all_elements(
     definition: &dyn Definition,
     view: &mut View,
     db: DbIndex,
@@ -307,7 +307,7 @@ pub fn all_elements(
 }
 
 /// Whether a collection is within the limit of a listpack.
-pub fn is_within(
+pub(super) fn is_within(
     definition: &dyn Definition,
     view: &mut View,
     db: DbIndex,

@@ -203,7 +203,7 @@ impl Hll<Vec<u8>> {
     }
 
     /// Marks the cached count as stale.
-    pub fn forget_count(&mut self) {
+    fn forget_count(&mut self) {
         self.bytes[HEADER_LEN - 1] |= STALE;
     }
 

@@ -160,7 +160,8 @@ impl<'k> List<'k> {
     }
 
     /// Whether the items are packed into the meta row.
-    pub fn is_packed(&self) -> bool {
+    #[cfg(test)]
+    fn is_packed(&self) -> bool {
         matches!(self.form, Form::Packed(_))
     }
 
@@ -417,7 +418,8 @@ impl<'k> List<'k> {
 }
 
 /// Removes and returns one item from an end; `None` for a missing key.
-pub fn pop_one(txn: &mut Txn, db: DbIndex, key: &[u8], end: End) -> OpResult<Option<Vec<u8>>> {
+#[cfg(test)]
+fn pop_one(txn: &mut Txn, db: DbIndex, key: &[u8], end: End) -> OpResult<Option<Vec<u8>>> {
     let Some(mut list) = List::load(txn, db, key)? else {
         return Ok(None);
     };

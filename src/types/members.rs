@@ -488,7 +488,7 @@ impl Members {
     }
 
     /// Adds all members to `chunk`.
-    pub fn copy_all(&self, view: &mut View, chunk: &mut Chunk) -> OpResult<()> {
+    pub(super) fn copy_all(&self, view: &mut View, chunk: &mut Chunk) -> OpResult<()> {
         let engine = view.engine().clone();
         self.for_each(view, |member, _| {
             chunk.push(engine.hash.hash(member), member);

@@ -61,11 +61,6 @@ pub enum NewId {
 pub struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The fields of an entry's row.
-    pub fn of_row(row: &'a [u8]) -> Fields<'a> {
-        Fields(row)
-    }
-
     /// Fields and values, alternately.
     pub fn iter(self) -> packed::Items<'a> {
         packed::items(self.0)

@@ -22,7 +22,7 @@ use crate::storage::{DbIndex, Early, KeyMeta, Txn, Value, View};
 use std::ops::{ControlFlow, Range};
 
 /// Bytes of a full fragment. Part of the disk format: never change it.
-pub const FRAGMENT_LEN: u64 = 1 << 12;
+pub(super) const FRAGMENT_LEN: u64 = 1 << 12;
 
 /// Most fragments that are read one by one; an iterator reads more.
 const POINT_READS_MAX: u64 = 4;
@@ -253,7 +253,7 @@ pub fn len(view: &mut View, db: DbIndex, key: &[u8]) -> OpResult<Option<u64>> {
 }
 
 /// Calls `read` with the value, without a copy if it is in the meta row.
-pub fn with_value<R>(
+fn with_value<R>(
     view: &mut View,
     db: DbIndex,
     key: &[u8],
@@ -298,13 +298,8 @@ pub fn with_range<R>(
 
 /// The bytes from `start` to `end`, with the indices of GETRANGE; empty for a missing
 /// key.
-pub fn get_range(
-    view: &mut View,
-    db: DbIndex,
-    key: &[u8],
-    start: i64,
-    end: i64,
-) -> OpResult<Vec<u8>> {
+#[cfg(test)]
+fn get_range(view: &mut View, db: DbIndex, key: &[u8], start: i64, end: i64) -> OpResult<Vec<u8>> {
     let pick = |len| resolve_range(start, end, len);
     Ok(with_range(view, db, key, pick, <[u8]>::to_vec)?.unwrap_or_default())
 }
@@ -331,7 +326,7 @@ fn clip(range: Range<u64>, len: u64) -> Range<u64> {
 /// Calls `each` with offset and bytes of the stored fragments of a part, in order, until
 /// it breaks; `pick` gets the length and returns the range. Parts that are not passed
 /// read as zeros. Returns the length of the whole value.
-pub fn for_each_fragment(
+pub(super) fn for_each_fragment(
     view: &mut View,
     db: DbIndex,
     key: &[u8],
@@ -634,7 +629,7 @@ fn length_of(old: Option<&KeyMeta>) -> OpResult<u64> {
 ///
 /// # Errors
 /// [`OpError::TooLong`] if the value would get longer than `max_len`.
-pub fn update_range<R>(
+fn update_range<R>(
     txn: &mut Txn,
     db: DbIndex,
     key: &[u8],
@@ -685,7 +680,7 @@ pub fn update_window<R>(
 }
 
 /// [`update_range`] for one byte.
-pub fn update_byte<R>(
+pub(super) fn update_byte<R>(
     txn: &mut Txn,
     db: DbIndex,
     key: &[u8],

@@ -3,6 +3,7 @@
 
 mod circles;
 mod source;
+mod visibility;
 
 use proc_macro2::{TokenStream, TokenTree};
 use source::{Graph, Source, named, sources};
@@ -250,6 +251,15 @@ impl<'ast> Visit<'ast> for Unsafe {
     fn visit_macro(&mut self, called: &'ast syn::Macro) {
         self.0 |= says_unsafe(called.tokens.clone());
     }
+}
+
+#[test]
+fn items_are_as_visible_as_they_are_used() {
+    let found = visibility::needlessly_public(&sources(&["src", "tests", "tools"]));
+    assert!(
+        found.is_empty(),
+        "only their folder uses these: make them `pub(super)`, `pub(in ...)` or private: {found:#?}"
+    );
 }
 
 #[test]

@@ -177,7 +177,7 @@ pub(super) fn latencies(text: &mut Text, server: &Server) {
 
 /// The percentile of call durations in microseconds, where bucket `i` counts calls below
 /// 2^i µs. Interpolates linearly within a bucket.
-pub fn percentile_us(buckets: &[u64; LATENCY_BUCKETS], percent: f64) -> f64 {
+fn percentile_us(buckets: &[u64; LATENCY_BUCKETS], percent: f64) -> f64 {
     let total: u64 = buckets.iter().sum();
     let wanted = (total as f64 * percent / 100.0).max(1.0);
     let mut below = 0;

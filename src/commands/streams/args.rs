@@ -40,7 +40,7 @@ fn split_id(arg: &[u8]) -> Option<(u64, Option<&[u8]>)> {
 }
 
 /// The id `ms` or `ms-seq`, if it is one.
-pub fn parse_id(arg: &[u8], missing_seq: u64) -> Option<StreamId> {
+pub(super) fn parse_id(arg: &[u8], missing_seq: u64) -> Option<StreamId> {
     let (ms, seq) = split_id(arg)?;
     let seq = seq.map_or(Some(missing_seq), number)?;
     Some(StreamId { ms, seq })
@@ -57,7 +57,7 @@ pub fn ids(args: &[&[u8]]) -> Result<Vec<StreamId>, Error> {
 }
 
 /// An id, or `-` or `+` for the lowest and the highest.
-pub fn any_id(arg: &[u8], missing_seq: u64) -> Result<StreamId, Error> {
+pub(super) fn any_id(arg: &[u8], missing_seq: u64) -> Result<StreamId, Error> {
     match arg {
         b"-" => Ok(StreamId::MIN),
         b"+" => Ok(StreamId::MAX),
@@ -71,7 +71,7 @@ fn excluded(arg: &[u8]) -> Option<&[u8]> {
 }
 
 /// The first ID of a range.
-pub fn range_start(arg: &[u8]) -> Result<StreamId, Error> {
+pub(super) fn range_start(arg: &[u8]) -> Result<StreamId, Error> {
     let Some(before) = excluded(arg) else {
         return any_id(arg, 0);
     };
@@ -80,7 +80,7 @@ pub fn range_start(arg: &[u8]) -> Result<StreamId, Error> {
 }
 
 /// The last ID of a range.
-pub fn range_end(arg: &[u8]) -> Result<StreamId, Error> {
+pub(super) fn range_end(arg: &[u8]) -> Result<StreamId, Error> {
     let Some(after) = excluded(arg) else {
         return any_id(arg, u64::MAX);
     };
@@ -101,12 +101,12 @@ pub struct AddOrTrim {
 
 impl AddOrTrim {
     /// Reads the arguments of XADD.
-    pub fn of_xadd(ctx: &WriteCtx<'_>, args: &[&[u8]]) -> Result<AddOrTrim, Error> {
+    pub(super) fn of_xadd(ctx: &WriteCtx<'_>, args: &[&[u8]]) -> Result<AddOrTrim, Error> {
         AddOrTrim::parse(ctx, args, true)
     }
 
     /// Reads the arguments of XTRIM.
-    pub fn of_xtrim(ctx: &WriteCtx<'_>, args: &[&[u8]]) -> Result<AddOrTrim, Error> {
+    pub(super) fn of_xtrim(ctx: &WriteCtx<'_>, args: &[&[u8]]) -> Result<AddOrTrim, Error> {
         AddOrTrim::parse(ctx, args, false)
     }
 
@@ -235,7 +235,7 @@ pub fn no_group(key: &[u8], group: &[u8], context: &str) -> Error {
 }
 
 /// The error for a stream without this group.
-pub fn no_group_of(key: &[u8], group: &[u8]) -> Error {
+pub(super) fn no_group_of(key: &[u8], group: &[u8]) -> Error {
     let (key, group) = (quoted(key, usize::MAX), quoted(group, usize::MAX));
     let parts: [&[u8]; 5] = [
         b"NOGROUP No such consumer group '",
@@ -251,7 +251,7 @@ pub fn no_group_of(key: &[u8], group: &[u8]) -> Error {
 pub type IdText = smallvec::SmallVec<[u8; 64]>;
 
 /// The text of an id.
-pub fn id_text(id: StreamId) -> IdText {
+pub(super) fn id_text(id: StreamId) -> IdText {
     let mut text = IdText::new();
     let mut digits = itoa::Buffer::new();
     text.extend_from_slice(digits.format(id.ms).as_bytes());
@@ -261,12 +261,12 @@ pub fn id_text(id: StreamId) -> IdText {
 }
 
 /// Replies an id.
-pub fn reply_id(reply: &mut Reply, id: StreamId) {
+pub(super) fn reply_id(reply: &mut Reply, id: StreamId) {
     reply.bulk(&id_text(id));
 }
 
 /// Replies an entry: its id, and its fields and values.
-pub fn reply_entry(
+pub(super) fn reply_entry(
     reply: &mut Reply,
     id: StreamId,
     fields: Fields<'_>,
@@ -281,7 +281,7 @@ pub fn reply_entry(
 }
 
 /// Replies a count.
-pub fn reply_count(reply: &mut Reply, count: u64) {
+pub(super) fn reply_count(reply: &mut Reply, count: u64) {
     reply.int(i64::try_from(count).unwrap_or(i64::MAX));
 }
 

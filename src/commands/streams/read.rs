@@ -419,7 +419,7 @@ fn history(
 }
 
 /// States the effect XCLAIM: the owner of entries and their pending state.
-pub fn log_claim(
+pub(super) fn log_claim(
     ctx: &mut WriteCtx<'_>,
     key: &[u8],
     group: &Group,
@@ -440,7 +440,7 @@ pub fn log_claim(
 }
 
 /// States the effect XGROUP SETID: the position of a group.
-pub fn log_position(ctx: &mut WriteCtx<'_>, key: &[u8], group: &Group) {
+pub(super) fn log_position(ctx: &mut WriteCtx<'_>, key: &[u8], group: &Group) {
     let last = id_text(group.row().last);
     let read = group.row().read.to_string();
     let effect: [&[u8]; 7] = [

@@ -23,7 +23,7 @@ pub fn write(reply: &mut Reply, container: &str, topics: &[Topic]) {
 }
 
 /// What a subcommand answers to arguments that it does not know.
-pub fn mistaken(args: &[&[u8]]) -> Error {
+pub(in crate::commands) fn mistaken(args: &[&[u8]]) -> Error {
     let word = |at: usize| String::from_utf8_lossy(args.get(at).copied().unwrap_or_default());
     let (container, subcommand) = (word(0).to_ascii_uppercase(), word(1));
     Error::owned(format!(

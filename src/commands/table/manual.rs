@@ -40,7 +40,7 @@ fn entry(command: &Registered) -> String {
 }
 
 /// The manual's list of commands, in Markdown.
-pub fn markdown_list() -> String {
+fn markdown_list() -> String {
     let mut text = String::from("| Group | Commands |\n|---|---|\n");
     let mut total = 0;
     for (group, title) in GROUPS {

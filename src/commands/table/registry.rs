@@ -138,12 +138,12 @@ impl Registered {
     }
 
     /// The subcommand that clients know by this name.
-    pub fn told_subcommand(&self, name: &[u8]) -> Option<&Registered> {
+    pub(in crate::commands) fn told_subcommand(&self, name: &[u8]) -> Option<&Registered> {
         self.subcommand(name).filter(|sub| !sub.is_part)
     }
 
     /// The subcommands that clients know, in table order.
-    pub fn told_subcommands(&self) -> Vec<&Registered> {
+    pub(in crate::commands) fn told_subcommands(&self) -> Vec<&Registered> {
         let told = self.subcommands.values().filter(|sub| !sub.is_part);
         let mut told: Vec<_> = told.collect();
         told.sort_by_key(|sub| sub.index);

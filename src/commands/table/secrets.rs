@@ -9,7 +9,7 @@ use crate::commands::args;
 use crate::state::config::{Flag, Param};
 
 /// What stands for a secret.
-pub const REDACTED: &[u8] = b"(redacted)";
+const REDACTED: &[u8] = b"(redacted)";
 
 /// The arguments of a command with secrets covered.
 pub fn visible<'a>(command: &Command, args: &[&'a [u8]]) -> Vec<&'a [u8]> {

@@ -514,7 +514,7 @@ impl Command {
     }
 
     /// A command that reads keys and may have to wait for something to read.
-    pub const fn blocking_read(
+    pub(in crate::commands) const fn blocking_read(
         name: &'static str,
         arity: i16,
         run: fn(&mut WriteCtx<'_>, &[&[u8]]) -> Result<Attempt, crate::commands::Error>,
@@ -619,13 +619,16 @@ impl Command {
     }
 
     /// Says where keys are that no spec can say.
-    pub const fn more_keys(mut self, find: MoreKeys) -> Command {
+    pub(in crate::commands) const fn more_keys(mut self, find: MoreKeys) -> Command {
         self.more_keys = Some(find);
         self
     }
 
     /// Adds ACL categories that do not follow from group and flags.
-    pub const fn categories(mut self, categories: &'static [&'static str]) -> Command {
+    pub(in crate::commands) const fn categories(
+        mut self,
+        categories: &'static [&'static str],
+    ) -> Command {
         self.categories = categories;
         self
     }

@@ -128,7 +128,7 @@ impl Commands {
     }
 
     /// Reads once and runs the complete commands. Returns whether there may be more.
-    pub fn run_some(&mut self, source: &mut impl Read) -> Result<bool, LogError> {
+    pub(super) fn run_some(&mut self, source: &mut impl Read) -> Result<bool, LogError> {
         let read = self.input.read_from(source, READ_BYTES);
         if read.map_err(LogError::Io)? == 0 {
             return Ok(false);

@@ -57,7 +57,7 @@ pub struct Broken {
 
 impl Broken {
     /// Whether the step timed out.
-    pub fn is_timeout(&self) -> bool {
+    pub(super) fn is_timeout(&self) -> bool {
         self.error.kind() == ErrorKind::TimedOut
     }
 }

@@ -154,12 +154,12 @@ impl Events {
     }
 
     /// Whether the thread still receives events.
-    pub fn is_running(&self) -> bool {
+    pub(in crate::migrate) fn is_running(&self) -> bool {
         !self.shared.state.lock().is_over
     }
 
     /// Whether names were dropped since the last call.
-    pub fn has_lost(&self) -> bool {
+    pub(super) fn has_lost(&self) -> bool {
         std::mem::take(&mut self.shared.state.lock().is_lost)
     }
 

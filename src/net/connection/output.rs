@@ -78,7 +78,7 @@ impl Connection {
     /// Whether the unsent bytes exceed `client-output-buffer-limit`. The limits of subscribers
     /// also hold for MONITOR and tracking, whose output does not depend on the client's
     /// requests.
-    pub fn is_over_limit(&mut self, config: &Config, now_ms: UnixMs) -> bool {
+    pub(in crate::net) fn is_over_limit(&mut self, config: &Config, now_ms: UnixMs) -> bool {
         let limits = &config.client_output_buffer_limit;
         let pushed = ClientFlags::PUBSUB | ClientFlags::MONITOR | ClientFlags::TRACKING;
         let limit = match self.session.info.flags().intersects(pushed) {
@@ -148,7 +148,7 @@ impl Connection {
     }
 
     /// Updates the share of this client in the memory of all clients.
-    pub fn show_memory(&self, memory: &ClientMemory) {
+    pub(in crate::net) fn show_memory(&self, memory: &ClientMemory) {
         let info = &self.session.info;
         let lent = self.loan.as_ref().map_or(0, Loan::input_bytes);
         // The memory lent for the bytes of a request is counted as a loan.

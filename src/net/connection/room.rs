@@ -169,7 +169,7 @@ impl Connection {
     /// Whether the connection is to be closed because it has waited too long for memory:
     /// [`STALLED_MS`] if it blocks other clients, as it reads no replies or has a loan for a
     /// request that cannot finish; [`MAX_ROOM_WAIT_MS`] if it only waits.
-    pub fn has_stalled(&self, now_ms: UnixMs) -> bool {
+    pub(in crate::net) fn has_stalled(&self, now_ms: UnixMs) -> bool {
         let active_ms = self.session.info.active_ms.load(Ordering::Relaxed);
         let since_ms = self
             .no_room_since_ms
@@ -184,7 +184,7 @@ impl Connection {
     }
 
     /// Whether it has a loan for the rest of a request and has sent nothing for [`STALLED_MS`].
-    pub fn sends_nothing_more(&self, now_ms: UnixMs) -> bool {
+    pub(in crate::net) fn sends_nothing_more(&self, now_ms: UnixMs) -> bool {
         let active_ms = self.session.info.active_ms.load(Ordering::Relaxed);
         self.loan.is_some()
             && self.no_room_since_ms.is_none()
@@ -193,13 +193,13 @@ impl Connection {
     }
 
     /// Ends the wait for memory.
-    pub fn end_wait_for_room(&mut self) {
+    pub(in crate::net) fn end_wait_for_room(&mut self) {
         self.no_room_since_ms = None;
         self.wanted = 0;
     }
 
     /// Describes for the log why the connection blocks others.
-    pub fn why_stalled(&self) -> String {
+    pub(in crate::net) fn why_stalled(&self) -> String {
         let unsent = self.unsent();
         match unsent > OUTPUT_FREE {
             true => format!("sends requests and reads no replies, {unsent} bytes wait for it"),

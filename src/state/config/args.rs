@@ -66,7 +66,7 @@ impl Config {
     }
 
     /// As [`Config::from_args`], with the standard input that is read if the file is `-`.
-    pub fn from_args_and_stdin<I>(args: I, stdin: impl Read) -> Result<Startup, ConfigError>
+    pub(super) fn from_args_and_stdin<I>(args: I, stdin: impl Read) -> Result<Startup, ConfigError>
     where
         I: IntoIterator,
         I::Item: Into<OsString>,

@@ -32,9 +32,9 @@ impl NotifyEvents {
     /// `n`: a key was created. Not part of `A`.
     pub const NEW: NotifyEvents = NotifyEvents(Class::NEW.bits());
     /// `K`: publish to `__keyspace@<db>__:<key>`.
-    pub const KEYSPACE: NotifyEvents = NotifyEvents(1 << 11);
+    pub(in crate::state) const KEYSPACE: NotifyEvents = NotifyEvents(1 << 11);
     /// `E`: publish to `__keyevent@<db>__:<event>`.
-    pub const KEYEVENT: NotifyEvents = NotifyEvents(1 << 12);
+    pub(in crate::state) const KEYEVENT: NotifyEvents = NotifyEvents(1 << 12);
     /// `m`: a key was accessed that does not exist. Not part of `A`.
     pub const KEY_MISS: NotifyEvents = NotifyEvents(Class::KEY_MISS.bits());
     /// `A`: all of `g$lshzxetd`.

@@ -373,7 +373,8 @@ fn included(pattern: &[u8]) -> Result<Vec<PathBuf>, Reason> {
 
 impl Config {
     /// The defaults changed by a file.
-    pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
+    #[cfg(test)]
+    pub(super) fn from_file(path: &Path) -> Result<Config, ConfigError> {
         let mut config = Config::default();
         Loader::new(&mut config).file(path)?;
         Ok(config)

@@ -37,7 +37,7 @@ pub enum ParamKind {
 
 impl ParamKind {
     /// Whether a directive of this kind may have any number of arguments.
-    pub fn takes_many(&self) -> bool {
+    pub(super) fn takes_many(&self) -> bool {
         matches!(
             self,
             ParamKind::Flags(_) | ParamKind::Words(_) | ParamKind::Lines(_)

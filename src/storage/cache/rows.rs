@@ -97,7 +97,7 @@ pub struct RowCache {
 
 /// Whether rows with this key are cached: those of keys, fields, members, list items, and of stream
 /// groups and their consumers.
-pub fn is_cacheable(key: &[u8]) -> bool {
+pub(in crate::storage) fn is_cacheable(key: &[u8]) -> bool {
     let tag = key.first().copied().unwrap_or_default();
     let element = [
         tag::HASH_FIELD,
@@ -132,7 +132,7 @@ impl RowCache {
     /// Changes the memory budget. Rows beyond it are evicted when others come in. The number of
     /// sets is fixed at the start: with a much smaller budget rows still get at least half of it,
     /// with a much larger one the sets are full.
-    pub fn set_budget(&self, budget: u64) {
+    pub(in crate::storage) fn set_budget(&self, budget: u64) {
         self.budget.store(budget, Ordering::Relaxed);
     }
 
@@ -410,7 +410,7 @@ impl RowCache {
     }
 
     /// Adds a row as RocksDB had it, unless its set has changed since `seen`.
-    pub fn offer(&self, hash: u64, key: &[u8], value: &[u8], seen: Version) {
+    pub(in crate::storage) fn offer(&self, hash: u64, key: &[u8], value: &[u8], seen: Version) {
         self.change(hash, |set| {
             // Another reader may have added it.
             if set.version == seen.0 && set.find(hash, key).is_none() {

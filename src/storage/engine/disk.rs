@@ -278,18 +278,18 @@ impl Disk {
     /// Acts as if nothing were free for large commits and compactions, until the next
     /// [`Disk::update`].
     #[cfg(test)]
-    pub fn simulate_full(&self) {
+    pub(in crate::storage) fn simulate_full(&self) {
         self.limit.store(0, Ordering::Relaxed);
         self.unwritten.store(u64::MAX / 2, Ordering::Relaxed);
     }
 
     /// Whether compactions were refused and not tried again with more space since.
-    pub fn has_refused_compactions(&self) -> bool {
+    pub(super) fn has_refused_compactions(&self) -> bool {
         self.lacking.load(Ordering::Relaxed) > 0
     }
 
     /// Notes that no compaction is left to do.
-    pub fn compactions_are_done(&self) {
+    pub(super) fn compactions_are_done(&self) {
         self.lacking.store(0, Ordering::Relaxed);
     }
 
@@ -324,7 +324,7 @@ impl Disk {
 
     /// Whether memtables should be written out early: log files with the same rows take space that
     /// may soon be needed.
-    pub fn should_flush(&self) -> bool {
+    pub(super) fn should_flush(&self) -> bool {
         let least = self.wanted() / PART;
         match self.is_low() {
             true => self.log.load(Ordering::Relaxed) > least,

@@ -88,7 +88,7 @@ impl FairQueue {
     }
 
     /// Removes the entries of an owner for what it got.
-    pub fn granted(&self, owner: Owner, granted: impl Iterator<Item = Wanted>) {
+    pub(in crate::storage) fn granted(&self, owner: Owner, granted: impl Iterator<Item = Wanted>) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }

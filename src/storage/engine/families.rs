@@ -65,7 +65,7 @@ impl Engine {
     }
 
     /// How often DBs changed their keyspaces; for caches of [`Engine::keyspace`].
-    pub fn map_version(&self) -> u64 {
+    pub(in crate::storage) fn map_version(&self) -> u64 {
         self.families.map_version.load(Ordering::Acquire)
     }
 

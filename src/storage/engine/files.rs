@@ -222,11 +222,6 @@ impl Engine {
         self.db.property_int_value(name).ok().flatten()
     }
 
-    /// A RocksDB property of a DB, as text.
-    pub fn property_text(&self, keyspace: &Keyspace, name: &str) -> Option<String> {
-        self.db.property_value_cf(&keyspace.cf, name).ok().flatten()
-    }
-
     /// Changes the memory budget of caches and memtables, in bytes.
     ///
     /// # Errors
@@ -313,7 +308,7 @@ impl Engine {
     }
 
     /// Bytes that all memtables take, and how many they should take at the most.
-    pub fn memtable_usage(&self) -> (usize, usize) {
+    pub(in crate::storage) fn memtable_usage(&self) -> (usize, usize) {
         let memtables = &self.options.memtables;
         (memtables.get_usage(), memtables.get_buffer_size())
     }
@@ -336,7 +331,7 @@ impl Engine {
     }
 
     /// The block cache's share of the budget, in bytes.
-    pub fn cache_size(&self) -> u64 {
+    pub(in crate::storage) fn cache_size(&self) -> u64 {
         self.config.cache_bytes(self.memory_budget())
     }
 

@@ -26,7 +26,7 @@ pub enum Pass {
 
 impl Pass {
     /// Whether no other owner is inside.
-    pub fn is_alone(&self) -> bool {
+    pub(in crate::storage) fn is_alone(&self) -> bool {
         matches!(self, Pass::Alone(_) | Pass::LongAlone)
     }
 }
@@ -54,7 +54,7 @@ impl Gate {
 
     /// Whether an owner is inside exclusively, or waits to be: no other enters.
     #[cfg(test)]
-    pub fn is_closing(&self) -> bool {
+    pub(in crate::storage) fn is_closing(&self) -> bool {
         RwLock::try_read_arc(&self.lock).is_none()
     }
 
@@ -90,7 +90,11 @@ impl Gate {
     ///
     /// # Errors
     /// A long owner that is inside.
-    pub fn enter_alone(&self, owner: Owner, waits_for_long: bool) -> Result<Pass, Owner> {
+    pub(in crate::storage) fn enter_alone(
+        &self,
+        owner: Owner,
+        waits_for_long: bool,
+    ) -> Result<Pass, Owner> {
         loop {
             let guard = RwLock::write_arc(&self.lock);
             let mut long = self.long.lock();

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How many stripes there are; a power of two. Two threads that each hold a few
 /// hundred random keys rarely meet on a stripe.
-pub const STRIPES: usize = 1 << 17;
+pub(super) const STRIPES: usize = 1 << 17;
 
 /// The number of a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,7 +100,7 @@ pub enum TryLock {
 
 impl Locks {
     /// The stripe of a key whose hash is `hash`.
-    pub fn stripe(hash: u64) -> Stripe {
+    pub(in crate::storage) fn stripe(hash: u64) -> Stripe {
         Stripe((hash >> 40) as u32 & (STRIPES as u32 - 1))
     }
 
@@ -144,20 +144,20 @@ impl Locks {
     }
 
     /// Whether an owner holds the stripe exclusively.
-    pub fn is_taken(&self, stripe: Stripe) -> bool {
+    pub(in crate::storage) fn is_taken(&self, stripe: Stripe) -> bool {
         let word = self.word(stripe).load(Ordering::Acquire);
         word != 0 && word & SHARED == 0
     }
 
     /// Releases a stripe that the owner holds.
-    pub fn unlock(&self, stripe: Stripe, owner: Owner) {
+    pub(in crate::storage) fn unlock(&self, stripe: Stripe, owner: Owner) {
         let word = self.word(stripe).swap(0, Ordering::Release);
         assert_eq!(word & !WAITED_FOR, owner.0, "not the holder");
         self.freed(stripe, word);
     }
 
     /// Shares the stripe if no other owner holds it exclusively or waits for it.
-    pub fn try_share(&self, stripe: Stripe, owner: Owner) -> TryLock {
+    pub(in crate::storage) fn try_share(&self, stripe: Stripe, owner: Owner) -> TryLock {
         let word = self.word(stripe);
         let mut seen = 0;
         loop {
@@ -177,7 +177,7 @@ impl Locks {
 
     /// Waits until the stripe can be shared, or an owner holds it for long. The calling thread must
     /// not hold any stripe. The state may have changed again by the time that this returns.
-    pub fn wait_to_share(&self, stripe: Stripe) {
+    pub(in crate::storage) fn wait_to_share(&self, stripe: Stripe) {
         let word = self.word(stripe);
         let bucket = self.bucket(stripe);
         let mut sleeping = bucket.mutex.lock();
@@ -202,7 +202,7 @@ impl Locks {
     }
 
     /// Ends what [`Locks::try_share`] has begun.
-    pub fn unshare(&self, stripe: Stripe) {
+    pub(in crate::storage) fn unshare(&self, stripe: Stripe) {
         let word = self.word(stripe);
         let mut seen = SHARED | 1;
         loop {

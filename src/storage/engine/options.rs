@@ -125,28 +125,28 @@ impl StorageConfig {
 
 impl StorageConfig {
     /// How much of a memory budget is for the row cache, in bytes.
-    pub fn row_cache_bytes(&self, budget: u64) -> u64 {
+    pub(super) fn row_cache_bytes(&self, budget: u64) -> u64 {
         budget / 100 * u64::from(self.hot_rows_percent.min(90))
     }
 
     /// How much of a memory budget is for rank indexes, in bytes: two thousand rows of a large
     /// sorted set take about one KiB.
-    pub fn rank_index_bytes(&self, budget: u64) -> u64 {
+    pub(super) fn rank_index_bytes(&self, budget: u64) -> u64 {
         budget / 128
     }
 
     /// What is left of a memory budget for the block cache and the memtables, in bytes.
-    pub fn cache_bytes(&self, budget: u64) -> u64 {
+    pub(super) fn cache_bytes(&self, budget: u64) -> u64 {
         budget - self.row_cache_bytes(budget) - self.rank_index_bytes(budget)
     }
 
     /// How much of [`StorageConfig::cache_bytes`] is for memtables, in bytes.
-    pub fn memtable_bytes(&self, budget: u64) -> u64 {
+    pub(super) fn memtable_bytes(&self, budget: u64) -> u64 {
         self.cache_bytes(budget) / 100 * u64::from(100 - self.block_cache_percent.min(95))
     }
 
     /// Size of one memtable, in bytes: two fit, one of which is being written out.
-    pub fn memtable_size(&self, budget: u64) -> u64 {
+    pub(in crate::storage) fn memtable_size(&self, budget: u64) -> u64 {
         self.write_buffer_size.min(self.memtable_bytes(budget) / 2)
     }
 }

@@ -33,7 +33,7 @@ impl Salvage<'_> {
     }
 
     /// Makes the next start mend the database: see [`super::mend`].
-    pub fn set_unmended(&self) -> Result<()> {
+    pub(in crate::storage) fn set_unmended(&self) -> Result<()> {
         Ok(set_unmended(self.dir)?)
     }
 

@@ -97,7 +97,7 @@ pub(super) fn inspect(config: &StorageConfig) -> Result<Found> {
 impl Found {
     /// Cuts off the end of the manifest that was not synced. The manifest has marks, so the
     /// database is Kedis'.
-    pub fn cut_manifest(&self, dir: &Path) -> Result<()> {
+    pub(super) fn cut_manifest(&self, dir: &Path) -> Result<()> {
         self.torn_manifest.iter().try_for_each(|cut| cut.run(dir))
     }
 

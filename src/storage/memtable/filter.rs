@@ -79,7 +79,7 @@ impl Filter {
     }
 
     /// Whether the key was taken in, or looks like one that was.
-    pub fn may_have(&self, hash: Hash) -> bool {
+    pub(super) fn may_have(&self, hash: Hash) -> bool {
         let (word, bits) = self.place(hash);
         word.load(Acquire) & bits == bits
     }

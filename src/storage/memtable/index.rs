@@ -360,7 +360,7 @@ impl<A: Arena> Index<A> {
     /// # Safety
     /// As there; and the place is one of this index, for the row's key or another one that
     /// no row's key is between.
-    pub unsafe fn insert_at(&self, row: NonNull<Row>, place: Place) {
+    pub(super) unsafe fn insert_at(&self, row: NonNull<Row>, place: Place) {
         // SAFETY: nodes live as long as their index.
         let leaf = unsafe { place.leaf.as_ref() };
         // A leaf that others take rows from changes, or is full.
@@ -410,7 +410,7 @@ impl<A: Arena> Index<A> {
     }
 
     /// The first row whose key is not less than this one.
-    pub fn at_or_after(&self, key: Key) -> Option<NonNull<Row>> {
+    pub(super) fn at_or_after(&self, key: Key) -> Option<NonNull<Row>> {
         self.around(key).1
     }
 
@@ -420,7 +420,7 @@ impl<A: Arena> Index<A> {
     }
 
     /// The last row whose key is not greater than this one.
-    pub fn at_or_before(&self, key: Key) -> Option<NonNull<Row>> {
+    pub(super) fn at_or_before(&self, key: Key) -> Option<NonNull<Row>> {
         let (before, at) = self.around(key);
         // SAFETY: rows of the list are whole.
         at.filter(|row| unsafe { Key::of(*row) } == key)

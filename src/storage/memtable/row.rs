@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Acquire;
 
 /// Bytes of sequence number and type that end an internal key.
-pub const TRAILER: usize = 8;
+pub(super) const TRAILER: usize = 8;
 
 /// A row of the memtable as it stands in memory: the link, then the key as RocksDB
 /// writes it there (length of the internal key, internal key), then its value.
@@ -66,7 +66,7 @@ impl<'a> Key<'a> {
     }
 
     /// Bytes of the user key.
-    pub fn user_len(self) -> usize {
+    pub(super) fn user_len(self) -> usize {
         self.0.len() - TRAILER
     }
 
@@ -76,7 +76,7 @@ impl<'a> Key<'a> {
     }
 
     /// Sequence number and type: the greater, the newer.
-    pub fn trailer(self) -> u64 {
+    pub(super) fn trailer(self) -> u64 {
         self.0
             .last_chunk()
             .map_or(0, |end| u64::from_le_bytes(*end))
@@ -102,7 +102,7 @@ impl<'a> Key<'a> {
     }
 
     /// How many bytes both user keys begin with.
-    pub fn common_prefix(self, other: Self) -> usize {
+    pub(super) fn common_prefix(self, other: Self) -> usize {
         let (a, b) = (self.user(), other.user());
         let (chunks, others) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
         let whole = chunks.iter().zip(others).take_while(|(a, b)| a == b);
@@ -146,7 +146,7 @@ impl Eq for Key<'_> {}
 
 /// A mask of the first so many bytes of a word.
 #[inline]
-pub fn leading(bytes: usize) -> u64 {
+pub(super) fn leading(bytes: usize) -> u64 {
     match bytes {
         0..8 => !(u64::MAX >> (8 * bytes)),
         _ => u64::MAX,

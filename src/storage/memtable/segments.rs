@@ -133,7 +133,7 @@ impl<A: Arena + Clone> Segments<A> {
 impl<A: Arena> Segments<A> {
     /// The segments that may have versions of this key: a bit of each, the newer ones
     /// higher.
-    pub fn with_versions_of(&self, key: Key) -> u64 {
+    pub(super) fn with_versions_of(&self, key: Key) -> u64 {
         let hash = self.hasher.key(key.user());
         self.all()
             .enumerate()
@@ -142,7 +142,7 @@ impl<A: Arena> Segments<A> {
     }
 
     /// The first row of a segment whose key is not less than this one.
-    pub fn at_or_after(&self, segment: usize, key: Key) -> Option<NonNull<Row>> {
+    pub(super) fn at_or_after(&self, segment: usize, key: Key) -> Option<NonNull<Row>> {
         self.segments.get(segment)?.get()?.index.at_or_after(key)
     }
 
@@ -237,14 +237,14 @@ impl<'s, A: Arena> Cursor<'s, A> {
     }
 
     /// Goes to the first row whose key is not less than this one.
-    pub fn at_or_after(&mut self, key: Key) -> Option<NonNull<Row>> {
+    pub(super) fn at_or_after(&mut self, key: Key) -> Option<NonNull<Row>> {
         self.start(Some(key), Direction::Forward, |index| {
             index.at_or_after(key)
         })
     }
 
     /// Goes to the last row whose key is not greater than this one.
-    pub fn at_or_before(&mut self, key: Key) -> Option<NonNull<Row>> {
+    pub(super) fn at_or_before(&mut self, key: Key) -> Option<NonNull<Row>> {
         self.start(Some(key), Direction::Backward, |index| {
             index.at_or_before(key)
         })

@@ -33,7 +33,7 @@ unsafe impl Arena for Heap {
 
 impl Heap {
     /// How often memory was asked for.
-    pub fn allocations(&self) -> usize {
+    pub(super) fn allocations(&self) -> usize {
         self.0.lock().expect("nobody panicked").0.len()
     }
 }
@@ -56,7 +56,7 @@ pub fn internal(user: &[u8], version: u64) -> Vec<u8> {
 pub type Sorted = BTreeMap<(Vec<u8>, Reverse<u64>), ()>;
 
 /// A row without a place.
-pub fn new_row(heap: &Heap, user: &[u8], version: u64) -> NonNull<Row> {
+pub(super) fn new_row(heap: &Heap, user: &[u8], version: u64) -> NonNull<Row> {
     let key = internal(user, version);
     let mut bytes = Vec::new();
     let mut len = key.len();

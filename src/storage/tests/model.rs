@@ -201,7 +201,7 @@ impl Model {
         }
     }
 
-    pub fn next_op(&self, rng: &mut fastrand::Rng) -> Op {
+    pub(super) fn next_op(&self, rng: &mut fastrand::Rng) -> Op {
         match rng.u32(..100) {
             0..=11 => Op::Commit,
             12..=14 => Op::Advance(rng.u64(..400)),

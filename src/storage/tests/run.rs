@@ -134,20 +134,20 @@ impl Runner {
     }
 
     /// Compares what the writing thread reads, its own writes included.
-    pub fn compare_pending(&mut self, model: &Model) {
+    pub(super) fn compare_pending(&mut self, model: &Model) {
         self.txn.begin(self.now_ms()).unwrap();
         compare(self.txn.reading(), model);
     }
 
     /// Compares what another thread reads, which is what is committed.
-    pub fn compare_committed_state(&mut self, model: &Model) {
+    pub(super) fn compare_committed_state(&mut self, model: &Model) {
         self.other.begin(self.now_ms()).unwrap();
         compare(self.other.reading(), model);
         self.other.commit().unwrap();
     }
 
     /// The same, and the number of new entries in the binlog.
-    pub fn compare_committed(&mut self, model: &Model) {
+    pub(super) fn compare_committed(&mut self, model: &Model) {
         self.compare_committed_state(model);
         let entries = self.engine.binlog.range().next_entry - self.entries_before;
         assert_eq!(
@@ -314,7 +314,7 @@ fn compare(view: &mut View, model: &Model) {
 }
 
 /// Everything in a DB, expired keys too.
-pub fn read_db(view: &mut View, db: DbIndex) -> BTreeMap<Vec<u8>, Key> {
+pub(super) fn read_db(view: &mut View, db: DbIndex) -> BTreeMap<Vec<u8>, Key> {
     let metas = read_range(view, db, &[tag::META], &[tag::META + 1]);
     metas
         .into_iter()

@@ -156,7 +156,7 @@ impl Overlay {
     }
 
     /// An upper bound of the bytes that all of it takes in a write batch.
-    pub fn batch_bytes(&self) -> usize {
+    pub(in crate::storage) fn batch_bytes(&self) -> usize {
         let rows = self.entries.len() + self.ranges.len();
         let ranges = self.ranges.iter();
         let bounds: usize = ranges.map(|range| range.from.len() + range.to.len()).sum();
@@ -169,7 +169,7 @@ impl Overlay {
     }
 
     /// Whether a range deletion is pending.
-    pub fn deletes_ranges(&self) -> bool {
+    pub(super) fn deletes_ranges(&self) -> bool {
         !self.ranges.is_empty()
     }
 
@@ -179,7 +179,7 @@ impl Overlay {
     }
 
     /// Whether a row of this keyspace is written.
-    pub fn writes_to(&self, keyspace: KeyspaceId) -> bool {
+    pub(super) fn writes_to(&self, keyspace: KeyspaceId) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| entry.keyspace == keyspace && entry.value_len != NONE)
     }
@@ -190,7 +190,7 @@ impl Overlay {
     }
 
     /// Writes a row whose value is made of two parts.
-    pub fn put_parts(&mut self, keyspace: KeyspaceId, key: &[u8], value: [&[u8]; 2]) {
+    pub(super) fn put_parts(&mut self, keyspace: KeyspaceId, key: &[u8], value: [&[u8]; 2]) {
         self.push(keyspace, key, Some(value));
     }
 
@@ -215,7 +215,7 @@ impl Overlay {
     }
 
     /// Like [`Overlay::get`], for a key whose [`Overlay::hash`] is known.
-    pub fn get_hashed(&self, hash: u64, keyspace: KeyspaceId, key: &[u8]) -> Pending<'_> {
+    pub(super) fn get_hashed(&self, hash: u64, keyspace: KeyspaceId, key: &[u8]) -> Pending<'_> {
         if self.is_empty() {
             return Pending::Unknown;
         }
@@ -237,7 +237,7 @@ impl Overlay {
     }
 
     /// Whether a pending range deletion covers the stored row under this key.
-    pub fn range_covers_stored(&self, keyspace: KeyspaceId, key: &[u8]) -> bool {
+    pub(super) fn range_covers_stored(&self, keyspace: KeyspaceId, key: &[u8]) -> bool {
         self.ranges.iter().any(|r| r.covers(keyspace, key))
     }
 
@@ -302,7 +302,7 @@ impl Overlay {
     }
 
     /// Keyspace and key of every row that is written under a tag.
-    pub fn puts_under(&self, tag: u8) -> impl Iterator<Item = (KeyspaceId, &[u8])> {
+    pub(super) fn puts_under(&self, tag: u8) -> impl Iterator<Item = (KeyspaceId, &[u8])> {
         let entries = (0u32..).zip(&self.entries);
         entries.filter_map(move |(i, entry)| {
             let key = self.key_of(i);
@@ -312,7 +312,7 @@ impl Overlay {
     }
 
     /// Whether a row of this keyspace will be written.
-    pub fn puts_into(&self, keyspace: KeyspaceId) -> bool {
+    pub(super) fn puts_into(&self, keyspace: KeyspaceId) -> bool {
         let mut entries = self.entries.iter();
         entries
             .any(|entry| entry.keyspace == keyspace && !entry.superseded && entry.value_len != NONE)
@@ -321,7 +321,7 @@ impl Overlay {
     /// Calls `each` with keyspace, [`Overlay::hash`], key and newest value (`None`: deleted) of
     /// every row that was written or deleted by itself. Calls `expect` with keyspace, hash and key
     /// some rows before, for prefetches.
-    pub fn for_each_row(
+    pub(super) fn for_each_row(
         &self,
         mut expect: impl FnMut(KeyspaceId, u64, &[u8]),
         mut each: impl FnMut(KeyspaceId, u64, &[u8], Option<&[u8]>),
@@ -345,14 +345,14 @@ impl Overlay {
     }
 
     /// Keyspace and bounds of every range that is deleted.
-    pub fn deleted_ranges(&self) -> impl Iterator<Item = (KeyspaceId, &[u8], &[u8])> {
+    pub(super) fn deleted_ranges(&self) -> impl Iterator<Item = (KeyspaceId, &[u8], &[u8])> {
         let ranges = self.ranges.iter();
         ranges.map(|range| (range.keyspace, range.from.as_slice(), range.to.as_slice()))
     }
 
     /// Frees long rows, which the batch of the commit holds as well, but their beginnings.
     /// [`Overlay::for_each_row`] still passes these; look-ups find them no more.
-    pub fn free_long_rows(&mut self) {
+    pub(in crate::storage) fn free_long_rows(&mut self) {
         if self.long.is_empty() {
             return;
         }
@@ -397,7 +397,7 @@ impl Overlay {
 
     /// The positions in the sorted order of the rows in `[from, to)`, for [`Overlay::sorted_row`].
     /// Rows covered by a later range deletion read as deleted.
-    pub fn sorted_range(
+    pub(super) fn sorted_range(
         &mut self,
         keyspace: KeyspaceId,
         from: &[u8],
@@ -410,7 +410,7 @@ impl Overlay {
     }
 
     /// Key and value (`None`: deleted) of the row at a position of the sorted order.
-    pub fn sorted_row(&self, position: usize) -> (&[u8], Option<&[u8]>) {
+    pub(super) fn sorted_row(&self, position: usize) -> (&[u8], Option<&[u8]>) {
         let i = self.sorted[position];
         let key = self.key_of(i);
         if self.range_covers(self.entries[i as usize].keyspace, key, i) {
@@ -493,7 +493,7 @@ impl Overlay {
     }
 
     /// The hash of the row key `tag ‖ rest`.
-    pub fn hash_tagged(&self, keyspace: KeyspaceId, tag: u8, rest: &[u8]) -> u64 {
+    pub(super) fn hash_tagged(&self, keyspace: KeyspaceId, tag: u8, rest: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(rest);
         hasher.write_u64(u64::from(keyspace.0) << 8 | u64::from(tag));
@@ -537,7 +537,7 @@ impl Overlay {
     }
 
     /// The position in the sorted order of the first row at or after `key`.
-    pub fn lower_bound(&self, keyspace: KeyspaceId, key: &[u8]) -> usize {
+    pub(super) fn lower_bound(&self, keyspace: KeyspaceId, key: &[u8]) -> usize {
         self.sorted
             .partition_point(|&i| self.sort_key(i) < (keyspace, key))
     }

@@ -15,7 +15,7 @@ use super::{HllError, HllResult, REGISTERS};
 use smallvec::SmallVec;
 
 /// The encoding of empty registers.
-pub const EMPTY: [u8; 2] = [0x7f, 0xff];
+pub(super) const EMPTY: [u8; 2] = [0x7f, 0xff];
 
 /// The highest rank of a run; higher ones need the dense encoding.
 const RANK_MAX: u8 = 32;

@@ -118,7 +118,7 @@ impl Group {
     }
 
     /// Creates a consumer; the name must be new.
-    pub fn add_consumer(
+    pub(super) fn add_consumer(
         &mut self,
         txn: &mut Txn,
         name: &[u8],

@@ -19,7 +19,7 @@ pub type EachPart<'e> = &'e mut dyn FnMut(StreamPart<'_>) -> OpResult<ControlFlo
 pub type EachEntry<'e> = &'e mut dyn FnMut(StreamId, &[u8]) -> OpResult<ControlFlow<()>>;
 
 /// Calls `each` with id and row of all entries.
-pub fn each_entry(
+pub(super) fn each_entry(
     source: &mut dyn Source,
     db: DbIndex,
     body: &StreamBody,

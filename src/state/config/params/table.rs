@@ -145,7 +145,7 @@ macro_rules! params {
         }
 
         /// All parameters, in the order in which CONFIG GET lists them.
-        pub static PARAMS: &[Param] = &[
+        pub(in crate::state::config) static PARAMS: &[Param] = &[
             $( Param::new(
                 ($name, &[$($alias),*]),
                 $kind,

@@ -7,10 +7,10 @@ use crate::sys::prefetch;
 const WAYS: usize = 16;
 /// Bytes of a row before its key: `hash (8) ‖ key length (2) ‖ value length (2) ‖ room for the
 /// value (2)`, in native byte order.
-pub const HEAD: usize = 14;
+pub(in crate::storage) const HEAD: usize = 14;
 /// Rows up to this size, key and value, are cached. Sixteen of them fit below 64 KiB, so a row's
 /// start is a number of 16 bits.
-pub const ROW_MAX: usize = 1536;
+pub(in crate::storage) const ROW_MAX: usize = 1536;
 /// The most bytes that a set allocates beyond what its rows need.
 const MORE: usize = 512;
 /// A set with more bytes of rows is crowded.
@@ -72,7 +72,7 @@ impl Set {
 
     /// Whether the rows are so many, or so large, that they should be in two sets.
     #[inline]
-    pub fn is_crowded(&self) -> bool {
+    pub(super) fn is_crowded(&self) -> bool {
         self.rows() == WAYS || self.memory.len() > CROWDED
     }
 
@@ -125,7 +125,7 @@ impl Set {
 
     /// Notes whether a row was read lately.
     #[inline]
-    pub fn set_used(&mut self, at: usize, used: bool) {
+    pub(super) fn set_used(&mut self, at: usize, used: bool) {
         self.used = (self.used & !(1 << at)) | (u16::from(used) << at);
     }
 

@@ -73,7 +73,7 @@ pub struct Mark {
 
 impl Mark {
     /// Whether the file is a manifest.
-    pub fn is_manifest(&self) -> bool {
+    pub(in crate::storage::engine) fn is_manifest(&self) -> bool {
         self.number & MANIFEST != 0
     }
 }
@@ -143,7 +143,7 @@ impl Keeper {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn forget_missing(&self) -> std::io::Result<()> {
+    pub(in crate::storage::engine) fn forget_missing(&self) -> std::io::Result<()> {
         let mut there = Vec::new();
         for entry in self.marks.dir.read_dir()? {
             let path = entry?.path();
@@ -159,14 +159,14 @@ impl Keeper {
 }
 
 /// Whether this process has the database open.
-pub fn is_open(dir: &Path) -> bool {
+pub(in crate::storage::engine) fn is_open(dir: &Path) -> bool {
     OPEN.lock().iter().any(|marks| marks.dir == dir)
 }
 
 const MANIFEST: u64 = 1 << 63;
 
 /// The number of a manifest in the marks, from its path.
-pub fn manifest_number(path: &Path) -> Option<u64> {
+pub(in crate::storage::engine) fn manifest_number(path: &Path) -> Option<u64> {
     let digits = path.file_name()?.to_str()?.strip_prefix("MANIFEST-")?;
     let all = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     all.then(|| Some(digits.parse::<u64>().ok()? | MANIFEST))?
@@ -176,7 +176,7 @@ pub fn manifest_number(path: &Path) -> Option<u64> {
 ///
 /// # Errors
 /// They cannot be written.
-pub fn add_to_copy(dir: &Path) -> Result<()> {
+pub(in crate::storage::engine) fn add_to_copy(dir: &Path) -> Result<()> {
     let mut words = vec![0; PAGE / size_of::<u64>()];
     words[0] = MAGIC;
     words[1] = VERSION;
