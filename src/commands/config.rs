@@ -48,45 +48,20 @@ fn set(ctx: &mut SessionCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
-/// Applies the parameters that take effect immediately. The steps that a request can make
-/// fail (limits, addresses) come first.
+/// Applies the parameters that take effect immediately. If one of them cannot be applied,
+/// none is: the steps that can fail come first and are undone.
 fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
     let changed = old.changed(new);
     let changes = |name: &str| changed.contains(&name);
     if changes("maxclients") {
-        let reserved = server.reserved_descriptors.load(Ordering::Relaxed);
-        let most = descriptors::clients_for(reserved, new.max_clients);
-        if most < new.max_clients {
-            return Err(Error::owned(format!(
-                "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The \
-                 operating system is not able to handle the specified number of clients, \
-                 try with {most}"
-            )));
-        }
+        check_descriptors(server, new)?;
     }
-    if let Some(name) = ["port", "bind"].into_iter().find(|name| changes(name)) {
-        if let Err(error) = server.listen(new) {
-            log::warn!("CONFIG SET {name}: cannot listen: {error}");
-            let refusal = match name {
-                "port" => "Unable to listen on this port. Check server logs.",
-                _ => "Failed to bind to specified addresses.",
-            };
-            return Err(Error::owned(format!(
-                "ERR CONFIG SET failed (possibly related to argument '{name}') - {refusal}"
-            )));
-        }
-        server.port.store(new.port.into(), Ordering::Relaxed);
+    if let Err(error) = apply_or_fail(server, &changed, new) {
+        undo(server, &changed, old);
+        return Err(error);
     }
     if changes("loglevel") {
         server.set_log_level(new.loglevel);
-    }
-    if changes("appendfsync") {
-        let each = new.appendfsync == AppendFsync::Always;
-        server.engine.set_fsync_each(each);
-        if each {
-            // Writes that were acknowledged before the change become durable too.
-            server.engine.sync_wal()?;
-        }
     }
     if changes("maxmemory-policy")
         && let Some(warning) = no_eviction(new)
@@ -99,13 +74,69 @@ fn apply(server: &Server, old: &Config, new: &Config) -> CmdResult {
     if changes("crash-log-enabled") {
         crash::log_traces(new.crash_log_enabled);
     }
-    if changes("maxmemory") {
-        server.engine.set_memory_budget(memory_budget(new))?;
-    }
     if changes("slowlog-max-len") {
         server.slowlog.trim(new.slowlog_max_len as usize);
     }
     Ok(())
+}
+
+/// The limit of open files must leave room for `maxclients`.
+fn check_descriptors(server: &Server, new: &Config) -> CmdResult {
+    let reserved = server.reserved_descriptors.load(Ordering::Relaxed);
+    let most = descriptors::clients_for(reserved, new.max_clients);
+    if most < new.max_clients {
+        return Err(Error::owned(format!(
+            "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The \
+             operating system is not able to handle the specified number of clients, \
+             try with {most}"
+        )));
+    }
+    Ok(())
+}
+
+/// The steps of [`apply`] that can fail. The addresses come last: a failure leaves the
+/// sockets as they were.
+fn apply_or_fail(server: &Server, changed: &[&str], new: &Config) -> CmdResult {
+    if changed.contains(&"appendfsync") {
+        let each = new.appendfsync == AppendFsync::Always;
+        server.engine.set_fsync_each(each);
+        if each {
+            // Writes that were acknowledged before the change become durable too.
+            server.engine.sync_wal()?;
+        }
+    }
+    if changed.contains(&"maxmemory") {
+        server.engine.set_memory_budget(memory_budget(new))?;
+    }
+    let mut addresses = ["port", "bind"].into_iter();
+    let Some(name) = addresses.find(|name| changed.contains(name)) else {
+        return Ok(());
+    };
+    if let Err(error) = server.listen(new) {
+        log::warn!("CONFIG SET {name}: cannot listen: {error}");
+        let refusal = match name {
+            "port" => "Unable to listen on this port. Check server logs.",
+            _ => "Failed to bind to specified addresses.",
+        };
+        return Err(Error::owned(format!(
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - {refusal}"
+        )));
+    }
+    server.port.store(new.port.into(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Restores what [`apply_or_fail`] may have applied before it failed.
+fn undo(server: &Server, changed: &[&str], old: &Config) {
+    if changed.contains(&"appendfsync") {
+        let each = old.appendfsync == AppendFsync::Always;
+        server.engine.set_fsync_each(each);
+    }
+    if changed.contains(&"maxmemory")
+        && let Err(error) = server.engine.set_memory_budget(memory_budget(old))
+    {
+        log::warn!("CONFIG SET failed, and the sizes of memtables cannot be restored: {error}");
+    }
 }
 
 fn rewrite(ctx: &mut SessionCtx<'_>, _args: &[&[u8]]) -> CmdResult {

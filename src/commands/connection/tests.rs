@@ -80,6 +80,19 @@ fn hello_switches_the_protocol_and_reset_switches_back() {
     assert_eq!(client.run("client getname"), Value::Null);
 }
 
+/// What was applied before the step that failed stayed applied.
+#[test]
+fn a_config_set_that_fails_applies_nothing() {
+    let mut client = Client::new();
+    client.run("config set maxmemory 400mb");
+    // A server without sockets cannot listen on others.
+    let failed = client.run("config set maxmemory 300mb appendfsync always port 1");
+    assert!(matches!(failed, Value::Error(text) if text.starts_with("ERR CONFIG SET failed")));
+    assert_eq!(client.server().engine.memory_budget(), 400 << 20);
+    let config = client.server().config.load();
+    assert_eq!((config.max_memory_bytes, config.port), (400 << 20, 6379));
+}
+
 #[test]
 fn a_refused_change_changes_nothing() {
     let mut client = Client::new();
