@@ -16,7 +16,7 @@
 
 use super::client_id::ClientId;
 use crate::sys::clock;
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -132,7 +132,7 @@ struct Queue {
 /// The queue of one thread. See the module.
 #[derive(Debug, Default)]
 pub struct Deliveries {
-    queue: Mutex<Queue>,
+    queue: Mutex<Queue, { Lock::Deliveries as u8 }>,
     waiting: AtomicBool,
     busy: AtomicBool,
     /// When something was taken last, Unix ms.

@@ -23,7 +23,7 @@ use super::request::Request;
 use crate::encoding::ValueType;
 use crate::storage::DbIndex;
 use crate::storage::engine::listeners::Interest;
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -84,7 +84,7 @@ pub struct Waiter {
     /// The hashes of the keys, in order, each with the index of its key.
     by_hash: Vec<(u64, usize)>,
     ticket: u64,
-    phase: Mutex<Phase>,
+    phase: Mutex<Phase, { Lock::WaiterPhase as u8 }>,
 }
 
 impl Waiter {
@@ -171,14 +171,15 @@ fn once(mut keys: Vec<WaitKey>) -> Vec<WaitKey> {
 }
 
 type Queue = BTreeMap<u64, Arc<Waiter>>;
+type Shard<T> = Mutex<T, { Lock::WaitersShard as u8 }>;
 
 /// All waiting clients. See the module.
 pub struct Waiters {
     /// By the hash of a key: who waits for it, by ticket.
-    shards: Box<[Mutex<FxHashMap<u64, Queue>>]>,
-    by_client: Mutex<FxHashMap<ClientId, Arc<Waiter>>>,
+    shards: Box<[Shard<FxHashMap<u64, Queue>>]>,
+    by_client: Shard<FxHashMap<ClientId, Arc<Waiter>>>,
     /// By IO thread: whose wait has ended. At most all waiting clients are here.
-    ended: Box<[Mutex<Vec<ClientId>>]>,
+    ended: Box<[Shard<Vec<ClientId>>]>,
     interest: Arc<Interest>,
     next_ticket: AtomicU64,
     clients: AtomicUsize,
@@ -388,7 +389,7 @@ impl Waiters {
         self.timed.fetch_sub(timed, Ordering::Relaxed);
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<FxHashMap<u64, Queue>> {
+    fn shard(&self, hash: u64) -> &Shard<FxHashMap<u64, Queue>> {
         &self.shards[hash as usize & (SHARDS - 1)]
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::storage::DbIndex;
 use crate::storage::engine::listeners::{Change, How, Interest, Keys, Listener};
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -32,10 +32,11 @@ struct Entry {
 }
 
 type Shard = FxHashMap<u64, Vec<Entry>>;
+type ShardLock = Mutex<Shard, { Lock::WatchersShard as u8 }>;
 
 /// All watched keys. See the module.
 pub struct Watchers {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[ShardLock]>,
     interest: Arc<Interest>,
     clients: AtomicUsize,
     entries: AtomicUsize,
@@ -70,7 +71,7 @@ impl Watchers {
         }
     }
 
-    fn shard(&self, key_hash: u64) -> &Mutex<Shard> {
+    fn shard(&self, key_hash: u64) -> &ShardLock {
         &self.shards[key_hash as usize & (SHARDS - 1)]
     }
 }

@@ -15,8 +15,9 @@ use super::request::Request;
 use crate::resp::Reply;
 use crate::storage::DbIndex;
 use crate::storage::engine::locks::Owner;
+use crate::sys::lock_order::{self, Lock, RwLock};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -114,7 +115,7 @@ struct Now {
 #[derive(Debug)]
 pub struct Worker {
     owner: Owner,
-    now: Mutex<Now>,
+    now: lock_order::Mutex<Now, { Lock::WorkerNow as u8 }>,
 }
 
 impl Worker {
@@ -135,14 +136,14 @@ impl Worker {
 
 /// The slow-command workers, and the requests that wait for one.
 pub struct Workers {
-    all: RwLock<Vec<Arc<Worker>>>,
+    all: RwLock<Vec<Arc<Worker>>, { Lock::Workers as u8 }>,
     /// How many run a script; looked at often.
     running: AtomicUsize,
     jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
     /// How many of them were tried in vain.
     tried: AtomicUsize,
     /// What the threads of clients have not taken yet; at most one a client.
-    done: Mutex<Vec<Done>>,
+    done: lock_order::Mutex<Vec<Done>, { Lock::WorkersDone as u8 }>,
     done_count: AtomicUsize,
     /// For workers that could not get the keys of a request.
     ended: (Mutex<()>, Condvar),
@@ -156,7 +157,7 @@ impl Default for Workers {
             running: AtomicUsize::new(0),
             jobs: bounded(QUEUE),
             tried: AtomicUsize::new(0),
-            done: Mutex::default(),
+            done: lock_order::Mutex::default(),
             done_count: AtomicUsize::new(0),
             ended: Default::default(),
             stopping: AtomicBool::new(false),
@@ -169,7 +170,7 @@ impl Workers {
     pub fn add(&self, owner: Owner) -> Arc<Worker> {
         let worker = Arc::new(Worker {
             owner,
-            now: Mutex::default(),
+            now: lock_order::Mutex::default(),
         });
         self.all.write().push(worker.clone());
         worker

@@ -20,7 +20,7 @@ use crate::encoding::keys::{ELEMENT_PREFIX_LEN, RowKey};
 use crate::encoding::system::KeyspaceId;
 use crate::storage::Result;
 use crate::storage::cache::ranges;
-use parking_lot::{Mutex, RwLock};
+use crate::sys::lock_order::{Lock, Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -256,7 +256,7 @@ fn last_that(count: usize, holds: impl Fn(usize) -> bool) -> usize {
 pub(in crate::storage) struct Kept {
     pub(in crate::storage) asked: AtomicU64,
     pub(in crate::storage) bytes: AtomicU64,
-    pub(in crate::storage) index: Mutex<RankIndex>,
+    pub(in crate::storage) index: Mutex<RankIndex, { Lock::RankIndex as u8 }>,
 }
 
 /// All rank indexes.
@@ -264,7 +264,7 @@ pub(in crate::storage) struct Kept {
 pub(in crate::storage) struct RankIndexes {
     /// Whether there has ever been one: most servers never have any.
     pub(in crate::storage) any: AtomicBool,
-    pub(in crate::storage) kept: RwLock<FxHashMap<Map, Arc<Kept>>>,
+    pub(in crate::storage) kept: RwLock<FxHashMap<Map, Arc<Kept>>, { Lock::RankIndexes as u8 }>,
     pub(in crate::storage) questions: AtomicU64,
     budget: AtomicU64,
 }

@@ -11,7 +11,7 @@
 //! again. `listener.cc` is what RocksDB calls.
 
 use crate::storage::corruption::{corruptions, file_named_in};
-use parking_lot::{RwLock, RwLockReadGuard};
+use crate::sys::lock_order::{Lock, RwLock, RwLockReadGuard};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub fn option() -> String {
 /// A compaction that somebody has asked for waits for one that has a table it needs: for a
 /// table that is put aside, for ever. So it holds this shared, and tables are put aside
 /// only while there is none.
-static ASIDE: RwLock<BTreeSet<PathBuf>> = RwLock::new(BTreeSet::new());
+static ASIDE: RwLock<BTreeSet<PathBuf>, { Lock::TablesAside as u8 }> = RwLock::new(BTreeSet::new());
 
 /// The tables that are put aside and still there.
 pub fn tables_aside() -> Vec<PathBuf> {
@@ -48,7 +48,9 @@ pub fn tables_aside() -> Vec<PathBuf> {
 }
 
 /// The right to ask for a compaction in a database; `None` while a table is put aside.
-pub fn compaction_of(dir: &Path) -> Option<RwLockReadGuard<'static, BTreeSet<PathBuf>>> {
+pub fn compaction_of(
+    dir: &Path,
+) -> Option<RwLockReadGuard<'static, BTreeSet<PathBuf>, { Lock::TablesAside as u8 }>> {
     let aside = ASIDE.read();
     let is_there = |table: &PathBuf| table.parent() == Some(dir) && table.exists();
     (!aside.iter().any(is_there)).then_some(aside)

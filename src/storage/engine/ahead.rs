@@ -2,7 +2,7 @@
 
 use crate::encoding::CollectionId;
 use crate::encoding::system::KeyspaceId;
-use parking_lot::{Mutex, MutexGuard};
+use crate::sys::lock_order::{Lock, Mutex, MutexGuard};
 use std::collections::BTreeSet;
 
 /// A collection in a keyspace.
@@ -10,11 +10,13 @@ pub(in crate::storage) type Place = (KeyspaceId, CollectionId);
 
 /// Collections whose rows are being written ahead.
 #[derive(Debug, Default)]
-pub(in crate::storage) struct Ahead(Mutex<BTreeSet<Place>>);
+pub(in crate::storage) struct Ahead(Mutex<BTreeSet<Place>, { Lock::Ahead as u8 }>);
 
 impl Ahead {
     /// The list; while it is held no collection leaves it.
-    pub(in crate::storage) fn lock(&self) -> MutexGuard<'_, BTreeSet<Place>> {
+    pub(in crate::storage) fn lock(
+        &self,
+    ) -> MutexGuard<'_, BTreeSet<Place>, { Lock::Ahead as u8 }> {
         self.0.lock()
     }
 

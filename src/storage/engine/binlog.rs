@@ -12,7 +12,7 @@ use crate::encoding::system::{self, State};
 use crate::storage::engine::log_buffer::{LogBuffer, Received};
 use crate::storage::engine::{ColumnFamily, CommitState, Db, Engine};
 use crate::storage::{Result, StorageError};
-use parking_lot::{Mutex, RwLock};
+use crate::sys::lock_order::{Lock, Mutex, RwLock};
 use rocksdb::WriteBatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -26,7 +26,7 @@ const SMALL_STEP: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Binlog {
     /// Held while its front moves.
-    pub(in crate::storage) trim: Mutex<()>,
+    pub(in crate::storage) trim: Mutex<(), { Lock::BinlogTrim as u8 }>,
     enabled: AtomicBool,
     first_position: AtomicU64,
     first_entry: AtomicU64,
@@ -34,9 +34,9 @@ pub struct Binlog {
     files_from: AtomicU64,
     next_position: AtomicU64,
     next_entry: AtomicU64,
-    watchers: RwLock<Vec<Arc<Watcher>>>,
+    watchers: RwLock<Vec<Arc<Watcher>>, { Lock::Short as u8 }>,
     watched: AtomicUsize,
-    holds: Mutex<Vec<Arc<AtomicU64>>>,
+    holds: Mutex<Vec<Arc<AtomicU64>>, { Lock::Short as u8 }>,
 }
 
 /// Somebody who wants to know when the binlog grows.

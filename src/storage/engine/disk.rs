@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::storage::{Result, StorageError};
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 
 /// The reserve's file.
 const RESERVE: &str = "RESERVE";
@@ -140,9 +140,9 @@ pub struct Disk {
     /// that add data beside them; 0 if there are none.
     lacking: AtomicU64,
     /// Changes of the reserve take turns.
-    turn: Mutex<Turn>,
+    turn: Mutex<Turn, { Lock::Callback as u8 }>,
     /// What could not be done last, and how often something could not.
-    failure: Mutex<String>,
+    failure: Mutex<String, { Lock::Callback as u8 }>,
     failures: AtomicU64,
 }
 

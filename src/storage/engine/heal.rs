@@ -9,7 +9,7 @@
 
 use super::{ColumnFamily, Engine};
 use crate::storage::{Result, StorageError};
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use rocksdb::{AsColumnFamilyRef, WriteBatch, WriteOptions};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub(super) struct Health {
     /// Errors of RocksDB's own threads that are known.
     background_errors: AtomicU64,
     /// When it was said that writes fail, and whether it was of the last failure.
-    told: Mutex<(Option<Instant>, bool)>,
+    told: Mutex<(Option<Instant>, bool), { Lock::Short as u8 }>,
 }
 
 /// Writes that fail again and again are in the log once in this time.

@@ -5,7 +5,7 @@ use super::history::{Following, History};
 use super::{CommitState, Engine, hex, random_bytes};
 use crate::encoding::system::{self, Ancestor};
 use crate::storage::{Result, StorageError};
-use parking_lot::RwLock;
+use crate::sys::lock_order::{Lock, RwLock};
 use rocksdb::WriteBatch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ const MAX_ANCESTORS: usize = 64;
 
 /// Which history the engine holds, and whose it follows.
 pub(in crate::storage) struct Lineage {
-    pub(in crate::storage) history: RwLock<History>,
+    pub(in crate::storage) history: RwLock<History, { Lock::Short as u8 }>,
     /// Grows whenever the history changes or following begins or ends.
     version: AtomicU64,
     /// Which stretch of following this is; 0: none.

@@ -1,7 +1,7 @@
 //! What is told of changed keys: see [`crate::storage::txn::changes`].
 
 use crate::storage::{DbIndex, Result};
-use parking_lot::RwLock;
+use crate::sys::lock_order::{Lock, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -150,7 +150,7 @@ impl Interest {
 pub struct Listeners {
     /// Which keys somebody wants to know of.
     pub interest: Arc<Interest>,
-    list: RwLock<Vec<Arc<dyn Listener>>>,
+    list: RwLock<Vec<Arc<dyn Listener>>, { Lock::Listeners as u8 }>,
 }
 
 impl Listeners {

@@ -6,7 +6,7 @@
 //! blocks before the memory is used. RocksDB's C interface does not offer that; `reserve.cc`
 //! calls its classes.
 
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use rocksdb::{AsRawPtr, Options};
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -24,7 +24,7 @@ unsafe extern "C" {
 
 /// A reservation in a block cache, which ends with it.
 pub(in crate::storage) struct Reservation {
-    handle: Mutex<Option<Handle>>,
+    handle: Mutex<Option<Handle>, { Lock::Short as u8 }>,
     bytes: AtomicUsize,
 }
 

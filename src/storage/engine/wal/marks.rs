@@ -20,7 +20,7 @@
 
 use super::{BLOCK, FIRST, HEADER, MIDDLE, REUSED, ZERO};
 use crate::storage::Result;
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher;
@@ -85,9 +85,9 @@ struct Marks {
     dir: PathBuf,
     machine: u64,
     /// Held while a slot is taken.
-    claim: Mutex<()>,
+    claim: Mutex<(), { Lock::Callback as u8 }>,
     /// Which files the disk has slots of, and how far they are synced by these.
-    on_disk: Mutex<Vec<(u64, u64)>>,
+    on_disk: Mutex<Vec<(u64, u64)>, { Lock::Callback as u8 }>,
 }
 
 // SAFETY: the page holds atomics only, and stays mapped until the value is dropped.
@@ -108,7 +108,7 @@ impl Drop for Marks {
 }
 
 /// The databases of this process that are open, or about to be.
-static OPEN: Mutex<Vec<Arc<Marks>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<Arc<Marks>>, { Lock::Callback as u8 }> = Mutex::new(Vec::new());
 
 /// Keeps the marks of a database while it is open.
 pub struct Keeper {
@@ -318,7 +318,7 @@ impl Marks {
 struct Log {
     marks: Arc<Marks>,
     slot: usize,
-    ends: Mutex<RecordEnds>,
+    ends: Mutex<RecordEnds, { Lock::Callback as u8 }>,
 }
 
 impl Log {
