@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Parts of the table that are locked apart; a power of two.
 const SHARDS: usize = 64;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     db: DbIndex,
     key: Box<[u8]>,
@@ -71,6 +71,21 @@ impl Watchers {
         }
     }
 
+    /// Marks the watchers of those of these keys that did not exist and do now, as they were
+    /// in the other DB. Rows are read without the lock of a shard; nobody watches another key
+    /// meanwhile, as the DBs are exchanged under the gate. A row that cannot be read makes
+    /// EXEC fail rather than go on.
+    fn mark_moved_in(&self, keys: &dyn Keys, is_in: impl Fn(&Entry) -> bool) {
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let absent = shard.values().flatten().filter(|e| is_in(e) && !e.live);
+            let absent: Vec<Entry> = absent.cloned().collect();
+            drop(shard);
+            let moved_in = |e: &&Entry| !matches!(keys.exists(e.db, &e.key), Ok(false));
+            absent.iter().filter(moved_in).for_each(Entry::mark);
+        }
+    }
+
     fn shard(&self, key_hash: u64) -> &ShardLock {
         &self.shards[key_hash as usize & (SHARDS - 1)]
     }
@@ -96,12 +111,11 @@ impl Listener for Watchers {
                         .for_each(Entry::mark);
                 }
                 Change::Cleared { db, .. } => self.mark_if(|e| e.db == *db && e.live),
-                Change::Swapped { a, b, .. } => self.mark_if(|e| {
-                    // What the other DB had under this name is here now. A row that
-                    // cannot be read makes EXEC fail rather than go on.
-                    let moved_in = || !matches!(keys.exists(e.db, &e.key), Ok(false));
-                    (e.db == *a || e.db == *b) && (e.live || moved_in())
-                }),
+                Change::Swapped { a, b, .. } => {
+                    let is_in = |e: &Entry| e.db == *a || e.db == *b;
+                    self.mark_if(|e| is_in(e) && e.live);
+                    self.mark_moved_in(keys, is_in);
+                }
             }
         }
     }
