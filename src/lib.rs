@@ -125,17 +125,17 @@
 //! | 22 | `PubSub::tables` | subscriptions | 1, 2, 20 |
 //! | 23 | parts of `Tracking`, and its prefixes | clients that have read a key | 1, 2, 20 |
 //! | 24 | `Replication::waits` | clients in WAIT and WAITAOF | 1, 2 |
-//! | 25 | phase of a waiter | how a client's wait has ended | 1, 2, 24 |
-//! | 26 | shards of `Waiters`, by key, by client and by thread | clients that wait for a key | 1, 2, 24 |
+//! | 25 | phase of a waiter | how a client's wait has ended | 1, 2, 20, 24 |
+//! | 26 | shards of `Waiters`, by key, by client and by thread | clients that wait for a key | 1, 2, 20, 24 |
 //! | 27 | `Migrations::held` | keys that MIGRATE moves | 1, 2 |
 //! | 28 | `Workers::all` | the workers | 1, 2 |
 //! | 29 | `Worker::now` | what a worker runs now | 1, 2, 28 |
-//! | 30 | `SharedConfig::current` | the configuration in force | 1, 2, 4 |
-//! | 31 | queue of a mailbox | what waits for a thread's clients | 1, 2, 22 |
-//! | 32 | list of replicas | the replicas that are fed | 1, 2, 3, 22 |
-//! | 33 | messages of a replica | messages of channels that wait for it | 1, 2, 22, 32 |
+//! | 30 | `SharedConfig::current` | the configuration in force | 1, 2, 4, 20, 22 |
+//! | 31 | queue of a mailbox | what waits for a thread's clients | 1, 2, 20, 22 |
+//! | 32 | list of replicas | the replicas that are fed | 1, 2, 3, 20, 22 |
+//! | 33 | messages of a replica | messages of channels that wait for it | 1, 2, 20, 22, 32 |
 //! | 34 | socket of the link | the connection to the master | 1, 2, 3 |
-//! | 35 | table of clients | the clients by their numbers | 1, 2, 22, 23 |
+//! | 35 | table of clients | the clients by their numbers | 1, 2, 20, 22, 23 |
 //!
 //! # The life of a SET
 //!
