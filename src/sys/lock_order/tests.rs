@@ -1,9 +1,5 @@
 use super::*;
 
-const FLUSH: u8 = Lock::Flush as u8;
-const COMMIT: u8 = Lock::Commit as u8;
-const KEYSPACES: u8 = Lock::Keyspaces as u8;
-
 /// The rows of the tables in `src/lib.rs`: the text of the lock, and what it says it is taken
 /// under.
 fn documented() -> Vec<(String, String)> {
@@ -76,6 +72,10 @@ mod checked {
     use crate::storage::engine::locks::{Locks, Owner};
     use parking_lot::Condvar;
     use std::time::Duration;
+
+    const FLUSH: u8 = Lock::Flush as u8;
+    const COMMIT: u8 = Lock::Commit as u8;
+    const KEYSPACES: u8 = Lock::Keyspaces as u8;
 
     #[test]
     fn what_the_table_allows_is_taken_and_let_go() {
