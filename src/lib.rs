@@ -88,39 +88,54 @@
 //!
 //! # Order of locks
 //!
-//! A thread takes a lock only if every lock that it holds stands above it in this table, and only
-//! under those that the last column names. Locks that no table names are leaves: their holder takes
-//! no other lock and does not wait.
+//! A thread takes a lock only if every lock that it holds stands above it in these tables, and
+//! only under those that the last column names before its first full stop: none of them, some
+//! or all. A row with several locks stands for one of them at a time. [`sys::lock_order`] has
+//! the same tables; it checks each lock that is taken where debug assertions are on. Locks that
+//! no table names are leaves: their holder takes no other lock and does not wait.
 //!
 //! | | lock | guards | taken under |
 //! |---|---|---|---|
 //! | 1 | gate ([`storage::engine::gate`]): shared by a turn that reads or writes keys, exclusive for commands that concern whole DBs | access to keys as such | nothing. A thread commits and lets go of everything before it waits here |
 //! | 2 | key stripes ([`storage::engine::locks`]): 131,072 words, found by the hash of a key | the keys' rows until the commit | 1. A thread waits for a stripe only while all stripes that it holds have lower numbers, and only while it collects those of one command; it commits before that. A shared stripe is held for one reading command, and its holder waits for none |
-//! | 3 | `Replication::desired` | which master to follow | 1, 2. Under it also the list of replicas and the link's socket |
+//! | 3 | `Replication::desired` | which master to follow | 1, 2 |
 //! | 4 | `SharedConfig::changing` | one change of the configuration at a time | 1, 2. `CONFIG SET` holds it while the main thread binds other addresses, and while the log is synced |
-//! | 5 | `Binlog::trim` | the front of the binlog | 1 (installation of a data set), or nothing |
-//! | 6 | `Durability::flush` | one sync of the write-ahead log at a time | 1 (before files of a cleared DB are dropped), or nothing |
+//! | 5 | `Binlog::trim` | the front of the binlog | 1. That is the installation of a data set |
+//! | 6 | `Durability::flush` | one sync of the write-ahead log at a time | 1. That is before files of a cleared DB are dropped |
 //! | 7 | commit lock (`Engine::commit`) | the next binlog position, the counts, the order of batches | 1 to 6. The holder writes one batch to RocksDB |
-//! | 8 | `Engine::snapshots` | whether files may be dropped | 1, or nothing. Held while the log is synced before files of a cleared DB are dropped |
-//! | 9 | `Engine::unstalled` | which DBs have no write stalls | nothing: the disk thread alone takes it |
-//! | 10 | `Families::keyspaces` | which column family is which DB | 1, 2, 7, 9 |
-//! | 11 | `Families::new` | numbers of column families | 10, or nothing |
-//! | 12 | list of collections that are written before their commit (`Ahead`) | what reclaim must leave alone | 1, 2 |
-//! | 13 | rank indexes: the map of them, then one index | how many rows stand in each stretch of a sorted set | 1, 2 |
-//! | 14 | sets of the row cache | copies of rows | 1, 2, 12, 13 |
-//! | 15 | list of [`storage::engine::listeners`] | the listeners for changes of keys | 1, 2. Under it the shards of `Watchers` |
-//! | 16 | `Lineage`'s history, watchers and holds of the binlog, `Durability::synced`, the engine's health, the reservation for clients in the block cache | a few words each | any of the above |
-//! | 17 | `Disk::turn`, marks of the write-ahead log, list of unreadable tables | the reserve, how far files are written | any of the above, and RocksDB's own mutex: RocksDB calls back into them, so their holder does not call RocksDB |
+//! | 8 | `Engine::snapshots` | whether files may be dropped | 1. Held while the log is synced before files of a cleared DB are dropped |
+//! | 9 | `Engine::unstalled` | which DBs have no write stalls | nothing. The disk thread alone takes it |
+//! | 10 | list of tables that are put aside (`storage::rot`) | which tables compactions leave alone | 1, 2. Held while RocksDB compacts what somebody has asked for; RocksDB's own threads only try it |
+//! | 11 | `Families::keyspaces` | which column family is which DB | 1, 2, 4, 5, 7, 9, 10 |
+//! | 12 | `Families::new` | numbers of column families | 1, 2, 11 |
+//! | 13 | list of collections that are written before their commit (`Ahead`) | what reclaim must leave alone | 1, 2 |
+//! | 14 | list of [`storage::engine::listeners`] | the listeners for changes of keys | 1, 2 |
+//! | 15 | map of rank indexes | which sorted sets have an index | 1, 2 |
+//! | 16 | a rank index | how many rows stand in each stretch of a sorted set | 1, 2, 15 |
+//! | 17 | sets of the row cache | copies of rows | 1, 2, 13, 14, 16. One that is divided is held with the one that gets a half, which stands on a later page |
+//! | 18 | `Lineage`'s history, watchers and holds of the binlog, `Durability::synced`, the engine's health, the reservation for clients in the block cache | a few words each | any of the above |
+//! | 19 | `Disk::turn` and the last failure, marks of the write-ahead log, list of unreadable tables | the reserve, how far files are written | any of the above. RocksDB calls back into them under its own mutex, so their holder does not call RocksDB |
 //!
-//! In [`state`], where each is a leaf unless this says otherwise:
+//! And in [`state`]:
 //!
-//! | lock | guards | taken under | takes |
+//! | | lock | guards | taken under |
 //! |---|---|---|---|
-//! | shards of `Watchers`, `Waiters` and `Tracking`, `Migrations` | clients that watch, wait for or have read a key; keys that MIGRATE moves | the key's stripe, when keys are entered or changed | `Tracking`: the table of clients |
-//! | `PubSub::tables` | subscriptions | 1, 2 | the queue of a mailbox, the list of replicas and their messages, the table of clients |
-//! | `Replication::waits` | clients in WAIT and WAITAOF | 1, 2 | a waiter's phase, then the shards of `Waiters`, one after the other |
-//! | `Workers::all` | the workers | 1, 2 | what a worker runs now |
-//! | `SharedConfig::current` | the configuration in force | `changing` | |
+//! | 20 | `Workers::done` | replies of slow-command workers | nothing. Held while the worker sends what others hear of the request |
+//! | 21 | shards of `Watchers` | clients that watch a key | 1, 2, 14 |
+//! | 22 | `PubSub::tables` | subscriptions | 1, 2, 20 |
+//! | 23 | parts of `Tracking`, and its prefixes | clients that have read a key | 1, 2, 20 |
+//! | 24 | `Replication::waits` | clients in WAIT and WAITAOF | 1, 2 |
+//! | 25 | phase of a waiter | how a client's wait has ended | 1, 2, 20, 24 |
+//! | 26 | shards of `Waiters`, by key, by client and by thread | clients that wait for a key | 1, 2, 20, 24 |
+//! | 27 | `Migrations::held` | keys that MIGRATE moves | 1, 2 |
+//! | 28 | `Workers::all` | the workers | 1, 2 |
+//! | 29 | `Worker::now` | what a worker runs now | 1, 2, 28 |
+//! | 30 | `SharedConfig::current` | the configuration in force | 1, 2, 4, 20, 22 |
+//! | 31 | queue of a mailbox | what waits for a thread's clients | 1, 2, 20, 22 |
+//! | 32 | list of replicas | the replicas that are fed | 1, 2, 3, 20, 22 |
+//! | 33 | messages of a replica | messages of channels that wait for it | 1, 2, 20, 22, 32 |
+//! | 34 | socket of the link | the connection to the master | 1, 2, 3 |
+//! | 35 | table of clients | the clients by their numbers | 1, 2, 20, 22, 23 |
 //!
 //! # The life of a SET
 //!

@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod descriptors;
 pub mod files;
 pub mod huge_pages;
+pub mod lock_order;
 pub mod log_file;
 pub mod prefetch;
 pub mod resolve;

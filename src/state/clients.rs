@@ -3,7 +3,8 @@
 use super::client_id::ClientId;
 use super::client_memory::Account;
 use crate::base::time::{AtomicUnixMs, UnixMs};
-use parking_lot::{Mutex, RwLock};
+use crate::sys::lock_order::{Lock, RwLock};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -192,7 +193,7 @@ impl std::fmt::Display for ClientInfo {
 /// All clients.
 #[derive(Debug, Default)]
 pub struct Clients {
-    by_id: RwLock<BTreeMap<ClientId, Arc<ClientInfo>>>,
+    by_id: RwLock<BTreeMap<ClientId, Arc<ClientInfo>>, { Lock::Clients as u8 }>,
     next_id: AtomicU64,
     count: AtomicUsize,
     monitors: AtomicUsize,

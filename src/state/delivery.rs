@@ -15,7 +15,7 @@
 use super::client_id::ClientId;
 use crate::base::time::{AtomicUnixMs, UnixMs};
 use crate::sys::clock;
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ struct Queue {
 /// The message queue of one thread.
 #[derive(Debug, Default)]
 pub struct Deliveries {
-    queue: Mutex<Queue>,
+    queue: Mutex<Queue, { Lock::Deliveries as u8 }>,
     waiting: AtomicBool,
     busy: AtomicBool,
     /// When messages were last taken, Unix ms.

@@ -7,8 +7,8 @@
 
 use super::client_id::ClientId;
 use crate::storage::DbIndex;
+use crate::sys::lock_order::{Lock, Mutex};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -62,7 +62,7 @@ pub struct Migration {
     pub credentials: Option<Credentials>,
 }
 
-type Held = Arc<Mutex<FxHashSet<(DbIndex, Vec<u8>)>>>;
+type Held = Arc<Mutex<FxHashSet<(DbIndex, Vec<u8>)>, { Lock::Migrations as u8 }>>;
 
 /// The queue of MIGRATE, and the keys that are being moved.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ use super::subscriptions::{KINDS, Name, SubscriptionKind};
 use crate::base::glob;
 use crate::resp::Reply;
 use crate::storage::txn::events::Event;
-use parking_lot::RwLock;
+use crate::sys::lock_order::{Lock, RwLock};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -163,7 +163,7 @@ impl Targets {
 /// The subscribers of all channels and patterns.
 #[derive(Debug, Default)]
 pub struct PubSub {
-    tables: RwLock<Tables>,
+    tables: RwLock<Tables, { Lock::PubSubTables as u8 }>,
     names: [AtomicUsize; 3],
 }
 

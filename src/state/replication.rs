@@ -13,7 +13,8 @@ use super::{ClientId, ClientInfo};
 use crate::base::time::{AtomicUnixMs, UnixMs};
 use crate::encoding::binlog::{AtomicPosition, Position};
 use crate::sys::clock;
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use crate::sys::lock_order::{Lock, Mutex, MutexGuard, RwLock};
+use parking_lot::Condvar;
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -107,7 +108,7 @@ pub struct Replica {
     pub wants_pings: AtomicBool,
     /// Memory of the queue for it.
     pub account: Account,
-    messages: Mutex<Messages>,
+    messages: Mutex<Messages, { Lock::ReplicaMessages as u8 }>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -278,7 +279,7 @@ pub struct Link {
     pub sync_keys_here: AtomicU64,
     /// Bytes of it that have arrived.
     pub sync_bytes_here: AtomicU64,
-    socket: Mutex<Option<TcpStream>>,
+    socket: Mutex<Option<TcpStream>, { Lock::LinkSocket as u8 }>,
     hung_up: Arc<AtomicBool>,
 }
 
@@ -381,14 +382,14 @@ type Take = dyn Fn(Taken) + Send + Sync;
 
 /// The state of replication: the master that is followed, and the replicas that are fed.
 pub struct Replication {
-    desired: Mutex<Desired>,
+    desired: Mutex<Desired, { Lock::DesiredMaster as u8 }>,
     changed: Condvar,
     is_replica: AtomicBool,
     /// The link to the master.
     pub link: Link,
-    replicas: RwLock<Vec<Arc<Replica>>>,
+    replicas: RwLock<Vec<Arc<Replica>>, { Lock::Replicas as u8 }>,
     take: OnceLock<Box<Take>>,
-    waits: Mutex<Vec<(ClientId, Weak<AckWait>)>>,
+    waits: Mutex<Vec<(ClientId, Weak<AckWait>)>, { Lock::AckWaits as u8 }>,
     /// Length of `waits`.
     waiting: AtomicUsize,
 }
@@ -469,7 +470,7 @@ impl Replication {
     }
 
     /// The desired state of replication.
-    pub fn desired(&self) -> MutexGuard<'_, Desired> {
+    pub fn desired(&self) -> MutexGuard<'_, Desired, { Lock::DesiredMaster as u8 }> {
         self.desired.lock()
     }
 
@@ -549,7 +550,7 @@ impl Replication {
     pub fn wait_for_change(&self, seen: &Desired, timeout: Duration) -> Desired {
         let mut desired = self.desired.lock();
         if *desired == *seen {
-            self.changed.wait_for(&mut desired, timeout);
+            MutexGuard::wait_for(&mut desired, &self.changed, timeout);
         }
         desired.clone()
     }

@@ -21,7 +21,7 @@ use super::session::{Session, TrackingOptions};
 use crate::resp::Reply;
 use crate::storage::DbIndex;
 use crate::storage::engine::listeners::{Change, How, Interest};
-use parking_lot::{Mutex, RwLock};
+use crate::sys::lock_order::{Lock, Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,10 +53,10 @@ pub struct Tracking {
     clients: AtomicUsize,
     keys: AtomicUsize,
     items: AtomicUsize,
-    parts: Box<[Mutex<Part>]>,
+    parts: Box<[Mutex<Part, { Lock::TrackingPart as u8 }>]>,
     /// The shard from which the next surplus key is removed.
     victim: AtomicUsize,
-    prefixes: RwLock<BTreeMap<Box<[u8]>, BTreeSet<ClientId>>>,
+    prefixes: RwLock<BTreeMap<Box<[u8]>, BTreeSet<ClientId>>, { Lock::TrackingPart as u8 }>,
 }
 
 /// Keys, and the client that changed each last.

@@ -24,7 +24,7 @@ use crate::encoding::ValueType;
 use crate::encoding::binlog::Position;
 use crate::storage::DbIndex;
 use crate::storage::engine::listeners::Interest;
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -85,7 +85,7 @@ pub struct Waiter {
     /// The hashes of the keys, sorted, each with the index of its key.
     by_hash: Vec<(u64, usize)>,
     ticket: u64,
-    phase: Mutex<Phase>,
+    phase: Mutex<Phase, { Lock::WaiterPhase as u8 }>,
 }
 
 impl Waiter {
@@ -170,14 +170,15 @@ fn once(mut keys: Vec<WaitKey>) -> Vec<WaitKey> {
 }
 
 type Queue = BTreeMap<u64, Arc<Waiter>>;
+type Shard<T> = Mutex<T, { Lock::WaitersShard as u8 }>;
 
 /// All waiting clients.
 pub struct Waiters {
     /// By the hash of a key: its waiting clients, by ticket.
-    shards: Box<[Mutex<FxHashMap<u64, Queue>>]>,
-    by_client: Mutex<FxHashMap<ClientId, Arc<Waiter>>>,
+    shards: Box<[Shard<FxHashMap<u64, Queue>>]>,
+    by_client: Shard<FxHashMap<ClientId, Arc<Waiter>>>,
     /// By IO thread: the clients whose wait has ended. At most all waiting clients are here.
-    ended: Box<[Mutex<Vec<ClientId>>]>,
+    ended: Box<[Shard<Vec<ClientId>>]>,
     interest: Arc<Interest>,
     next_ticket: AtomicU64,
     clients: AtomicUsize,
@@ -386,7 +387,7 @@ impl Waiters {
         self.timed.fetch_sub(timed, Ordering::Relaxed);
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<FxHashMap<u64, Queue>> {
+    fn shard(&self, hash: u64) -> &Shard<FxHashMap<u64, Queue>> {
         &self.shards[hash as usize & (SHARDS - 1)]
     }
 }

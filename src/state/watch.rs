@@ -11,7 +11,7 @@
 use crate::base::time::UnixMs;
 use crate::storage::DbIndex;
 use crate::storage::engine::listeners::{Change, How, Interest, Keys, Listener};
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Shards of the table, each with a lock; a power of two.
 const SHARDS: usize = 64;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     db: DbIndex,
     key: Box<[u8]>,
@@ -31,10 +31,11 @@ struct Entry {
 }
 
 type Shard = FxHashMap<u64, Vec<Entry>>;
+type ShardLock = Mutex<Shard, { Lock::WatchersShard as u8 }>;
 
 /// All watched keys.
 pub struct Watchers {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[ShardLock]>,
     interest: Arc<Interest>,
     clients: AtomicUsize,
     entries: AtomicUsize,
@@ -69,7 +70,22 @@ impl Watchers {
         }
     }
 
-    fn shard(&self, key_hash: u64) -> &Mutex<Shard> {
+    /// Marks the watchers of those of these keys that did not exist and do now, as they were
+    /// in the other DB. Rows are read without the lock of a shard; nobody watches another key
+    /// meanwhile, as the DBs are exchanged under the gate. A row that cannot be read makes
+    /// EXEC fail rather than go on.
+    fn mark_moved_in(&self, keys: &dyn Keys, is_in: impl Fn(&Entry) -> bool) {
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let absent = shard.values().flatten().filter(|e| is_in(e) && !e.live);
+            let absent: Vec<Entry> = absent.cloned().collect();
+            drop(shard);
+            let moved_in = |e: &&Entry| !matches!(keys.exists(e.db, &e.key), Ok(false));
+            absent.iter().filter(moved_in).for_each(Entry::mark);
+        }
+    }
+
+    fn shard(&self, key_hash: u64) -> &ShardLock {
         &self.shards[key_hash as usize & (SHARDS - 1)]
     }
 }
@@ -94,12 +110,11 @@ impl Listener for Watchers {
                         .for_each(Entry::mark);
                 }
                 Change::Cleared { db, .. } => self.mark_if(|e| e.db == *db && e.live),
-                Change::Swapped { a, b, .. } => self.mark_if(|e| {
-                    // The key may come from the other DB. If its row cannot be read, EXEC
-                    // fails.
-                    let moved_in = || !matches!(keys.exists(e.db, &e.key), Ok(false));
-                    (e.db == *a || e.db == *b) && (e.live || moved_in())
-                }),
+                Change::Swapped { a, b, .. } => {
+                    let is_in = |e: &Entry| e.db == *a || e.db == *b;
+                    self.mark_if(|e| is_in(e) && e.live);
+                    self.mark_moved_in(keys, is_in);
+                }
             }
         }
     }

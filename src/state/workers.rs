@@ -15,8 +15,9 @@ use crate::base::time::UnixMs;
 use crate::resp::Reply;
 use crate::storage::DbIndex;
 use crate::storage::engine::locks::Owner;
+use crate::sys::lock_order::{self, Lock, RwLock};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -114,7 +115,7 @@ struct Current {
 #[derive(Debug)]
 pub struct Worker {
     owner: Owner,
-    now: Mutex<Current>,
+    now: lock_order::Mutex<Current, { Lock::WorkerNow as u8 }>,
 }
 
 impl Worker {
@@ -135,14 +136,14 @@ impl Worker {
 
 /// The slow-command workers, and the requests that wait for one.
 pub struct Workers {
-    all: RwLock<Vec<Arc<Worker>>>,
+    all: RwLock<Vec<Arc<Worker>>, { Lock::Workers as u8 }>,
     /// Number of workers that run a script; read often.
     running: AtomicUsize,
     jobs: (Sender<Option<Job>>, Receiver<Option<Job>>),
     /// Number of queued jobs that were tried and could not run.
     tried: AtomicUsize,
     /// Results that the clients' threads have not taken yet; at most one per client.
-    done: Mutex<Vec<Done>>,
+    done: lock_order::Mutex<Vec<Done>, { Lock::WorkersDone as u8 }>,
     done_count: AtomicUsize,
     /// Wakes workers whose job could not get its keys.
     ended: (Mutex<()>, Condvar),
@@ -156,7 +157,7 @@ impl Default for Workers {
             running: AtomicUsize::new(0),
             jobs: bounded(QUEUE),
             tried: AtomicUsize::new(0),
-            done: Mutex::default(),
+            done: lock_order::Mutex::default(),
             done_count: AtomicUsize::new(0),
             ended: Default::default(),
             stopping: AtomicBool::new(false),
@@ -169,7 +170,7 @@ impl Workers {
     pub fn add(&self, owner: Owner) -> Arc<Worker> {
         let worker = Arc::new(Worker {
             owner,
-            now: Mutex::default(),
+            now: lock_order::Mutex::default(),
         });
         self.all.write().push(worker.clone());
         worker

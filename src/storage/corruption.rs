@@ -4,7 +4,7 @@
 //! compaction. All errors pass through [`StorageError`](crate::storage::StorageError), which notes
 //! them here; so there is one record for the process.
 
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ const MAX_FILES: usize = 64;
 #[derive(Debug)]
 pub struct Corruptions {
     count: AtomicU64,
-    seen: Mutex<Seen>,
+    seen: Mutex<Seen, { Lock::Callback as u8 }>,
 }
 
 #[derive(Debug)]

@@ -61,9 +61,9 @@ use crate::storage::engine::wal::marks::Keeper;
 use crate::storage::rank::RankIndexes;
 use crate::storage::{DbIndex, Result, StorageError};
 use crate::sys::files::create_dir_all;
+use crate::sys::lock_order::{Lock, Mutex};
 use families::Families;
 use heal::Health;
-use parking_lot::Mutex;
 use rocksdb::{BoundColumnFamily, DBWithThreadMode, MultiThreaded, WriteBatch};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -141,19 +141,19 @@ pub struct Engine {
     pub(super) access: Access,
     pub(super) memory: Memory,
     /// The commit lock: commits are numbered and written one after the other.
-    pub(super) commit: Mutex<CommitState>,
+    pub(super) commit: Mutex<CommitState, { Lock::Commit as u8 }>,
     pub(super) durability: Durability,
     /// Collections whose rows are written before the commit that makes them reachable.
     pub(super) ahead: Ahead,
     /// The next id of a collection.
     pub(super) next_id: AtomicU64,
     health: Health,
-    unstalled: Mutex<stalls::Unstalled>,
+    unstalled: Mutex<stalls::Unstalled, { Lock::Unstalled as u8 }>,
     /// The log of the effects of commits.
     pub binlog: Binlog,
     pub(super) lineage: Lineage,
     /// The number of snapshots in use. While it is not 0, no files are dropped.
-    pub(super) snapshots: Mutex<u32>,
+    pub(super) snapshots: Mutex<u32, { Lock::Snapshots as u8 }>,
     /// Listeners for changes of keys.
     pub listeners: Listeners,
     /// Orders hash fields and members.

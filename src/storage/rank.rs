@@ -19,7 +19,7 @@ use crate::encoding::keys::{ELEMENT_PREFIX_LEN, RowKey};
 use crate::encoding::system::KeyspaceId;
 use crate::storage::Result;
 use crate::storage::cache::ranges;
-use parking_lot::{Mutex, RwLock};
+use crate::sys::lock_order::{Lock, Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -255,7 +255,7 @@ fn last_that(count: usize, holds: impl Fn(usize) -> bool) -> usize {
 pub(in crate::storage) struct CachedIndex {
     pub(in crate::storage) last_used: AtomicU64,
     pub(in crate::storage) bytes: AtomicU64,
-    pub(in crate::storage) index: Mutex<RankIndex>,
+    pub(in crate::storage) index: Mutex<RankIndex, { Lock::RankIndex as u8 }>,
 }
 
 /// All rank indexes.
@@ -263,7 +263,8 @@ pub(in crate::storage) struct CachedIndex {
 pub(in crate::storage) struct RankIndexes {
     /// Whether there has ever been an index: most servers never have one.
     pub(in crate::storage) any: AtomicBool,
-    pub(in crate::storage) kept: RwLock<FxHashMap<Map, Arc<CachedIndex>>>,
+    pub(in crate::storage) kept:
+        RwLock<FxHashMap<Map, Arc<CachedIndex>>, { Lock::RankIndexes as u8 }>,
     pub(in crate::storage) uses: AtomicU64,
     budget: AtomicU64,
 }

@@ -11,7 +11,7 @@
 //! `listener.cc`.
 
 use crate::storage::corruption::{corruptions, file_named_in};
-use parking_lot::{RwLock, RwLockReadGuard};
+use crate::sys::lock_order::{Lock, RwLock, RwLockReadGuard};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub fn option() -> String {
 /// A requested compaction waits for one that has a table it needs: for a table that is put aside,
 /// it would wait for ever. So it holds this lock shared, and tables are put aside only while no
 /// requested compaction runs.
-static ASIDE: RwLock<BTreeSet<PathBuf>> = RwLock::new(BTreeSet::new());
+static ASIDE: RwLock<BTreeSet<PathBuf>, { Lock::TablesAside as u8 }> = RwLock::new(BTreeSet::new());
 
 /// The tables that are put aside and still exist.
 pub fn tables_aside() -> Vec<PathBuf> {
@@ -48,7 +48,9 @@ pub fn tables_aside() -> Vec<PathBuf> {
 }
 
 /// The right to request a compaction in a database; `None` while a table is put aside.
-pub(super) fn compaction_of(dir: &Path) -> Option<RwLockReadGuard<'static, BTreeSet<PathBuf>>> {
+pub(super) fn compaction_of(
+    dir: &Path,
+) -> Option<RwLockReadGuard<'static, BTreeSet<PathBuf>, { Lock::TablesAside as u8 }>> {
     let aside = ASIDE.read();
     let is_there = |table: &PathBuf| table.parent() == Some(dir) && table.exists();
     (!aside.iter().any(is_there)).then_some(aside)

@@ -7,18 +7,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
-
 use super::Config;
+use crate::sys::lock_order::{Lock, Mutex, RwLock};
 
 /// The configuration that is in force.
 #[derive(Debug)]
 pub struct SharedConfig {
-    current: RwLock<Arc<Config>>,
+    current: RwLock<Arc<Config>, { Lock::Config as u8 }>,
     version: AtomicU64,
     /// Serialises changes. Readers do not wait for it: a change may take long, and may wait for
     /// other threads.
-    changing: Mutex<()>,
+    changing: Mutex<(), { Lock::ConfigChange as u8 }>,
 }
 
 impl SharedConfig {

@@ -41,8 +41,8 @@ use crate::encoding::tag;
 use crate::storage::Direction;
 use crate::storage::cache::ranges::CachedRange;
 use crate::sys::huge_pages::HugeVec;
+use crate::sys::lock_order::{Lock, Mutex, MutexGuard};
 use crate::sys::prefetch;
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
@@ -72,10 +72,13 @@ const USAGE_SETS: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version(u32);
 
+type SetLock = Mutex<Set, { Lock::RowCacheSet as u8 }>;
+type SetGuard<'a> = MutexGuard<'a, Set, { Lock::RowCacheSet as u8 }>;
+
 /// A set on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Slot(Mutex<Set>);
+struct Slot(SetLock);
 
 /// The row cache: copies of rows that were read or written lately.
 #[derive(Debug)]
@@ -144,7 +147,7 @@ impl RowCache {
     }
 
     /// Every `step`-th set of the allocated pages.
-    fn each_set(&self, step: usize) -> impl Iterator<Item = &Mutex<Set>> {
+    fn each_set(&self, step: usize) -> impl Iterator<Item = &SetLock> {
         let sets = self.pages.iter().filter_map(OnceLock::get);
         let sets = sets.flat_map(|page| page.iter());
         sets.step_by(step).map(|slot| &slot.0)
@@ -152,7 +155,7 @@ impl RowCache {
 
     /// The set of the rows with this hash if the sets are divided by `depth` bits.
     #[inline]
-    fn set(&self, hash: u64, depth: u8) -> Option<&Mutex<Set>> {
+    fn set(&self, hash: u64, depth: u8) -> Option<&SetLock> {
         let page = (hash >> DEPTH_BIT) & ((1 << depth) - 1);
         let page = self.pages.get(page as usize)?;
         let page = page.get_or_init(|| {
@@ -167,7 +170,7 @@ impl RowCache {
 
     /// Locks the set that has the rows with this hash.
     #[inline]
-    fn lock(&self, hash: u64) -> Option<MutexGuard<'_, Set>> {
+    fn lock(&self, hash: u64) -> Option<SetGuard<'_>> {
         let depth = self.depth.load(Ordering::Relaxed);
         let set = self.set(hash, depth)?.lock();
         match set.depth == depth {
@@ -181,7 +184,7 @@ impl RowCache {
 
     /// Divides the set until `goal` bits tell its rows from others, and locks it.
     #[cold]
-    fn divide(&self, hash: u64, goal: u8) -> Option<MutexGuard<'_, Set>> {
+    fn divide(&self, hash: u64, goal: u8) -> Option<SetGuard<'_>> {
         let mut depth = 0;
         loop {
             let mut set = self.set(hash, depth)?.lock();
@@ -192,7 +195,7 @@ impl RowCache {
                 }
                 // In ascending order of pages: the set on the lower page is locked first.
                 let upper = 1 << (DEPTH_BIT + u32::from(depth));
-                let mut other = self.set(hash | upper, depth + 1)?.lock();
+                let mut other = self.set(hash | upper, depth + 1)?.lock_beside(&set);
                 let before = set.capacity() + other.capacity();
                 set.split(&mut other, DEPTH_BIT);
                 let after = set.capacity() + other.capacity();
@@ -404,7 +407,7 @@ impl RowCache {
     pub(in crate::storage) fn prefetch_row(&self, hash: u64) {
         let set = self.set(hash, self.depth.load(Ordering::Relaxed));
         // A thread that has the lock has the row in its cache as well.
-        if let Some(set) = set.and_then(Mutex::try_lock) {
+        if let Some(set) = set.and_then(SetLock::try_lock) {
             set.prefetch(hash);
         }
     }

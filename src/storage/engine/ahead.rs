@@ -3,7 +3,7 @@
 
 use crate::encoding::CollectionId;
 use crate::encoding::system::KeyspaceId;
-use parking_lot::{Mutex, MutexGuard};
+use crate::sys::lock_order::{Lock, Mutex, MutexGuard};
 use std::collections::BTreeSet;
 
 /// A collection in a keyspace.
@@ -11,11 +11,13 @@ pub(in crate::storage) type Place = (KeyspaceId, CollectionId);
 
 /// Collections whose rows are written before the commit that makes them reachable.
 #[derive(Debug, Default)]
-pub(in crate::storage) struct Ahead(Mutex<BTreeSet<Place>>);
+pub(in crate::storage) struct Ahead(Mutex<BTreeSet<Place>, { Lock::Ahead as u8 }>);
 
 impl Ahead {
     /// Locks the list. No collection leaves it while the guard is held.
-    pub(in crate::storage) fn lock(&self) -> MutexGuard<'_, BTreeSet<Place>> {
+    pub(in crate::storage) fn lock(
+        &self,
+    ) -> MutexGuard<'_, BTreeSet<Place>, { Lock::Ahead as u8 }> {
         self.0.lock()
     }
 

@@ -13,7 +13,7 @@ use crate::encoding::system::{self, State};
 use crate::storage::engine::log_buffer::{LogBuffer, Received};
 use crate::storage::engine::{ColumnFamily, CommitState, Db, Engine};
 use crate::storage::{Result, StorageError};
-use parking_lot::{Mutex, RwLock};
+use crate::sys::lock_order::{Lock, Mutex, RwLock};
 use rocksdb::WriteBatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -27,7 +27,7 @@ const SMALL_STEP: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Binlog {
     /// Held while the front of the log moves.
-    pub(in crate::storage) trim: Mutex<()>,
+    pub(in crate::storage) trim: Mutex<(), { Lock::BinlogTrim as u8 }>,
     enabled: AtomicBool,
     first_position: AtomicPosition,
     first_entry: AtomicU64,
@@ -35,9 +35,9 @@ pub struct Binlog {
     files_from: AtomicPosition,
     next_position: AtomicPosition,
     next_entry: AtomicU64,
-    watchers: RwLock<Vec<Arc<Watcher>>>,
+    watchers: RwLock<Vec<Arc<Watcher>>, { Lock::Short as u8 }>,
     watched: AtomicUsize,
-    holds: Mutex<Vec<Arc<AtomicPosition>>>,
+    holds: Mutex<Vec<Arc<AtomicPosition>>, { Lock::Short as u8 }>,
 }
 
 /// A thread that is woken when the binlog grows.

@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::storage::{Result, StorageError};
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 
 /// The reserve's file.
 const RESERVE: &str = "RESERVE";
@@ -140,9 +140,9 @@ pub struct Disk {
     /// refused compactions are tried again; 0 if none was refused.
     lacking: AtomicU64,
     /// Serializes changes of the reserve.
-    turn: Mutex<Turn>,
+    turn: Mutex<Turn, { Lock::Callback as u8 }>,
     /// The text of the last failure, and the number of failures.
-    failure: Mutex<String>,
+    failure: Mutex<String, { Lock::Callback as u8 }>,
     failures: AtomicU64,
 }
 

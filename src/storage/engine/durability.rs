@@ -20,7 +20,7 @@ use crate::storage::engine::syncs::{LONGEST_WAIT, SyncGathering, SyncQueue};
 use crate::storage::engine::{Engine, fail_point};
 use crate::storage::{Result, StorageError};
 use crate::sys::huge_pages::HugeVec;
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -85,8 +85,8 @@ pub(in crate::storage) struct Durability {
     begun: AtomicU64,
     written: AtomicU64,
     durable: AtomicU64,
-    synced: Mutex<Synced>,
-    flush: Mutex<()>,
+    synced: Mutex<Synced, { Lock::Short as u8 }>,
+    flush: Mutex<(), { Lock::Flush as u8 }>,
     /// A moving average of the time of a sync, in ns.
     sync_ns: AtomicU64,
     /// Whether commits are synced (`appendfsync always`). Changes under the commit lock.

@@ -4,7 +4,7 @@ use super::keyspace::Keyspace;
 use super::{BINLOG, ColumnFamily, DEFAULT, Engine, handle};
 use crate::encoding::system::{self, KeyspaceId};
 use crate::storage::{DbIndex, Result, StorageError};
-use parking_lot::{Mutex, RwLock};
+use crate::sys::lock_order::{Lock, Mutex, RwLock};
 use rocksdb::WriteBatch;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Which keyspace a DB has, and the column families of keyspaces.
 pub(in crate::storage) struct Families {
     /// By DB.
-    pub(in crate::storage) keyspaces: RwLock<Vec<Option<Arc<Keyspace>>>>,
+    pub(in crate::storage) keyspaces: RwLock<Vec<Option<Arc<Keyspace>>>, { Lock::Keyspaces as u8 }>,
     /// Changes whenever a DB gets another keyspace.
     pub(in crate::storage) map_version: AtomicU64,
-    new: Mutex<NewFamilies>,
+    new: Mutex<NewFamilies, { Lock::NewFamilies as u8 }>,
 }
 
 impl Families {

@@ -7,6 +7,7 @@
 //! one of them either waits for it, or gets its number and does something else meanwhile.
 
 use crate::storage::engine::locks::Owner;
+use crate::sys::lock_order::{self, Lock};
 use parking_lot::lock_api::{ArcRwLockReadGuard, ArcRwLockWriteGuard};
 use parking_lot::{Condvar, Mutex, RawRwLock, RwLock};
 use std::sync::Arc;
@@ -64,10 +65,12 @@ impl Gate {
     /// # Errors
     /// The long owner that is inside exclusively.
     pub fn enter(&self, owner: Owner, waits_for_long: bool) -> Result<Pass, Owner> {
+        lock_order::check(Lock::Gate);
         loop {
             let guard = RwLock::read_arc(&self.lock);
             let closed_by = self.closed_by.load(Ordering::Acquire);
             if closed_by == 0 {
+                lock_order::enter(Lock::Gate);
                 if !owner.is_long() {
                     return Ok(Pass::Shared(guard));
                 }
@@ -95,6 +98,7 @@ impl Gate {
         owner: Owner,
         waits_for_long: bool,
     ) -> Result<Pass, Owner> {
+        lock_order::check(Lock::Gate);
         loop {
             let guard = RwLock::write_arc(&self.lock);
             let mut long = self.long.lock();
@@ -103,9 +107,13 @@ impl Gate {
             match inside.or((closed_by.0 != 0).then_some(closed_by)) {
                 None if owner.is_long() => {
                     self.closed_by.store(owner.0, Ordering::Release);
+                    lock_order::enter(Lock::Gate);
                     return Ok(Pass::LongAlone);
                 }
-                None => return Ok(Pass::Alone(guard)),
+                None => {
+                    lock_order::enter(Lock::Gate);
+                    return Ok(Pass::Alone(guard));
+                }
                 Some(other) if !waits_for_long => return Err(other),
                 Some(_) => {
                     drop(guard);
@@ -117,6 +125,7 @@ impl Gate {
 
     /// Leaves the gate.
     pub fn leave(&self, pass: Pass) {
+        lock_order::leave(Lock::Gate);
         match pass {
             Pass::Shared(_) | Pass::Alone(_) => {}
             Pass::LongShared(owner) => {

@@ -9,7 +9,7 @@
 
 use super::{ColumnFamily, Engine};
 use crate::storage::{Result, StorageError};
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use rocksdb::{AsColumnFamilyRef, WriteBatch, WriteOptions};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub(super) struct Health {
     /// The number of errors of RocksDB's background threads that were handled.
     background_errors: AtomicU64,
     /// When a failure was last logged, and whether the last failure was.
-    logged: Mutex<(Option<Instant>, bool)>,
+    logged: Mutex<(Option<Instant>, bool), { Lock::Short as u8 }>,
 }
 
 /// Repeated failures are logged at most once in this time.

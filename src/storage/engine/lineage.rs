@@ -6,7 +6,7 @@ use super::{CommitState, Engine, hex, random_bytes};
 use crate::encoding::binlog::Position;
 use crate::encoding::system::{self, Ancestor};
 use crate::storage::{Result, StorageError};
-use parking_lot::RwLock;
+use crate::sys::lock_order::{Lock, RwLock};
 use rocksdb::WriteBatch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ const MAX_ANCESTORS: usize = 64;
 
 /// The history that the engine holds, and whether it follows a master's.
 pub(in crate::storage) struct Lineage {
-    pub(in crate::storage) history: RwLock<History>,
+    pub(in crate::storage) history: RwLock<History, { Lock::Short as u8 }>,
     /// Grows whenever the history changes or following begins or ends.
     version: AtomicU64,
     /// The number of the current period of following a master; 0 if there is none.

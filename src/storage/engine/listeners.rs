@@ -1,7 +1,7 @@
 //! Listeners for changes of keys: see [`crate::storage::txn::changes`].
 
 use crate::storage::{DbIndex, Result};
-use parking_lot::RwLock;
+use crate::sys::lock_order::{Lock, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -149,7 +149,7 @@ impl Interest {
 pub struct Listeners {
     /// The keys whose changes are to be reported.
     pub interest: Arc<Interest>,
-    list: RwLock<Vec<Arc<dyn Listener>>>,
+    list: RwLock<Vec<Arc<dyn Listener>>, { Lock::Listeners as u8 }>,
 }
 
 impl Listeners {

@@ -21,6 +21,7 @@
 //! several stripes share.
 
 use crate::sys::huge_pages::HugeVec;
+use crate::sys::lock_order::{self, Lock};
 use crate::sys::prefetch;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -106,11 +107,16 @@ impl Locks {
 
     /// Takes the stripe if it is free.
     pub fn try_lock(&self, stripe: Stripe, owner: Owner) -> TryLock {
+        // Who does not get it here waits for it next.
+        lock_order::check_beside(Lock::KeyStripe);
         match self
             .word(stripe)
             .compare_exchange(0, owner.0, Ordering::Acquire, Ordering::Relaxed)
         {
-            Ok(_) => TryLock::Taken,
+            Ok(_) => {
+                lock_order::enter(Lock::KeyStripe);
+                TryLock::Taken
+            }
             Err(word) if word & !WAITED_FOR == owner.0 => TryLock::Mine,
             Err(word) => TryLock::Busy(Owner(word & !WAITED_FOR)),
         }
@@ -124,7 +130,9 @@ impl Locks {
     pub fn lock(&self, stripe: Stripe, owner: Owner, waits_for_long: bool) -> Result<(), Owner> {
         let word = self.word(stripe);
         let free = |wanted| word.compare_exchange(0, wanted, Ordering::Acquire, Ordering::Relaxed);
+        lock_order::check_beside(Lock::KeyStripe);
         if free(owner.0).is_ok() {
+            lock_order::enter(Lock::KeyStripe);
             return Ok(());
         }
         let bucket = self.bucket(stripe);
@@ -140,6 +148,7 @@ impl Locks {
                 bucket.freed.wait(&mut sleeping);
             }
         }
+        lock_order::enter(Lock::KeyStripe);
         Ok(())
     }
 
@@ -153,6 +162,7 @@ impl Locks {
     pub(in crate::storage) fn unlock(&self, stripe: Stripe, owner: Owner) {
         let word = self.word(stripe).swap(0, Ordering::Release);
         assert_eq!(word & !WAITED_FOR, owner.0, "not the holder");
+        lock_order::leave(Lock::KeyStripe);
         self.freed(stripe, word);
     }
 
@@ -169,7 +179,10 @@ impl Locks {
             };
             let (taken, free) = (Ordering::Acquire, Ordering::Relaxed);
             match word.compare_exchange(seen, shared, taken, free) {
-                Ok(_) => return TryLock::Taken,
+                Ok(_) => {
+                    lock_order::enter(Lock::KeyStripe);
+                    return TryLock::Taken;
+                }
                 Err(now) => seen = now,
             }
         }
@@ -178,6 +191,7 @@ impl Locks {
     /// Waits until the stripe can be shared, or an owner holds it for long. The calling thread must
     /// not hold any stripe. The state may have changed again by the time that this returns.
     pub(in crate::storage) fn wait_to_share(&self, stripe: Stripe) {
+        lock_order::check(Lock::KeyStripe);
         let word = self.word(stripe);
         let bucket = self.bucket(stripe);
         let mut sleeping = bucket.mutex.lock();
@@ -203,6 +217,7 @@ impl Locks {
 
     /// Ends what [`Locks::try_share`] has begun.
     pub(in crate::storage) fn unshare(&self, stripe: Stripe) {
+        lock_order::leave(Lock::KeyStripe);
         let word = self.word(stripe);
         let mut seen = SHARED | 1;
         loop {
@@ -267,7 +282,12 @@ mod tests {
         assert!(matches!(locks.try_lock(stripe, writer), TryLock::Busy(_)));
         let waiting = {
             let locks = locks.clone();
-            std::thread::spawn(move || locks.lock(stripe, writer, false))
+            std::thread::spawn(move || {
+                assert_eq!(locks.lock(stripe, writer, false), Ok(()));
+                assert_eq!(locks.try_share(stripe, writer), TryLock::Mine);
+                assert_eq!(locks.try_share(stripe, a), TryLock::Busy(writer));
+                locks.unlock(stripe, writer);
+            })
         };
         while locks.word(stripe).load(Ordering::Relaxed) & WAITED_FOR == 0 {
             std::thread::yield_now();
@@ -276,10 +296,7 @@ mod tests {
         locks.unshare(stripe);
         assert!(!waiting.is_finished());
         locks.unshare(stripe);
-        assert_eq!(waiting.join().unwrap(), Ok(()));
-        assert_eq!(locks.try_share(stripe, writer), TryLock::Mine);
-        assert_eq!(locks.try_share(stripe, a), TryLock::Busy(writer));
-        locks.unlock(stripe, writer);
+        waiting.join().unwrap();
         assert_eq!(locks.try_share(stripe, a), TryLock::Taken);
     }
 

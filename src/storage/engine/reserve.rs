@@ -5,7 +5,7 @@
 //! as RocksDB does for memtables: dummy entries evict blocks before the memory is used. RocksDB's C
 //! interface does not offer that; `reserve.cc` calls its classes.
 
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use rocksdb::{AsRawPtr, Options};
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -23,7 +23,7 @@ unsafe extern "C" {
 
 /// A reservation in a block cache, released when dropped.
 pub(in crate::storage) struct Reservation {
-    handle: Mutex<Option<Handle>>,
+    handle: Mutex<Option<Handle>, { Lock::Short as u8 }>,
     bytes: AtomicUsize,
 }
 

@@ -22,7 +22,7 @@ use crate::storage::engine::ahead::Place;
 use crate::storage::txn::overlay::Step;
 use crate::storage::txn::{Txn, View};
 use crate::storage::{DbIndex, Result, StorageError};
-use parking_lot::MutexGuard;
+use crate::sys::lock_order::MutexGuard;
 use rocksdb::WriteBatch;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -47,6 +47,7 @@ impl Txn {
         wanted: Wanted,
         enter: impl Fn(&Gate, Owner, bool) -> std::result::Result<Pass, Owner>,
     ) -> Result<Pass> {
+        debug_assert!(self.turn.held.is_empty() && self.turn.shared.is_empty());
         // Every turn begins here, on whatever thread.
         stop_counters();
         let gate = &self.engine.access.gate;
@@ -296,6 +297,11 @@ impl Txn {
         now_ms: UnixMs,
         wanted: &[Stripe],
     ) -> Result<std::result::Result<(), (Stripe, Owner)>> {
+        debug_assert!(self.turn.held.is_empty() && self.turn.shared.is_empty());
+        debug_assert!(
+            wanted.is_sorted_by(|a, b| a < b),
+            "two could wait for each other"
+        );
         self.begin(now_ms)?;
         for &stripe in wanted {
             let locks = &self.engine.access.locks;

@@ -8,7 +8,7 @@ use crate::storage::engine::Keyspace;
 use crate::storage::engine::rows::open_rows;
 use crate::storage::rank::{At, CachedIndex, LONG_STRETCH_ROWS, Place, RankIndex, Start, split};
 use crate::storage::{DbIndex, Engine, Result, StorageError};
-use parking_lot::Mutex;
+use crate::sys::lock_order::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -19,7 +19,7 @@
 
 use super::{BLOCK, FIRST, HEADER, MIDDLE, REUSED, ZERO};
 use crate::storage::Result;
-use parking_lot::Mutex;
+use crate::sys::lock_order::{Lock, Mutex};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher;
@@ -84,9 +84,9 @@ struct Marks {
     dir: PathBuf,
     machine: u64,
     /// Held while a free slot is chosen.
-    claim: Mutex<()>,
+    claim: Mutex<(), { Lock::Callback as u8 }>,
     /// The slots that are on the disk: numbers of files, and how far they are synced.
-    on_disk: Mutex<Vec<(u64, u64)>>,
+    on_disk: Mutex<Vec<(u64, u64)>, { Lock::Callback as u8 }>,
 }
 
 // SAFETY: the page holds atomics only, and stays mapped until the value is dropped.
@@ -107,7 +107,7 @@ impl Drop for Marks {
 }
 
 /// The databases that this process has open or is opening.
-static OPEN: Mutex<Vec<Arc<Marks>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<Arc<Marks>>, { Lock::Callback as u8 }> = Mutex::new(Vec::new());
 
 /// Keeps the marks of a database while it is open.
 pub struct Keeper {
@@ -316,7 +316,7 @@ impl Marks {
 struct Log {
     marks: Arc<Marks>,
     slot: usize,
-    ends: Mutex<RecordEnds>,
+    ends: Mutex<RecordEnds, { Lock::Callback as u8 }>,
 }
 
 impl Log {
