@@ -14,7 +14,7 @@ use syn::visit::Visit;
 /// Each module under `src`, and the modules that it may name.
 const LAYERS: &[(&str, &[&str])] = &[
     ("base", &[]),
-    ("sys", &[]),
+    ("sys", &["base"]),
     ("manual", &[]),
     ("resp", &["base"]),
     ("lua", &["resp", "base"]),

@@ -194,4 +194,14 @@ mod tests {
         }
         assert!(gate.enter(SHORT, false).is_ok());
     }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "gate must not be taken under commit lock")]
+    fn the_gate_comes_before_the_commit_lock() {
+        use crate::sys::lock_order::Mutex;
+        let commit = Mutex::<_, { Lock::Commit as u8 }>::new(());
+        let _commit = commit.lock();
+        let _ = Gate::default().enter(SHORT, true);
+    }
 }

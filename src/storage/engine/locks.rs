@@ -365,4 +365,38 @@ mod tests {
         assert_eq!(waiting.join().unwrap(), Ok(()));
         assert_eq!(locks.try_lock(stripe, io), TryLock::Busy(Owner(3)));
     }
+
+    #[cfg(debug_assertions)]
+    mod order {
+        use super::*;
+        use crate::sys::lock_order::{Lock, Mutex};
+
+        #[test]
+        #[should_panic(expected = "key stripes must not be taken under commit lock")]
+        fn stripes_come_before_the_commit_lock() {
+            let commit = Mutex::<_, { Lock::Commit as u8 }>::new(());
+            let _commit = commit.lock();
+            let _ = Locks::default().lock(Locks::stripe(7), Owner(1), true);
+        }
+
+        #[test]
+        #[should_panic(expected = "key stripes must not be taken under key stripes")]
+        fn a_thread_that_waits_to_share_a_stripe_holds_none() {
+            let locks = Locks::default();
+            locks.lock(Locks::stripe(7), Owner(1), true).unwrap();
+            locks.wait_to_share(Locks::stripe(1 << 50));
+        }
+
+        #[test]
+        fn a_stripe_is_unlocked_by_the_thread_that_holds_it() {
+            let locks = Locks::default();
+            let (stripe, owner) = (Locks::stripe(7), Owner(1));
+            locks.lock(stripe, owner, true).unwrap();
+            let other = std::thread::scope(|scope| {
+                let unlocks = scope.spawn(|| locks.unlock(stripe, owner));
+                unlocks.join()
+            });
+            assert!(other.is_err());
+        }
+    }
 }

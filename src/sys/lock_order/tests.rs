@@ -68,8 +68,6 @@ fn what_is_checked_is_what_is_documented() {
 #[cfg(debug_assertions)]
 mod checked {
     use super::*;
-    use crate::storage::engine::gate::Gate as KeyGate;
-    use crate::storage::engine::locks::{Locks, Owner};
     use parking_lot::Condvar;
     use std::time::Duration;
 
@@ -160,41 +158,5 @@ mod checked {
         MutexGuard::wait_for(&mut desired.lock(), &Condvar::new(), at_most);
         enter(Lock::Gate);
         MutexGuard::wait_for(&mut desired.lock(), &Condvar::new(), at_most);
-    }
-
-    #[test]
-    #[should_panic(expected = "gate must not be taken under commit lock")]
-    fn the_gate_comes_first() {
-        let commit = Mutex::<_, COMMIT>::new(());
-        let _commit = commit.lock();
-        let _ = KeyGate::default().enter(Owner(1), true);
-    }
-
-    #[test]
-    #[should_panic(expected = "key stripes must not be taken under commit lock")]
-    fn stripes_come_before_the_commit() {
-        let commit = Mutex::<_, COMMIT>::new(());
-        let _commit = commit.lock();
-        let _ = Locks::default().lock(Locks::stripe(7), Owner(1), true);
-    }
-
-    #[test]
-    #[should_panic(expected = "key stripes must not be taken under key stripes")]
-    fn who_waits_to_share_a_stripe_has_none() {
-        let locks = Locks::default();
-        locks.lock(Locks::stripe(7), Owner(1), true).unwrap();
-        locks.wait_to_share(Locks::stripe(1 << 50));
-    }
-
-    #[test]
-    fn a_lock_is_let_go_by_the_thread_that_has_it() {
-        let locks = Locks::default();
-        let (stripe, owner) = (Locks::stripe(7), Owner(1));
-        locks.lock(stripe, owner, true).unwrap();
-        let other = std::thread::scope(|scope| {
-            let unlocks = scope.spawn(|| locks.unlock(stripe, owner));
-            unlocks.join()
-        });
-        assert!(other.is_err());
     }
 }
