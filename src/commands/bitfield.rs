@@ -253,6 +253,18 @@ fn bitfield_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
     Ok(())
 }
 
+const CHANGES: KeyFlags = KeyFlags::RW.union(KeyFlags::UPDATE).union(KeyFlags::ACCESS);
+
+/// BITFIELD reads its key only, if all operations are GET.
+fn key_flags(args: &[&[u8]]) -> KeyFlags {
+    let mut words = args.iter().skip(2);
+    let writes = words.any(|word| args::is(word, "SET") || args::is(word, "INCRBY"));
+    match writes {
+        true => CHANGES,
+        false => KeyFlags::RO.union(KeyFlags::ACCESS),
+    }
+}
+
 /// The table.
 pub const COMMANDS: &[Command] = &[
     Command::write("bitfield", -2, bitfield)
@@ -264,13 +276,7 @@ pub const COMMANDS: &[Command] = &[
         )
         .complexity("O(1) for each operation")
         .flags(Flags::DENYOOM)
-        .keys(&[KeySpec::at(
-            1,
-            KeyFlags::RW
-                .union(KeyFlags::UPDATE)
-                .union(KeyFlags::ACCESS)
-                .union(KeyFlags::VARIABLE_FLAGS),
-        )])
+        .keys(&[KeySpec::at(1, CHANGES).varying(key_flags)])
         .doc(
             Group::Bitmap,
             "3.2.0",

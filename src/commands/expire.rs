@@ -6,7 +6,9 @@
 use super::args::{self, Options};
 use super::{CmdResult, Command, Error, Flags, KeyFlags, KeySpec, ReadCtx, WriteCtx};
 use crate::base::num;
+use crate::commands::table::migrated::{Migrated, Time, TtlPlace};
 use crate::commands::table::spec::Group;
+use crate::commands::table::tips::Tip;
 use crate::storage::txn::events::Class;
 use crate::types::keyspace;
 
@@ -213,6 +215,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
+        .migrated(Migrated::Expiring(TtlPlace::BehindKey(Time::Seconds)))
         .doc(
             Group::Generic,
             "1.0.0",
@@ -224,6 +227,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
+        .migrated(Migrated::Expiring(TtlPlace::BehindKey(Time::Milliseconds)))
         .doc(
             Group::Generic,
             "2.6.0",
@@ -235,6 +239,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
+        .migrated(Migrated::Expiring(TtlPlace::BehindKey(Time::UnixSeconds)))
         .doc(
             Group::Generic,
             "1.2.0",
@@ -246,6 +251,9 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST)
         .keys(CHANGED)
         .categories(&["keyspace"])
+        .migrated(Migrated::Expiring(TtlPlace::BehindKey(
+            Time::UnixMilliseconds,
+        )))
         .doc(
             Group::Generic,
             "2.6.0",
@@ -263,6 +271,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(READ)
         .categories(&["keyspace"])
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Generic,
             "1.0.0",
@@ -274,6 +283,7 @@ pub const COMMANDS: &[Command] = &[
         .flags(Flags::FAST.union(Flags::NO_TOUCH))
         .keys(READ)
         .categories(&["keyspace"])
+        .tips(&[Tip::NondeterministicOutput])
         .doc(
             Group::Generic,
             "2.6.0",
