@@ -8,6 +8,7 @@
 //! - `{ a | b }` one to four times, drawn afresh each time
 //! - `{* a }` the same, but now and then far more often than a small
 //!   collection holds
+//! - `!` before the name: the command is never damaged
 //!
 //! A command is sometimes damaged afterwards (an argument lost, doubled,
 //! swapped, replaced by junk), so that arity and syntax errors happen too.
@@ -27,6 +28,8 @@ enum Node {
 /// A parsed template.
 pub struct Template {
     nodes: Vec<Node>,
+    /// Is the command never damaged?
+    whole: bool,
 }
 
 type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
@@ -67,11 +70,38 @@ impl Template {
     /// Parses one line.
     pub fn parse(line: &'static str) -> Template {
         let mut words = line.split_whitespace().peekable();
+        let whole = words.next_if_eq(&"!").is_some();
         let mut nodes = Vec::new();
         while let Some(word) = words.next() {
             nodes.push(parse_node(word, &mut words));
         }
-        Template { nodes }
+        Template { nodes, whole }
+    }
+
+    /// The full names of the commands that it draws, in lower case, as if its first argument
+    /// were a subcommand, and the name alone.
+    pub fn commands(&self) -> Vec<String> {
+        let mut words = self.nodes.iter();
+        let first = |nodes: &[Node]| match nodes.first() {
+            Some(Node::Word(word)) => Some(*word),
+            _ => None,
+        };
+        let mut name = words.next().map_or("", |_| self.name());
+        if name == "ITERATE" {
+            name = first(words.as_slice()).unwrap_or_default();
+            words.next();
+        }
+        let seconds: Vec<&str> = match words.next() {
+            Some(Node::Word(word)) => vec![word],
+            Some(Node::OneOf(alternatives) | Node::Optional(alternatives)) => alternatives
+                .iter()
+                .filter_map(|nodes| first(nodes))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let full = seconds.into_iter().map(|second| format!("{name}|{second}"));
+        let names = std::iter::once(name.to_owned()).chain(full);
+        names.map(|name| name.to_lowercase()).collect()
     }
 
     /// The command's name.
@@ -89,7 +119,9 @@ impl Template {
         // What is timed or iterated has to stay what it is, and PFCOUNT must not
         // lose keys: with one key alone the oracle's writes. An entry's id must not
         // become the clock's.
-        let whole = self.has_short_ttl() || ["ITERATE", "PFCOUNT", "XADD"].contains(&self.name());
+        let whole = self.whole
+            || self.has_short_ttl()
+            || ["ITERATE", "PFCOUNT", "XADD"].contains(&self.name());
         if !whole && rng.u8(..100) < 4 {
             damage(&mut out, rng);
         }
