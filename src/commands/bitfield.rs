@@ -255,14 +255,19 @@ fn bitfield_ro(ctx: &mut ReadCtx<'_>, args: &[&[u8]]) -> CmdResult {
 
 const CHANGES: KeyFlags = KeyFlags::RW.union(KeyFlags::UPDATE).union(KeyFlags::ACCESS);
 
-/// BITFIELD reads its key only, if all operations are GET.
+/// BITFIELD only reads its key if all operations are GET.
 fn key_flags(args: &[&[u8]]) -> KeyFlags {
-    let mut words = args.iter().skip(2);
-    let writes = words.any(|word| args::is(word, "SET") || args::is(word, "INCRBY"));
-    match writes {
-        true => CHANGES,
-        false => KeyFlags::RO.union(KeyFlags::ACCESS),
+    let mut at = 2;
+    while let Some(word) = args.get(at) {
+        let values = args.len() - at - 1;
+        at += match () {
+            () if args::is(word, "GET") && values >= 2 => 3,
+            () if args::is(word, "OVERFLOW") && values >= 1 => 2,
+            // SET, INCRBY, or what the handler refuses.
+            () => return CHANGES,
+        };
     }
+    KeyFlags::RO.union(KeyFlags::ACCESS)
 }
 
 /// The table.

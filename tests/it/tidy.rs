@@ -3,6 +3,7 @@
 //! do.
 
 mod circles;
+mod names;
 mod source;
 
 use proc_macro2::{TokenStream, TokenTree};
@@ -353,6 +354,19 @@ impl<'ast> Visit<'ast> for TypesOfValues {
         let of_type = parts.any(|part| part == "ValueType");
         self.0 |= of_type;
     }
+}
+
+/// A command that is added, or renamed, is not missing in a table by name.
+#[test]
+fn nothing_is_known_of_a_command_but_by_its_row() {
+    let mut wrong = Vec::new();
+    for source in sources(&["src"]) {
+        let mut names = names::ByName::new();
+        names.visit_file(&source.product);
+        let lines = names.lines.into_iter();
+        wrong.extend(lines.map(|line| format!("{}:{line}", source.path)));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// A test that sleeps for a fixed time is slow where that is too long, and fails at random

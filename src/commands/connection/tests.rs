@@ -599,7 +599,9 @@ fn keys_of_commands() {
         // The value is no option: GET in its place was taken for one.
         ("set k get", &["OW", "update"]),
         ("bitfield k", &["RO", "access"]),
-        ("bitfield k get u8 0", &["RO", "access"]),
+        ("bitfield k overflow sat get u8 0", &["RO", "access"]),
+        ("bitfield k 0", &["RW", "access", "update"]),
+        ("bitfield k get u8", &["RW", "access", "update"]),
         (
             "bitfield k get u8 0 incrby u8 0 1",
             &["RW", "access", "update"],

@@ -487,13 +487,16 @@ const BLOCKING: &str = "
     LRANGE $k 0 -1
 ";
 
+// Keys of their own: the payloads hold bytes at which the oracle's SORT ALPHA ends a text.
 const PAYLOADS: &str = "
-    RESTORE $K ( 0 | 100000 | 999999999 | -1 | foo ) $payload [ REPLACE ] [ IDLETIME ( 0 | 5 | -1 ) | FREQ ( 0 | 255 | 256 ) ]
-    RESTORE $K $pxat $payload [ REPLACE ] ABSTTL
-    RESTORE-ASKING $K 0 $payload [ REPLACE ]
-    TYPE $K
-    DEL { $K }
-    OBJECT ENCODING $K
+    RESTORE ( r:0 | r:1 | r:2 ) ( 0 | 100000 | 999999999 | -1 | foo ) $payload [ REPLACE ] [ IDLETIME ( 0 | 5 | -1 ) | FREQ ( 0 | 255 | 256 ) ]
+    RESTORE ( r:0 | r:1 | r:2 ) $pxat $payload [ REPLACE ] ABSTTL
+    RESTORE-ASKING ( r:0 | r:1 | r:2 ) 0 $payload [ REPLACE ]
+    SET ( r:0 | r:1 ) $v
+    TYPE ( r:0 | r:1 | r:2 )
+    COPY ( r:0 | r:1 ) r:2 [ DB $db ] [ REPLACE ]
+    DEL ( r:0 | r:1 | r:2 )
+    OBJECT ENCODING ( r:0 | r:1 | r:2 )
 ";
 
 /// `draw` has the commands of a transaction follow a MULTI, and EXEC or DISCARD end it.

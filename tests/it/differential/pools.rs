@@ -553,7 +553,16 @@ pub fn draw(name: &str, rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec
         },
         "g" => format!("g{}", rng.u8(..2)).into_bytes(),
         "w" => format!("w{}", rng.u8(..3)).into_bytes(),
-        // Seconds that a blocking command waits, few of them.
+        "" => b"$".to_vec(),
+        _ => text(name, rng),
+    };
+    out.push(drawn);
+}
+
+/// What is not made of parts: scripts, payloads.
+fn text(name: &str, rng: &mut fastrand::Rng) -> Vec<u8> {
+    match name {
+        // Seconds that a blocking command waits: few of them.
         "wait" => match rng.u8(..12) {
             0 => one(rng, &["-1", "foo", ""]).into(),
             _ => one(rng, &["0.001", "0.004", "0.01"]).into(),
@@ -562,8 +571,6 @@ pub fn draw(name: &str, rng: &mut fastrand::Rng, letter: char, out: &mut Vec<Vec
         "script" => one(rng, &SCRIPTS).into(),
         "sha" => one(rng, &SHAS).into(),
         "library" => one(rng, &LIBRARIES).into(),
-        "" => b"$".to_vec(),
         _ => panic!("no pool ${name}"),
-    };
-    out.push(drawn);
+    }
 }
